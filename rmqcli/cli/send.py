@@ -811,9 +811,10 @@ class _Job:
             resume = ""
             if self._resume_at is not None:
                 resume = f"; nothing from {self._resume_at} on is known to be stored"
+            server = "proxy" if self._common.endpoints else "broker"
             self._common.messages.warn(
-                "gave up: no broker can be reached; the rest of the input was not read"
-                f"{resume}"
+                f"gave up: no {server} can be reached; the rest of the input was not"
+                f" read{resume}"
             )
         if not self.failed:
             return

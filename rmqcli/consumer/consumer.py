@@ -219,6 +219,7 @@ class Consumer:
             is_orderly=orderly,
             one_message=on_batch is None,
             shares_slow_pulls=self._shares_slow_pulls,
+            wanted=self._wanted,
             on_undecodable=on_undecodable,
             on_failed=on_failed,
             on_start=on_start,
@@ -268,6 +269,10 @@ class Consumer:
 
     #: whether calls of the listener return awaitables
     _is_async: ClassVar[bool] = False
+
+    def _wanted(self) -> int | None:
+        """How many messages may still be consumed; None without a limit."""
+        return None
 
     def _make_backend(self) -> ConsumerBackend:
         make: MakeBackend = self._remoting_backend

@@ -495,10 +495,15 @@ class ProxyConsumerBackend:
     def _ask(self, source: _Source) -> None:
         settings = self._session.settings
         wanted = min(settings.receive_batch_size, self._config.pull_batch_size)
+        left = self._listener.wanted()
         # A receive may fail at once, after which the source rests.
         while (
             source.receiving < source.width and source.rest_until_ms <= self._now_ms()
         ):
+            if left is not None:
+                # Each of several sources may have the last ones.
+                room = left - self._held.held_count
+                wanted = min(wanted, 0 if source.receiving else max(0, room))
             count = self._held.begin_receive(source.queue.queue, wanted)
             if not count:
                 return  # tried again when a message is done

@@ -57,7 +57,7 @@ from rmqcli.producer.producer import Producer
 from rmqcli.producer.remoting.target import find_target
 from rmqcli.wire.ids import java_string_hash
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import KEYS, TAGS
+from rmqcli.wire.message.properties import KEYS, SHARDING_KEY, TAGS
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
 
 BY_INDEX: Final = "index"
 BY_KEY: Final = "key"
-SHARDING_KEY: Final = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
 
 #: Messages in a batch, and their bodies together. A kill can double one batch.
 BATCH_MAX: Final = 1_000

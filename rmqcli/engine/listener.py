@@ -119,7 +119,9 @@ class Listener:
     `is_told_where`, a line in the log says where a new group begins. With
     `shares_slow_pulls` other threads help to consume the messages of a pull once its
     listener is slow; without it, a listener that raises LeaveRest has consumed all
-    earlier messages. With `is_async` a call returns an awaitable, whose result counts.
+    earlier messages. `wanted` says how many messages may still be consumed; through a
+    proxy no more are received, because there each one that is given back counts as a
+    failed delivery. With `is_async` a call returns an awaitable, whose result counts.
     In a forked child `is_orphaned` is set: an exception of the listener ends only that
     process.
 
@@ -139,6 +141,7 @@ class Listener:
     reports_each: bool = False
     is_told_where: bool = True
     shares_slow_pulls: bool = True
+    wanted: Callable[[], int | None] = lambda: None
     is_async: bool = False
     is_orphaned: bool = False
     on_misuse: Callable[[TypeError], None] | None = None

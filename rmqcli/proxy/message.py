@@ -1,10 +1,10 @@
 """Convert messages to protobuf and back.
 
 A received body may be damaged or compressed. A proxy passes on the stored body and says
-GZIP for every compressed body, although remoting clients compress with zlib. So the
-first bytes of the body decide how it is inflated. The digest, which is that of the
-received bytes, is verified when a message arrives. If it does not match, reading the
-body raises DecodeError; the rest of the message can still be read.
+GZIP for every compressed body, although remoting clients compress with zlib, LZ4 or
+zstd. So the first bytes of the body decide how it is inflated. The digest, which is
+that of the received bytes, is verified when a message arrives. If it does not match,
+reading the body raises DecodeError; the rest of the message can still be read.
 
 Source: GrpcConverter in apache/rocketmq; MessageImpl, PublishingMessageImpl in
 apache/rocketmq-clients.
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError
 from rmqcli.model import MessageQueue
-from rmqcli.wire.compression import INFLATED_MAX
+from rmqcli.wire.compression import INFLATED_MAX, inflate
+from rmqcli.wire.message.system_flag import CompressionType, compressed_with
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 #: A window size for `zlib` with which it accepts a gzip or a zlib header.
 _EITHER_HEADER: Final = 32 + zlib.MAX_WBITS
+#: The magic numbers of frames, which begin with them.
+_KIND_OF_MAGIC: Final = {
+    b"\x04\x22\x4d\x18": CompressionType.LZ4,
+    b"\x28\xb5\x2f\xfd": CompressionType.ZSTD,
+}
 _GZIP: Final = pb.Encoding.GZIP
 _IDENTITY: Final = pb.Encoding.IDENTITY
 _NOT_COMPRESSED: Final = (pb.Encoding.ENCODING_UNSPECIFIED, pb.Encoding.IDENTITY)
@@ -97,7 +103,7 @@ class ProxyMessage:
             raise DecodeError(self.damage)
         if self.raw.system_properties.body_encoding in _NOT_COMPRESSED:
             return self.raw.body
-        return inflate_either(self.raw.body)
+        return inflate_any(self.raw.body)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -205,12 +211,15 @@ def damage_of(raw: pb.Message) -> str | None:
     return f"the body of {len(raw.body)} bytes does not match its {name}"
 
 
-def inflate_either(data: bytes, *, limit_bytes: int = INFLATED_MAX) -> bytes:
-    """Inflate gzip or zlib data, as its first bytes say; return other data unchanged.
+def inflate_any(data: bytes, *, limit_bytes: int = INFLATED_MAX) -> bytes:
+    """Inflate gzip, zlib, LZ4 or zstd data, as its first bytes say.
 
-    Raises DecodeError when the data is damaged, truncated, or inflates to more than
-    `limit_bytes`.
+    Other data is returned unchanged. Raises DecodeError when the data is damaged,
+    truncated, or inflates to more than `limit_bytes`.
     """
+    kind = _KIND_OF_MAGIC.get(data[:4])
+    if kind is not None:
+        return inflate(data, compressed_with(kind), limit_bytes=limit_bytes)
     is_zlib = (
         len(data) > 1 and data[0] & 0x0F == 8 and not (data[0] << 8 | data[1]) % 31
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _LEFT_OUT: Final = frozenset(name.encode() for name in SYSTEM_PROPERTIES)
 _FROM: Final = REDRIVEN_FROM.encode()
 _TIMES: Final = REDRIVEN_TIMES.encode()
+_SHARDING_KEY: Final = b"\x02__SHARDINGKEY\x01"  # MessageConst.PROPERTY_SHARDING_KEY
 #: All bytes but 0x01 and 0x02, which separate properties.
 _NO_MARKS: Final = bytes({*range(256)} - {1, 2})
 _ADDED: Final = f"{REDRIVEN_FROM}\x01%b\x02{REDRIVEN_TIMES}\x011".encode()
@@ -80,3 +81,12 @@ def _kept(names: tuple[bytes, ...]) -> tuple[bool, ...] | None:
 def unique_key(msg_id: str) -> bytes:
     """Return the property with a message's id, in its text form."""
     return f"{UNIQ_KEY}\x01{msg_id}\x02".encode()
+
+
+def sharding_key(properties: bytes) -> str | None:
+    """Return the sharding key in the properties of a `Letter`, or None.
+
+    In a FIFO topic that is the message group.
+    """
+    _, found, rest = (b"\x02" + properties).partition(_SHARDING_KEY)
+    return rest.partition(b"\x02")[0].decode(errors="replace") if found else None

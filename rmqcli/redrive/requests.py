@@ -5,6 +5,12 @@ run goes to one queue, the next run to the next queue. A queue has one request i
 at a time, so letters that follow each other into one queue keep their order. What a
 request means when it fails, and which broker is tried next, `Publisher` decides.
 
+Letters with a sharding key, such as the message group of a FIFO topic, all go to the
+queue in which a proxy stores the messages of that group, and to no other one. After a
+request that may not have stored its letters that queue gets no more of them: they would
+be before the others. A letter that the broker refuses for itself is passed over, as a
+consumer passes over a dead letter.
+
 This is faster than `rmqcli.producer.send`, which accounts for each message: here a
 request has one outcome for all of its letters.
 """
@@ -38,13 +44,14 @@ from rmqcli.producer.remoting.publisher import (
 )
 from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.producer.remoting.send import RETRIES_MAX
-from rmqcli.redrive.letter import unique_key
+from rmqcli.redrive.letter import sharding_key, unique_key
 from rmqcli.redrive.log import UNKNOWN, LetterResult
+from rmqcli.wire.ids import consistent_hash, java_string_hash
 from rmqcli.wire.message.batch import encode_items
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
@@ -82,6 +89,8 @@ class RedriveRequests:
         self._results: list[list[LetterResult]] = []
         self._errors: list[RmqError | None] = []
         self._open: list[tasks.Pending[None]] = []
+        #: queue -> why it gets no more letters that have a sharding key
+        self._blocked: dict[MessageQueue, RmqError] = {}
         self.given_up: RmqError | None = None
 
     def begin(self, batch: Iterable[tuple[PublishTarget, list[Letter]]]) -> None:
@@ -95,19 +104,38 @@ class RedriveRequests:
         for target, letters in batch:
             self._publisher.note_target(target)
             queues = target.queues
+            keyed, others = _by_queue(letters, queues)
             lanes: dict[MessageQueue, list[tuple[int, list[Letter]]]] = {}
-            for run in _runs(letters, min(len(queues), _QUEUES_MAX)):
+            for run in _runs(others, min(len(queues), _QUEUES_MAX)):
                 queue = queues[self._turn % len(queues)]
                 self._turn += 1
-                lanes.setdefault(queue, []).append((len(self._results), run))
-                self._results.append([])
+                lanes.setdefault(queue, []).append(self._with_index(run))
             self._open += [
                 tasks.start(self._lane(queue, runs), self._runner)
                 for queue, runs in lanes.items()
             ]
+            self._open += [
+                tasks.start(
+                    self._lane(
+                        queue,
+                        [self._with_index(run) for run in _runs(found, 1)],
+                        is_fixed=True,
+                    ),
+                    self._runner,
+                )
+                for queue, found in keyed.items()
+            ]
+
+    def _with_index(self, run: list[Letter]) -> tuple[int, list[Letter]]:
+        """Return a run with the index of its results."""
+        self._results.append([])
+        return len(self._results) - 1, run
 
     def finish(self) -> list[LetterResult]:
-        """Wait until all requests have ended; return the results in order."""
+        """Wait until all requests have ended; return the results of all letters.
+
+        Those of letters without a sharding key are in the order of the letters.
+        """
         self._runner.run(self._open)
         for pending in self._open:
             pending.result()  # raises what only a defect causes
@@ -117,23 +145,35 @@ class RedriveRequests:
         return [result for results in self._results for result in results]
 
     def _lane(
-        self, queue: MessageQueue, runs: list[tuple[int, list[Letter]]]
+        self,
+        queue: MessageQueue,
+        runs: list[tuple[int, list[Letter]]],
+        *,
+        is_fixed: bool = False,
     ) -> tasks.Task[None]:
         for index, letters in runs:
-            self._results[index] += yield from self._send(queue, letters)
+            self._results[index] += yield from self._send(
+                queue, letters, is_fixed=is_fixed
+            )
 
     def _send(
-        self, queue: MessageQueue, letters: list[Letter]
+        self, queue: MessageQueue, letters: list[Letter], *, is_fixed: bool
     ) -> tasks.Task[list[LetterResult]]:
-        """Send letters with one request, or each alone if one may be at fault."""
-        if self.given_up is not None:
-            self._errors.append(self.given_up)
-            return [not_sent(each, self.given_up) for each in letters]
+        """Send letters with one request, or each alone if one may be at fault.
+
+        With `is_fixed` they go to no other queue, and not after a failure.
+        """
+        stopped_by = self.given_up
+        if stopped_by is None and is_fixed:
+            stopped_by = self._blocked.get(queue)
+        if stopped_by is not None:
+            self._errors.append(stopped_by)
+            return [not_sent(each, stopped_by) for each in letters]
         prepared = self._prepared(queue.topic, letters)
         try:
             stored = yield from self._publisher.send(
                 prepared,
-                queue=None,
+                queue=queue if is_fixed else None,
                 first=queue,
                 timeout_ms=self._client.config.timeout_ms,
                 retry_times=RETRIES_MAX,
@@ -146,8 +186,10 @@ class RedriveRequests:
             if len(letters) > 1 and may_be_one_message(error):
                 results = []
                 for each in letters:
-                    results += yield from self._send(queue, [each])
+                    results += yield from self._send(queue, [each], is_fixed=is_fixed)
                 return results
+            if is_fixed and not may_be_one_message(error):
+                self._blocked[queue] = cause_of(error)
             if isinstance(error, BrokerError) and len(letters) == 1:
                 explain_limit(error, len(letters[0].body))
             self._errors.append(cause_of(error))
@@ -196,6 +238,22 @@ class RedriveRequests:
             is_batch=True,
             born_timestamp_ms=now_ms,
         )
+
+
+def _by_queue(
+    letters: list[Letter], queues: Sequence[MessageQueue]
+) -> tuple[dict[MessageQueue, list[Letter]], list[Letter]]:
+    """Return the letters with a sharding key by their queues, and the others."""
+    keyed: dict[MessageQueue, list[Letter]] = {}
+    others = []
+    for letter in letters:
+        key = sharding_key(letter.properties)
+        if key is None:
+            others.append(letter)
+            continue
+        index = consistent_hash(java_string_hash(key), len(queues))
+        keyed.setdefault(queues[index], []).append(letter)
+    return keyed, others
 
 
 def _runs(letters: list[Letter], queues: int) -> Iterator[list[Letter]]:

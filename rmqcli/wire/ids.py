@@ -5,7 +5,7 @@ which the broker says where the record is stored, and the unique id, which the p
 puts into UNIQ_KEY.
 
 Source: `MessageDecoder.createMessageId`/`decodeMessageId`, `MessageClientIDSetter`,
-`String.hashCode`, `UtilAll.crc32`.
+`String.hashCode`, `UtilAll.crc32`, `Hashing.consistentHash` of Guava.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _GRPC_EPOCH_MS: Final = 1_609_459_200_000  # 2021-01-01
 _MONTHS_MAX: Final = 24
 _HOUR_MS: Final = 3_600_000
 _HOSTS_MAX: Final = 4096
+_MASK64: Final = (1 << 64) - 1
 #: "ip:port" -> stored bytes: a broker writes the same few hosts with each message.
 #: Emptied when full.
 _host_bytes: dict[str, bytes] = {}
@@ -209,6 +210,21 @@ def java_string_hash(text: str) -> int:
     for unit in struct.unpack(f">{len(data) // 2}H", data):
         value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+def consistent_hash(value: int, buckets: int) -> int:
+    """Return the bucket of a hash; few hashes move when the number of buckets changes.
+
+    By it a proxy chooses the queue of a message group from a topic's sorted queues.
+    """
+    state = value & _MASK64
+    candidate = 0
+    while True:
+        state = (state * 2862933555777941757 + 1) & _MASK64
+        after = int((candidate + 1) / (((state >> 33) + 1) / 2**31))
+        if after >= buckets:
+            return candidate
+        candidate = after
 
 
 def tags_code(tags: str | None) -> int:

@@ -92,6 +92,39 @@ def test_a_delay_and_a_message_group_are_of_kinds_of_their_own(rmq, proxy):
     assert (ordered.message_type, ordered.message_group) == (pb.MessageType.FIFO, "g")
 
 
+def test_messages_of_a_group_are_sent_one_by_one(rmq, proxy):
+    """A proxy stores a batch in any queue, so that the group was in several of them."""
+    options = ["--message-group", "g", "--count", "20"]
+    assert rmq("send", "orders", "x", *options)[0] == 0
+    assert [len(each.messages) for each in proxy.asked("SendMessage")] == [1] * 20
+
+
+def test_a_record_of_a_fifo_topic_keeps_its_message_group(rmq, proxy):
+    properties = {"__SHARDINGKEY": "g", "a": "b"}
+    line = json.dumps({"body": "x", "properties": properties}).encode() + b"\n"
+    assert rmq("send", "orders", "--jsonl", "-", stdin=line * 2)[0] == 0
+    assert len(proxy.asked("SendMessage")) == 2
+    for found in sent(proxy):
+        system = found.system_properties
+        assert (system.message_type, system.message_group) == (pb.MessageType.FIFO, "g")
+        assert dict(found.user_properties) == {"a": "b"}
+
+
+def test_a_proxy_that_stays_away_is_named_as_such(rmq, proxy):
+    def answer(request, context):
+        if request.messages[0].body != b"a":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Stream removed")
+        found = service.SendMessageResponse(status=OK)
+        found.entries.add(status=OK)
+        return found
+
+    proxy.answers["SendMessage"] = answer
+    options = ["--lines", "-", "--message-group", "g", "--timeout", "100ms"]
+    code, _, err = rmq("send", "orders", *options, stdin=b"a\nb\nc\n")
+    assert code == 6
+    assert "warning: gave up: no proxy can be reached; " in err
+
+
 def test_an_old_proxy_gets_message_by_message(rmq, proxy):
     proxy.answers["SyncLiteSubscription"] = lambda _request, context: context.abort(
         grpc.StatusCode.UNIMPLEMENTED, ""

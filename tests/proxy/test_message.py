@@ -7,6 +7,7 @@ import tracemalloc
 import zlib
 from contextlib import suppress
 
+import lz4.frame
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
@@ -18,10 +19,11 @@ from rmqcli.proxy.message import (
     OutgoingProxyMessage,
     ProxyMessage,
     damage_of,
-    inflate_either,
+    inflate_any,
     milliseconds,
 )
 from rmqcli.wire.protobuf import definition_pb2 as pb
+from tests.kit.zstd import zstd
 
 HERE = Endpoints("ipv4", (("127.0.0.1", 8081),))
 
@@ -111,6 +113,18 @@ def test_gzip_says_only_that_a_body_is_compressed(compress):
     assert message.body == b"hello" * 100
 
 
+@pytest.mark.parametrize("compress", [lz4.frame.compress, zstd.compress])
+def test_gzip_is_said_of_bodies_that_remoting_clients_compress_otherwise(compress):
+    """Consumers got the compressed bytes as the body."""
+    data = compress(b"hello" * 100)
+    message = received(body=data, body_encoding=pb.Encoding.GZIP)
+    assert message.body == b"hello" * 100
+    with pytest.raises(DecodeError, match="truncated"):
+        inflate_any(data[:-2])
+    with pytest.raises(DecodeError, match="more than 499 bytes"):
+        inflate_any(data, limit_bytes=499)
+
+
 def test_a_body_marked_as_plain_is_not_inflated():
     data = gzip.compress(b"a file of the user's")
     assert received(body=data, body_encoding=pb.Encoding.IDENTITY).body == data
@@ -119,11 +133,11 @@ def test_a_body_marked_as_plain_is_not_inflated():
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_inflating_has_a_limit(compress):
     data = compress(bytes(1_000))
-    assert inflate_either(data, limit_bytes=1_000) == bytes(1_000)
+    assert inflate_any(data, limit_bytes=1_000) == bytes(1_000)
     with pytest.raises(DecodeError, match="more than 999 bytes"):
-        inflate_either(data, limit_bytes=999)
+        inflate_any(data, limit_bytes=999)
     with pytest.raises(DecodeError, match="is truncated"):
-        inflate_either(data[:-5])
+        inflate_any(data[:-5])
 
 
 def test_what_inflates_to_far_too_much_takes_no_memory():
@@ -131,7 +145,7 @@ def test_what_inflates_to_far_too_much_takes_no_memory():
     tracemalloc.start()
     try:
         with pytest.raises(DecodeError, match="more than 1000 bytes"):
-            inflate_either(data, limit_bytes=1_000)
+            inflate_any(data, limit_bytes=1_000)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -148,13 +162,13 @@ def test_what_inflates_to_far_too_much_takes_no_memory():
     ],
 )
 def test_what_begins_as_no_compressed_data_is_unchanged(data):
-    assert inflate_either(data) == data
+    assert inflate_any(data) == data
 
 
 @pytest.mark.parametrize("data", [b"x\x9c", b"\x1f\x8b"])
 def test_two_bytes_decide_that_data_is_compressed(data):
     with pytest.raises(DecodeError, match="compressed body of 2 bytes is truncated"):
-        inflate_either(data)
+        inflate_any(data)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +183,7 @@ def test_times_are_cut_to_milliseconds(seconds, nanos, expected):
 @given(st.binary(max_size=64))
 def test_random_bytes_inflate_or_are_an_error(data):
     with suppress(DecodeError):
-        inflate_either(data)
+        inflate_any(data)
 
 
 def test_a_message_to_send_says_what_it_is():

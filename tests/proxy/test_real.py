@@ -158,11 +158,19 @@ def test_messages_of_a_group_lie_in_one_queue_in_order(cluster, client, open_con
         for number in range(10):
             message = ProducerMessage(topic, b"%d" % number, message_group="order-1")
             producer.send(message)
+        futures = [
+            producer.submit(
+                ProducerMessage(topic, b"%d" % number, message_group="order-1")
+            )
+            for number in range(10, 30)
+        ]
+        for each in futures:
+            each.result()
     session, (queue, *_) = open_consumer(group, topic)
-    found = drain(session, queue, group, count=10)
+    found = drain(session, queue, group, count=30)
     assert len({each.queue_id for each in found}) == 1
     found.sort(key=lambda each: each.queue_offset)
-    assert [each.body for each in found] == [b"%d" % n for n in range(10)]
+    assert [each.body for each in found] == [b"%d" % n for n in range(30)]
     assert {each.message_group for each in found} == {"order-1"}
 
 

@@ -419,6 +419,85 @@ def test_the_results_say_where_each_copy_is(cluster, redrive):
     assert sorted(counts.values()) == [2, 2, 2, 3]
 
 
+def add_keyed_letters(cluster, *names):
+    """Add letters whose bodies are their message group and a number, as in `b 1`."""
+    cluster.send(
+        "%DLQ%billing",
+        [
+            Seed(
+                body=name.encode(),
+                properties={
+                    "RETRY_TOPIC": "repair",
+                    "__SHARDINGKEY": name.split()[0],
+                },
+            )
+            for name in names
+        ],
+    )
+
+
+def stored_in(cluster, topic):
+    """The bodies in each queue that has messages, in their order."""
+    found: dict[int, list[str]] = {}
+    with Admin(namesrv=cluster.namesrv) as admin:
+        messages = list(admin.read(topic))
+    for each in sorted(messages, key=lambda m: m.queue_offset):
+        found.setdefault(each.queue_id, []).append(each.body.decode())
+    return found
+
+
+def test_letters_of_a_message_group_keep_their_order_in_the_queue_of_their_group(
+    cluster, redrive
+):
+    """They were spread over the queues, where consumers got them in any order."""
+    cluster.create_topic("repair", queues=4)
+    names = [f"{group} {n}" for n in range(3) for group in ("a", "group-1", "订单")]
+    add_keyed_letters(cluster, *names, "zzzzzzzz 0")
+    _, batches, _ = redrive(batch_max=4)
+    results = [each for batch in batches for each in batch]
+    assert [each.status for each in results] == ["SEND_OK"] * 19
+    assert stored_in(cluster, "repair") == {
+        0: ["a 0", "a 1", "a 2"],
+        1: ["group-1 0", "订单 0", "group-1 1", "订单 1", "group-1 2", "订单 2"],
+        2: ["zzzzzzzz 0"],
+    }
+
+
+def test_after_a_letter_without_an_answer_its_queue_gets_no_more_of_message_groups(
+    cluster, redrive
+):
+    """Those behind it would be before it, and the next redrive sends them in order."""
+    cluster.create_topic("repair", queues=4)
+    add_keyed_letters(cluster, "a 0", "group-1 0", "a 1", "group-1 1", "a 2")
+    code = RequestCode.SEND_MESSAGE_V2
+    cluster.faults.next(faults.disconnect(), code=code, topic="repair")
+    run, batches, _ = redrive(batch_max=2)
+    results = {str(r.place): r.status for batch in batches for r in batch}
+    assert run.given_up is None
+    assert [results[f"broker-a:0:{n}"] for n in range(9, 14)] == [
+        "UNKNOWN",
+        "SEND_OK",
+        "NOT_SENT",
+        "SEND_OK",
+        "NOT_SENT",
+    ]
+    redrive()
+    assert stored_in(cluster, "repair") == {
+        0: ["a 0", "a 1", "a 2"],
+        1: ["group-1 0", "group-1 1"],
+    }
+
+
+def test_a_letter_that_is_refused_does_not_stop_its_message_group(cluster, redrive):
+    cluster.create_topic("repair", queues=4)
+    add_keyed_letters(cluster, "a 0", "a 1", "a 2")
+    refused = faults.answer(13, "the message is illegal")
+    code = RequestCode.SEND_MESSAGE_V2
+    cluster.faults.add(refused, code=code, topic="repair", nth=2, times=1)
+    redrive(batch_max=1)
+    assert stored_in(cluster, "repair") == {0: ["a 0", "a 2"]}
+
+
 def test_letters_of_one_batch_go_to_the_topics_where_each_was_first(cluster, redrive):
     cluster.create_topic("payments", queues=1)
     origin = {"RETRY_TOPIC": "payments"}

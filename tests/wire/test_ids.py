@@ -22,6 +22,7 @@ from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.wire.ids import (
     OffsetMsgId,
     UniqueId,
+    consistent_hash,
     crc32,
     decode_offset_msg_id,
     decode_unique_id,
@@ -186,6 +187,20 @@ def test_string_hash(case):
 )
 def test_string_hash_by_hand(text, expected):
     assert java_string_hash(text) == expected
+
+
+#: Hashing.consistentHash of Guava, of String.hashCode.
+BUCKETS = [
+    *(("a", 1, 0), ("a", 4, 0), ("a", 64, 29)),
+    *(("group-1", 1, 0), ("group-1", 4, 1), ("group-1", 7, 1), ("group-1", 64, 36)),
+    *(("订单", 4, 1), ("订单", 64, 50), ("", 64, 0)),
+    *(("zzzzzzzz", 4, 2), ("zzzzzzzz", 7, 5), ("zzzzzzzz", 64, 55)),
+]
+
+
+@pytest.mark.parametrize(("key", "buckets", "expected"), BUCKETS)
+def test_message_groups_go_to_the_queues_that_java_chooses(key, buckets, expected):
+    assert consistent_hash(java_string_hash(key), buckets) == expected
 
 
 def test_tags_code_without_tags():

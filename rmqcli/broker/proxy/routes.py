@@ -27,7 +27,7 @@ from rmqcli.wire.headers.config import (
     GetTopicConfigRequestHeader,
 )
 from rmqcli.wire.headers.namesrv import GetRouteInfoRequestHeader
-from rmqcli.wire.ids import java_string_hash
+from rmqcli.wire.ids import consistent_hash, java_string_hash
 from rmqcli.wire.protobuf.definition_pb2 import (
     Assignment,
     Broker,
@@ -58,7 +58,6 @@ T = TypeVar("T")
 
 _KEPT_MS: Final = 1_000
 KEPT_MAX: Final = 10_000
-_MASK64: Final = (1 << 64) - 1
 
 UNSPECIFIED: Final = "UNSPECIFIED"
 _MIXED: Final = "MIXED"
@@ -330,21 +329,6 @@ class ProxyRoutes:
         set; a client that connects through a forwarded port could not reach that port.
         """
         return asked if asked.addresses else self._own
-
-
-def consistent_hash(value: int, buckets: int) -> int:
-    """Return the bucket of a hash; few hashes move when the number of buckets changes.
-
-    Source: `Hashing.consistentHash` in Guava.
-    """
-    state = value & _MASK64
-    candidate = 0
-    while True:
-        state = (state * 2862933555777941757 + 1) & _MASK64
-        after = int((candidate + 1) / (((state >> 33) + 1) / 2**31))
-        if after >= buckets:
-            return candidate
-        candidate = after
 
 
 def _masters(route: TopicRoute) -> Iterator[tuple[QueueData, str]]:

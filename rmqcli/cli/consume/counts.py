@@ -83,6 +83,11 @@ class Counts:
                 self._changed.wait(_TURN_S)
         return 0
 
+    def wanted(self) -> int | None:
+        """Return how many messages are still to be consumed; None without a limit."""
+        with self._changed:
+            return None if self._left is None else self._left + self.at_work
+
     def settle(self, granted: int, *, consumed: bool, undecodable: int = 0) -> None:
         """Record whether the messages of one `take` were consumed: all, or none.
 

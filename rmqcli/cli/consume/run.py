@@ -12,7 +12,8 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rmqcli.api.client import Client
 from rmqcli.cli.consume.counts import Counts
@@ -68,10 +69,20 @@ class _Member(Consumer):
         return self._backend.is_confirmed
 
 
-class _InTurn(_Member):
-    """Else the last messages of --count could be granted before an earlier one."""
+class _Counted(_Member):
+    """A consumer for --count.
+
+    It consumes in turn: else the last messages could be granted before an earlier one.
+    """
 
     _shares_slow_pulls = False
+
+    def __init__(self, counts: Counts, *args: Any, **options: Any) -> None:
+        self._counts = counts
+        super().__init__(*args, **options)
+
+    def _wanted(self) -> int | None:
+        return self._counts.wanted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +190,8 @@ class _Run:
         )
         self._starts = None if self._by_proxy else _starts(options, counts)
         self._listener = self._make_listener()
-        self._consumer = (_Member if options.count is None else _InTurn)(
+        make = _Member if options.count is None else partial(_Counted, counts)
+        self._consumer = make(
             options.group,
             subscriptions_of(options),
             on_batch=self._listener.on_batch,

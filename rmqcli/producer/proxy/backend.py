@@ -35,6 +35,7 @@ from rmqcli.producer.transactions import LocalTransactionState, TransactionCheck
 from rmqcli.proxy.message import OutgoingProxyMessage
 from rmqcli.proxy.session import PRODUCER, Session
 from rmqcli.transport.lookups import local_ip
+from rmqcli.wire.message.properties import SHARDING_KEY
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -157,11 +158,11 @@ class ProxyBackend:
         size_bytes = len(prepared.body)
         entry = Entry(
             message.topic,
-            message.message_group,
+            prepared.message_group,
             prepared,
             msg_id=prepared.msg_id,
             size_bytes=size_bytes,
-            is_alone=message.is_delayed or size_bytes >= ALONE_BYTES,
+            is_alone=goes_alone(prepared),
             timeout_ms=timeout_ms,
             now_ms=self._clock.monotonic_ms(),
         )
@@ -179,8 +180,6 @@ class ProxyBackend:
         one_topic_of(messages)
         if any(each.is_delayed for each in messages):
             raise ConfigError("delayed messages cannot be in a batch")
-        if len({each.message_group for each in messages}) != 1:
-            raise ConfigError("the messages of a batch need one message_group")
         size = sum(len(each.body) for each in messages)
         if size > self._max_bytes:
             raise ConfigError(
@@ -189,6 +188,12 @@ class ProxyBackend:
                 hint="send it in several batches",
             )
         prepared = [self._prepared(each) for each in messages]
+        if len(prepared) > 1 and any(each.message_group for each in prepared):
+            raise UnsupportedError(
+                "messages with a message_group cannot be in a batch, because a proxy"
+                " stores a batch in any queue of its topic",
+                hint="send them one by one, with submit",
+            )
         with self._in_flight:
             return [result for result, _ in self._send(prepared, timeout_ms)]
 
@@ -349,6 +354,19 @@ def _refuse_choice(choice: QueueChoice) -> None:
         )
 
 
+def goes_alone(message: OutgoingProxyMessage) -> bool:
+    """Whether the message cannot be in a batch, or is too large to gain from one.
+
+    A proxy stores a batch in any queue of its topic, also one of a message group, whose
+    messages would then be in several queues and lose their order.
+    """
+    return (
+        message.message_group is not None
+        or message.delivery_timestamp_ms is not None
+        or len(message.body) >= ALONE_BYTES
+    )
+
+
 def outgoing(
     *,
     topic: str,
@@ -364,9 +382,16 @@ def outgoing(
 ) -> OutgoingProxyMessage:
     """Return the message in the form for a proxy; its fields decide its message type.
 
-    `message.properties` has only the user's properties. Raises ConfigError for fields
-    that the protocol does not support.
+    `message.properties` has only the user's properties. A sharding key among them, such
+    as that of a message of a FIFO topic that is sent again, is the message group of a
+    message that has no other, and no type for which there is none. Raises ConfigError
+    for fields that the protocol does not support.
     """
+    properties = message.properties
+    if SHARDING_KEY in properties and message_type is delivery_timestamp_ms is None:
+        properties = dict(properties)
+        sharding_key = properties.pop(SHARDING_KEY)
+        message_group = message_group or sharding_key or None
     where = f"{message.source}: " if message.source else ""
     if message.flag:
         raise ConfigError(f"{where}a flag cannot be sent through a proxy")
@@ -388,7 +413,7 @@ def outgoing(
         born_host=host,
         tag=tag or None,
         keys=keys,
-        properties=message.properties,
+        properties=properties,
         message_group=message_group,
         delivery_timestamp_ms=delivery_timestamp_ms,
     )

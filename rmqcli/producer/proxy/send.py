@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ConfigError
 from rmqcli.producer.accumulator import Entry
-from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
 from rmqcli.producer.patience import Outages, retry_for_ms
-from rmqcli.producer.proxy.backend import ProxyCalls, outgoing
+from rmqcli.producer.proxy.backend import ProxyCalls, goes_alone, outgoing
 from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
 from rmqcli.producer.send import WAIT_MS_MAX
 from rmqcli.wire.message.properties import KEYS, TAGS
@@ -82,16 +81,14 @@ class ProxySend(ProxyCalls):
 
     def entry(self, message: OutgoingMessage) -> Entry:
         """See SendNetwork."""
-        options = self._options
         content = self._outgoing(message)
-        size_bytes = len(message.body)
         return Entry(
             self._topic,
-            options.message_group,
+            content.message_group,
             content,
             msg_id=content.msg_id,
-            size_bytes=size_bytes,
-            is_alone=options.delay_ms is not None or size_bytes >= ALONE_BYTES,
+            size_bytes=len(message.body),
+            is_alone=goes_alone(content),
             timeout_ms=WAIT_MS_MAX,
             now_ms=self.clock.monotonic_ms(),
         )

@@ -19,6 +19,8 @@ PROPERTIES_BYTES_MAX: Final = 32767
 
 KEYS: Final = "KEYS"  # PROPERTY_KEYS, separated by spaces
 TAGS: Final = "TAGS"  # PROPERTY_TAGS
+#: the message group, in a FIFO topic
+SHARDING_KEY: Final = "__SHARDINGKEY"  # PROPERTY_SHARDING_KEY
 UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
 #: Of an inner batch: its number of messages, and the queue offset of the first one.

@@ -50,6 +50,11 @@ def compression_type(sys_flag: int) -> CompressionType | int:
         return number
 
 
+def compressed_with(kind: CompressionType) -> int:
+    """Return the flags of a body that is compressed in this way."""
+    return COMPRESSED | kind << _COMPRESSION_SHIFT
+
+
 def transaction_type(sys_flag: int) -> int:
     """Return 0 or one of the three `TRANSACTION_` values."""
     return sys_flag & TRANSACTION_ROLLBACK

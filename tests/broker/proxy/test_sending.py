@@ -5,18 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.faults import Answer, DelayAnswer, Disconnect
-from rmqcli.broker.proxy.routes import consistent_hash
-from rmqcli.wire.ids import java_string_hash
 from rmqcli.wire.message.decode import decode_messages
 from tests.kit.proxy.raw_client import code_of, message
-
-#: Hashing.consistentHash of Guava, of String.hashCode.
-BUCKETS = [
-    *(("a", 1, 0), ("a", 4, 0), ("a", 64, 29)),
-    *(("group-1", 1, 0), ("group-1", 4, 1), ("group-1", 7, 1), ("group-1", 64, 36)),
-    *(("订单", 4, 1), ("订单", 64, 50), ("", 64, 0)),
-    *(("zzzzzzzz", 4, 2), ("zzzzzzzz", 7, 5), ("zzzzzzzz", 64, 55)),
-]
 
 
 def stored(cluster, topic, queue_id, offset=0):
@@ -37,11 +27,6 @@ def counts(cluster, topic, queues=4):
         return [0 if each is None else each[1] for each in bounds]
 
     return cluster.call(read)
-
-
-@pytest.mark.parametrize(("key", "buckets", "expected"), BUCKETS)
-def test_message_groups_go_to_the_queues_that_java_chooses(key, buckets, expected):
-    assert consistent_hash(java_string_hash(key), buckets) == expected
 
 
 def test_a_message_is_stored_with_its_properties(cluster, client):

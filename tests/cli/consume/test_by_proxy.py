@@ -133,6 +133,20 @@ def test_exactly_so_many_are_consumed_and_the_rest_comes_next(cluster, consume):
     assert sorted(seen) == sorted(f"m{n}" for n in range(20))
 
 
+def test_no_more_are_received_than_are_consumed(cluster, consume):
+    """A message that is given back has failed once: these became dead letters."""
+    set_group(cluster, retry_max_times=0)
+    cluster.send("T", [f"m{n}" for n in range(20)])
+    seen = []
+    for count in (1, 7, 12):
+        limits = ["--count", str(count), "--for", f"{PATIENCE_S}s"]
+        out, _ = consume(*limits, "-o", "raw")
+        seen += out.splitlines()
+    assert sorted(seen) == sorted(f"m{n}" for n in range(20))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert "%DLQ%g" not in {each.topic for each in admin.topics().topics}
+
+
 def test_a_command_gets_record_and_facts(cluster, consume):
     cluster.send("T", [Seed(body=b"b", tags="A", keys=["k"])])
     command = 'cat; echo "$RMQ_TOPIC $RMQ_QUEUE_ID $RMQ_OFFSET $RMQ_KEYS $RMQ_TAGS"'

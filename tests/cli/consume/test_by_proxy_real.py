@@ -9,10 +9,11 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.cli.main import run
+from tests.kit.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.rmq_versions("5.5.0"),
+    pytest.mark.rmq_versions("5.3.3", "5.5.0"),
     pytest.mark.real_only,
 ]
 
@@ -70,6 +71,18 @@ def test_failures_are_retries_and_then_dead_letters(proxy, group, rmq):
     assert "the command ended with exit status 1; retry 1 of 1 follows" in err
     assert f"dead letter in %DLQ%{group}" in err
     assert "0 consumed; 2 failed: 1 retry, 1 dead letter" in err
+
+
+def test_no_more_are_received_than_are_consumed(proxy, rmq):
+    """A message that is given back has failed once: these became dead letters."""
+    topic, group = proxy.create_topic(), f"g-{uuid.uuid4().hex[:12]}"
+    with Admin(namesrv=proxy.namesrv) as admin:
+        admin.create_group(group, retry_max_times=0)
+    rmq("send", topic, "hello", "--count", "10")
+    for count in (1, 9):
+        limits = ["--count", str(count), "--for", f"{PATIENCE_S}s"]
+        out, _ = rmq("consume", topic, "-g", group, *limits, "-o", "raw")
+        assert out == "hello\n" * count
 
 
 def test_a_group_that_is_not_there(proxy, rmq):

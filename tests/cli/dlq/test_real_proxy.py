@@ -12,7 +12,7 @@ from rmqcli.cli.main import run
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.rmq_versions("5.5.0"),
+    pytest.mark.rmq_versions("5.3.3", "5.5.0"),
     pytest.mark.real_only,
 ]
 
@@ -57,3 +57,26 @@ def test_letters_of_a_pop_group_name_their_topic_and_can_be_sent_again(proxy, ca
     assert json.loads(out)["sent"] == 1
     out, _ = rmq(capfd, "consume", topic, "-g", group, "--count", "1", *grpc)
     assert "RMQ_REDRIVEN_FROM" in out
+
+
+def test_letters_of_message_groups_go_back_to_the_queues_that_the_proxy_chose(
+    proxy, capfd
+):
+    topic = proxy.create_topic(queues=4, attributes="+message.type=FIFO")
+    group = f"g-{uuid.uuid4().hex[:12]}"
+    with Admin(namesrv=proxy.namesrv) as admin:
+        admin.create_group(group, retry_max_times=0, consume_message_orderly=True)
+    grpc = ["--endpoints", proxy.endpoints, "--plaintext"]
+    for name in ("a", "c"):
+        words = ["--count", "3", "--message-group", name]
+        rmq(capfd, "send", topic, name, *words, *grpc)
+    fail = ["consume", topic, "-g", group, "--orderly", "--exec", "false"]
+    rmq(capfd, *fail, "--count", "6", "--for", "2m", *grpc, code=1)
+    do = ["dlq", "redrive", group, "--execute", "--yes", "-n", proxy.namesrv]
+    rmq(capfd, *do)
+    with Admin(namesrv=proxy.namesrv) as admin:
+        places = sorted((m.queue_id, m.queue_offset, m.body) for m in admin.read(topic))
+    assert places == [
+        *((0, offset, b"a") for offset in range(6)),
+        *((2, offset, b"c") for offset in range(6)),
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 
+import lz4.frame
 import pytest
 
 from rmqcli import (
@@ -21,9 +22,13 @@ from rmqcli import (
     connect,
     sql,
 )
+from rmqcli.api.calls.send import send_message
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from tests.admin.dlq.letters import client_of
 from tests.conftest import start_cluster
 from tests.kit.messages import receive_all, send
 from tests.kit.waiting import wait_until
+from tests.kit.zstd import zstd
 
 pytestmark = [
     pytest.mark.java,
@@ -68,6 +73,35 @@ def test_messages_are_received_acknowledged_and_delivered_again(proxy):
         (third,) = receive_all(consumer, 1)
         assert (third.body, third.delivery_attempt) == (again[0].body, 3)
         consumer.ack(third)
+
+
+def test_bodies_that_remoting_clients_compress_with_lz4_or_zstd_are_inflated(proxy):
+    """The proxy says GZIP of them, as of all compressed bodies."""
+    topic = proxy.create_topic(queues=1)
+    with client_of(proxy) as client:
+        for flag, body in (
+            (0x101, lz4.frame.compress(b"lz4" * 500)),
+            (0x201, zstd.compress(b"zstd" * 500)),
+        ):
+            header = SendMessageRequestHeaderV2(
+                producer_group="G",
+                topic=topic,
+                default_topic="TBW102",
+                default_topic_queue_nums=4,
+                queue_id=0,
+                sys_flag=flag,
+                born_timestamp=1_800_000_000_000,
+                flag=0,
+                properties=f"UNIQ_KEY\x01{flag:032X}\x02",
+                reconsume_times=0,
+                unit_mode=False,
+                max_reconsume_times=16,
+                batch=False,
+            )
+            client.invoke(proxy.broker_address(), send_message(header, body))
+    with consumer_of(proxy, topic) as consumer:
+        found = {each.body for each in receive_all(consumer, 2)}
+    assert found == {b"lz4" * 500, b"zstd" * 500}
 
 
 def test_several_topics_with_tags_and_sql(proxy):

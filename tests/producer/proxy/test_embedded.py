@@ -68,6 +68,36 @@ def test_futures_end_with_what_is_stored(cluster):
     assert {each.msg_id for each in stored(cluster, "orders")} == ids
 
 
+def test_submitted_messages_of_a_group_lie_in_the_queue_of_their_group_in_order(
+    cluster,
+):
+    """A proxy stores a batch in any queue, so that the group was in several of them."""
+    cluster.create_topic("steps", queues=4, attributes={"message.type": "FIFO"})
+    with producer_of(cluster) as producer:
+        for _ in range(3):
+            futures = [
+                producer.submit(message(b"%d" % n, "steps", message_group="zzzzzzzz"))
+                for n in range(20)
+            ]
+            for each in futures:
+                each.result()
+    found = sorted(stored(cluster, "steps"), key=lambda m: m.queue_offset)
+    assert [each.queue_id for each in found] == [2] * 60
+    assert [int(each.body) for each in found] == [*range(20)] * 3
+
+
+def test_a_sharding_key_of_a_program_is_the_message_group(cluster):
+    cluster.create_topic("steps", queues=4, attributes={"message.type": "FIFO"})
+    properties = {"__SHARDINGKEY": "zzzzzzzz", "colour": "red"}
+    with producer_of(cluster) as producer:
+        for _ in range(3):
+            producer.send(message(b"x", "steps", properties=properties))
+    found = stored(cluster, "steps")
+    assert [each.queue_id for each in found] == [2, 2, 2]
+    assert {each.properties["__SHARDINGKEY"] for each in found} == {"zzzzzzzz"}
+    assert {each.properties["colour"] for each in found} == {"red"}
+
+
 def test_a_transaction_is_committed_or_not(cluster):
     cluster.create_topic("paid", attributes={"message.type": "TRANSACTION"})
     with producer_of(cluster, on_check=lambda _message: None) as producer:

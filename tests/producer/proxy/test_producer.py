@@ -330,8 +330,12 @@ def test_what_a_proxy_cannot_do_is_refused_before_it_is_asked(proxy, producer):
         producer.send(message(flag=1))
     with pytest.raises(UsageError, match="cannot be delayed"):
         producer.send(message(message_group="g", delay_ms=1))
-    with pytest.raises(UsageError, match="one message_group"):
-        producer.send_batch([message(message_group="g"), message()])
+    group = [message(message_group="g"), message(message_group="g")]
+    with pytest.raises(UnsupportedError, match="stores a batch in any queue"):
+        producer.send_batch(group)
+    sharded = [message(properties={"__SHARDINGKEY": "g"}), message()]
+    with pytest.raises(UnsupportedError, match="stores a batch in any queue"):
+        producer.send_batch(sharded)
     with pytest.raises(UsageError, match="group and on_check"):
         producer.send_in_transaction(message(), lambda _message, _half: COMMIT)
     assert sent(proxy) == []

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.wire.message.properties import SHARDING_KEY
+
 if TYPE_CHECKING:
     from rmqcli.proxy.message import ProxyMessage
-
-SHARDING_KEY: Final = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
 
 
 class ProxyRecord:
