@@ -5,6 +5,8 @@ from __future__ import annotations
 import queue
 from typing import Any
 
+import pytest
+
 from rmqcli.api.calls.config import delete_subscription_group
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
@@ -23,6 +25,7 @@ def config_of(cluster, **settings):
     return ClientConfig(namesrv=(cluster.namesrv,), **settings)
 
 
+@pytest.mark.injects_exceptions
 def test_a_defect_of_ours_is_shown_and_not_a_screen_that_stands_still():
     class Broken(BrokersView):
         def read(self, client):
