@@ -11,6 +11,7 @@ from rmqcli.broker.proxy import proxy
 from rmqcli.proxy import io_thread
 
 
+@pytest.mark.injects_exceptions
 @pytest.mark.parametrize("failed", [proxy._loop_failed, io_thread._loop_failed])
 @pytest.mark.parametrize(
     ("message", "error", "is_logged"),
