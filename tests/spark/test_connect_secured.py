@@ -23,8 +23,8 @@ from tests.spark.test_connect_server import pytestmark as of_connect
 from tests.transport.test_tls import CA, CERTS, server_context
 
 pytest.importorskip("moto", reason="the extra dev has moto")
-# Its marker java is named here, where `pytest -m java` looks for it.
-pytestmark = [pytest.mark.java, *of_connect]
+# These two are named here, too, because `pytest -m java` looks for them in this file.
+pytestmark = [pytest.mark.java, pytest.mark.slow, *of_connect]
 
 TOKEN = "let-me-in"
 
