@@ -119,7 +119,18 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_itemcollected(item):
-    """Mark the tests of some folders as quick, unless they need more than Python."""
+    """Refuse a test that a run of its marker would not find.
+
+    Mark the tests of some folders as quick, unless they need more than Python.
+    """
+    for marker in selection.SIGNS:
+        if item.get_closest_marker(marker) and not selection.may_have(
+            item.path, marker
+        ):
+            raise pytest.UsageError(
+                f"`pytest -m {marker}` would not find {item.nodeid}: see HOMES and"
+                " SIGNS in tests/kit/selection.py"
+            )
     if selection.is_at_home(item.path, "quick") and not any(
         item.get_closest_marker(name) for name in ("java", "slow", "spark")
     ):
@@ -134,15 +145,6 @@ def pytest_collection_modifyitems(config, items):
     makes tests take half as long again, and code that other tests merely happen to run
     is not tested by them.
     """
-    for item in items:
-        for marker in selection.SIGNS:
-            if item.get_closest_marker(marker) and not selection.may_have(
-                item.path, marker
-            ):
-                raise pytest.UsageError(
-                    f"`pytest -m {marker}` would not find {item.nodeid}: see HOMES and"
-                    " SIGNS in tests/kit/selection.py"
-                )
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)

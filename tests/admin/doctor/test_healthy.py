@@ -60,7 +60,6 @@ def test_an_empty_cluster_of_each_version_has_no_problem(rmq_cluster_factory, li
 
 @pytest.mark.java
 @pytest.mark.real_only
-@pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 def test_a_healthy_real_cluster_has_no_problem(rmq_version, tmp_path):
     """It has one for itself: others are left with what tests have done to groups."""
     seen = Seen()

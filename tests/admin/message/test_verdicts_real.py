@@ -37,7 +37,7 @@ from tests.conftest import start_cluster
 from tests.kit.proxy.real import RealProxy
 from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.rmq_versions(*verdicts.ALL)]
+pytestmark = pytest.mark.java
 
 STATES = LocalTransactionState
 #: Delays that are not over before the verdicts are read: 30 s, and as much.

@@ -1,9 +1,10 @@
 """The table of verdicts: what became of a message, written down before it is asked.
 
 A row is a message and its group in one state, and what consumers of the group must see
-afterwards. Each row is tried with each of its versions, and those of POP also with each
-way to receive. Beside the group of a row, the topic has a second group, which has
-consumed nothing: for it the same message waits, unless no consumer gets it yet.
+afterwards. Each row is tried with each of its versions that a run asks for, and those
+of POP also with each way to receive. Beside the group of a row, the topic has a second
+group, which has consumed nothing: for it the same message waits, unless no consumer
+gets it yet.
 """
 
 from __future__ import annotations
