@@ -38,6 +38,9 @@ STATE_VERSION: Final = 1
 #: The folder of the state below the export's `_rmq`, unless the user names another one.
 FOLDER: Final = "imports"
 
+#: What the import has done with queues of its topic, in errors.
+_DONE: Final = "the import has written"
+
 
 @dataclass(slots=True)
 class ImportedQueue:
@@ -190,9 +193,6 @@ def open_state(
         yield ImportState(path, disk, topic=topic, namesrv=namesrv, queues=queues)
     finally:
         os.close(handle)
-
-
-_DONE: Final = "the import has written"
 
 
 def _anew(path: str) -> str:
