@@ -121,6 +121,22 @@ def last_witness(body: bytes) -> Witness | None:
     )
 
 
+def check_written_after(
+    queue: MessageQueue, queue_offset: int, before: int, *, done: str, anew: str
+) -> None:
+    """Raise RefusedError unless a message is stored behind the one written before.
+
+    `before` is the offset of that one: what was written is gone if a queue has given an
+    offset of it again. `done` and `anew` are those of `compare`.
+    """
+    if queue_offset <= before:
+        raise RefusedError(
+            f"{queue} stored a message at offset {queue_offset}, but {done} up to"
+            f" {before + 1}: {ANOTHER}",
+            hint=anew,
+        )
+
+
 class Noted(NamedTuple):
     """The offset up to which a queue is done, and its witness.
 

@@ -31,10 +31,10 @@ from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import topics_without_tag_filter
 from rmqcli.admin.witness import (
-    ANOTHER,
     SETTLE_MS,
     Noted,
     Witness,
+    check_written_after,
     compare,
     read_witnesses,
 )
@@ -743,13 +743,15 @@ class CopyRun:
         """
         key = _key_of(queue)
         before = written.get(key) or self._log.state.written.get(key)
-        if before is None or queue_offset is None or queue_offset > before.queue_offset:
+        if before is None or queue_offset is None:
             return None
-        return RefusedError(
-            f"{queue} stored a message at offset {queue_offset}, but {_WRITTEN} up to"
-            f" {before.queue_offset + 1}: {ANOTHER}",
-            hint=_ANEW,
-        )
+        try:
+            check_written_after(
+                queue, queue_offset, before.queue_offset, done=_WRITTEN, anew=_ANEW
+            )
+        except RefusedError as error:
+            return error
+        return None
 
     def _attempt(
         self, producer: Producer, queue: MessageQueue, messages: Sequence[CopyMessage]

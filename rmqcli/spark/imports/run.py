@@ -17,6 +17,7 @@ from rmqcli.producer.batches import Gathered
 from rmqcli.producer.message import OutgoingMessage, check_message
 from rmqcli.spark.extent import NotedMessage
 from rmqcli.spark.imports.rows import queue_messages
+from rmqcli.spark.imports.state import check_written, last_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,8 +60,11 @@ def run_import(
 
     Yields the number of messages of each batch, after the batch is stored and the state
     on disk records it. Raises the errors of `BatchSender.send` and `queue_messages`. A
-    UsageError for a message that cannot be sent names its offset.
+    UsageError for a message that cannot be sent names its offset. RefusedError if the
+    topic turns out to be another one than before: the state then keeps the message by
+    which the next run notices it, too.
     """
+    written = last_written(state.queues.values())
     turns = deque(
         _batches(content, queue, start=state.queues[queue.key].next_offset, topic=topic)
         for queue in content.queues
@@ -79,9 +83,14 @@ def run_import(
             _raise_first_fault(batch)
             raise
         count = len(batch.messages)
-        state.note(
-            batch.key, next_offset=batch.next_offset, sent=count, last=_noted(last)
-        )
+        noted = _noted(last)
+        if noted is not None:
+            before = written.get((target.broker_name, target.queue_id))
+            if before is not None:
+                first = noted.queue_offset - count + 1
+                check_written(target, first, before, path=state.path)
+            written[target.broker_name, target.queue_id] = noted
+        state.note(batch.key, next_offset=batch.next_offset, sent=count, last=noted)
         yield count
 
 

@@ -26,7 +26,7 @@ from rmqcli.spark.extent import NotedMessage  # noqa: TC001  # for `read_as`
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rmqcli.model import MessageQueue
     from rmqcli.spark.export.cluster import BrokerCluster
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 STATE_VERSION: Final = 1
 #: The folder of the state below the export's `_rmq`, unless the user names another one.
 FOLDER: Final = "imports"
+
+#: What the import has done with queues of its topic, in errors.
+_DONE: Final = "the import has written"
 
 
 @dataclass(slots=True)
@@ -192,6 +195,10 @@ def open_state(
         os.close(handle)
 
 
+def _anew(path: str) -> str:
+    return f"remove {path} to send everything again"
+
+
 def check_target(
     cluster: BrokerCluster,
     topic: str,
@@ -207,22 +214,44 @@ def check_target(
     from rmqcli.admin.witness import SETTLE_MS
 
     ends: dict[QueueKey, int] = {}
-    noted: dict[QueueKey, NotedMessage] = {}
     for queue in queues.values():
         target = queue.to_broker_name, queue.to_queue_id
         # Several exported queues may share a queue, which has the messages of each.
         ends[target] = ends.get(target, 0) + queue.sent
-        if queue.last is not None and (
-            target not in noted or noted[target].queue_offset < queue.last.queue_offset
-        ):
-            noted[target] = queue.last
+    noted = last_written(queues.values())
     cluster.check_same(
         topic,
         ends,
         noted,
-        done="the import has written",
-        anew=f"remove {path} to send everything again",
+        done=_DONE,
+        anew=_anew(path),
         settle_ms=SETTLE_MS,
+    )
+
+
+def last_written(queues: Iterable[ImportedQueue]) -> dict[QueueKey, NotedMessage]:
+    """Return the last message that was sent to each queue of the topic."""
+    found: dict[QueueKey, NotedMessage] = {}
+    for queue in queues:
+        target = queue.to_broker_name, queue.to_queue_id
+        if queue.last is not None and (
+            target not in found or found[target].queue_offset < queue.last.queue_offset
+        ):
+            found[target] = queue.last
+    return found
+
+
+def check_written(
+    queue: MessageQueue, queue_offset: int, before: NotedMessage, *, path: str
+) -> None:
+    """Raise RefusedError unless a message is stored behind the one sent before.
+
+    `path` is that of the state.
+    """
+    from rmqcli.admin.witness import check_written_after
+
+    check_written_after(
+        queue, queue_offset, before.queue_offset, done=_DONE, anew=_anew(path)
     )
 
 

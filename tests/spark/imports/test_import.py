@@ -375,6 +375,25 @@ def test_an_import_does_not_go_on_into_a_topic_that_was_made_anew(
     assert summary["sent"] == 4_000
 
 
+def test_an_import_ends_when_its_topic_is_made_anew_in_the_middle(
+    rmq, cluster, tmp_path
+):
+    """It went on, and the next run knew a message of the new topic: all was sent."""
+    cluster.send("orders", seeds(4_000))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    stored_first = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}
+    cluster.faults.add(faults.answer(0, ext_fields=stored_first), code=BATCH, nth=5)
+    _, err = import_(rmq, cluster, path, code=7)
+    assert (
+        "copy@broker-a:0 stored a message at offset 0, but the import has written up"
+        " to 512: the topic was deleted and created again, or its broker has lost"
+        " messages" in err
+    )
+    [state] = path.glob("_rmq/imports/*.json")
+    assert f"remove {state} to send everything again" in err
+    assert json.loads(state.read_text())["queues"][0]["last"]["queue_offset"] == 511
+
+
 def test_a_finished_import_into_a_topic_that_was_made_anew_is_not_nothing_to_do(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):
