@@ -22,6 +22,7 @@ _LEFT_OUT: Final = frozenset(name.encode() for name in SYSTEM_PROPERTIES)
 _FROM: Final = REDRIVEN_FROM.encode()
 _TIMES: Final = REDRIVEN_TIMES.encode()
 _SHARDING_KEY: Final = b"\x02__SHARDINGKEY\x01"  # MessageConst.PROPERTY_SHARDING_KEY
+_PRIORITY: Final = b"\x02_SYS_MSG_PRIORITY_\x01"  # MessageConst.PROPERTY_PRIORITY
 #: All bytes but 0x01 and 0x02, which separate properties.
 _NO_MARKS: Final = bytes({*range(256)} - {1, 2})
 _ADDED: Final = f"{REDRIVEN_FROM}\x01%b\x02{REDRIVEN_TIMES}\x011".encode()
@@ -90,3 +91,8 @@ def sharding_key(properties: bytes) -> str | None:
     """
     _, found, rest = (b"\x02" + properties).partition(_SHARDING_KEY)
     return rest.partition(b"\x02")[0].decode(errors="replace") if found else None
+
+
+def has_priority(properties: bytes) -> bool:
+    """Whether a `Letter` with these properties has a priority."""
+    return _PRIORITY in b"\x02" + properties

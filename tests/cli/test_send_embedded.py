@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
@@ -205,6 +206,22 @@ def test_a_dash_beside_a_file_is_refused(rmq, rmq_topic):
     code, _, err = rmq("send", rmq_topic, "-", "--lines", "f")
     assert code == 2
     assert "BODY and --lines cannot be used together" in err
+
+
+def test_records_with_a_priority_are_stored_in_the_queue_of_their_priority(
+    rmq, rmq_cluster
+):
+    """A broker stores a batch in the queue of the request, whatever the priorities."""
+    topic = rmq_cluster.create_topic("T", queues=4)
+    records = [
+        {"body": str(n % 4), "properties": {"_SYS_MSG_PRIORITY_": str(n % 4)}}
+        for n in range(40)
+    ]
+    lines = "".join(json.dumps(each) + "\n" for each in records).encode()
+    assert rmq("send", topic, "--jsonl", "-", stdin=lines)[0] == 0
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        found = sorted((m.queue_id, m.body.decode()) for m in admin.read(topic))
+    assert found == [(n, str(n)) for n in range(4) for _ in range(10)]
 
 
 def test_a_key_with_a_space_is_warned_about(rmq, rmq_topic):

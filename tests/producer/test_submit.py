@@ -164,6 +164,27 @@ def test_a_large_message_goes_alone_and_keeps_its_place(one_queue):
     assert [len(m.body) for m in stored(one_queue, "orders")] == sizes
 
 
+def test_messages_with_a_priority_are_stored_in_the_queue_of_their_priority(
+    rmq_cluster,
+):
+    """A broker stores a batch in the queue of the request, whatever the priorities."""
+    rmq_cluster.create_topic("urgent", queues=4)
+    config = ProducerConfig(linger_ms=300)
+    with Producer(namesrv=rmq_cluster.namesrv, config=config) as producer:
+        futures = [
+            producer.submit(
+                ProducerMessage(
+                    "urgent", b"x", properties={"_SYS_MSG_PRIORITY_": str(n % 4)}
+                )
+            )
+            for n in range(40)
+        ]
+        for each in futures:
+            each.result()
+    for found in stored(rmq_cluster, "urgent"):
+        assert found.properties["_SYS_MSG_PRIORITY_"] == str(found.queue_id)
+
+
 def test_delayed_messages_do_not_wait_for_each_other(one_queue):
     one_queue.faults.next(faults.delay(1_000), code=SEND)
     with Producer(namesrv=one_queue.namesrv, config=PATIENT) as producer:

@@ -488,6 +488,28 @@ def test_after_a_letter_without_an_answer_its_queue_gets_no_more_of_message_grou
     }
 
 
+def test_letters_with_a_priority_go_back_to_the_queue_of_their_priority(
+    cluster, redrive
+):
+    """A broker stores a batch in the queue of the request, whatever the priorities."""
+    cluster.create_topic("repair", queues=4)
+    cluster.send(
+        "%DLQ%billing",
+        [
+            Seed(
+                body=b"%d" % (n % 4),
+                properties={
+                    "RETRY_TOPIC": "repair",
+                    "_SYS_MSG_PRIORITY_": str(n % 4),
+                },
+            )
+            for n in range(40)
+        ],
+    )
+    redrive()
+    assert stored_in(cluster, "repair") == {n: [str(n)] * 10 for n in range(4)}
+
+
 def test_a_letter_that_is_refused_does_not_stop_its_message_group(cluster, redrive):
     cluster.create_topic("repair", queues=4)
     add_keyed_letters(cluster, "a 0", "a 1", "a 2")

@@ -55,7 +55,7 @@ from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import encode_items
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import UNIQ_KEY
+from rmqcli.wire.message.properties import PRIORITY, UNIQ_KEY
 from rmqcli.wire.message.system_flag import (
     COMPRESSED,
     TRANSACTION_COMMIT,
@@ -224,7 +224,10 @@ class RemotingBackend:
             )
             return future
         content: Prepared | BatchPart
-        is_alone = len(message.body) >= self._alone_bytes
+        # Of a batch a broker does not look at the priorities.
+        is_alone = (
+            len(message.body) >= self._alone_bytes or PRIORITY in message.properties
+        )
         if is_alone:
             content = self._prepare(message)
             (msg_id,) = content.msg_ids

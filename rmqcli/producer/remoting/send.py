@@ -24,7 +24,7 @@ from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
-from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+from rmqcli.wire.message.properties import PRIORITY, UNIQ_KEY, encode_properties
 
 if TYPE_CHECKING:
     import random
@@ -119,7 +119,8 @@ class RemotingSend(SendRequests):
             (body, properties, message.flag),
             msg_id=msg_id,
             size_bytes=len(body) + len(properties),
-            is_alone=len(body) >= ALONE_BYTES,
+            # Of a batch a broker does not look at the priorities.
+            is_alone=len(body) >= ALONE_BYTES or PRIORITY in message.properties,
             timeout_ms=WAIT_MS_MAX,
             now_ms=self.clock.monotonic_ms(),
         )

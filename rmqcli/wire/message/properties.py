@@ -21,6 +21,8 @@ KEYS: Final = "KEYS"  # PROPERTY_KEYS, separated by spaces
 TAGS: Final = "TAGS"  # PROPERTY_TAGS
 #: the message group, in a FIFO topic
 SHARDING_KEY: Final = "__SHARDINGKEY"  # PROPERTY_SHARDING_KEY
+#: the number of the queue in which a broker (from 5.4 on) stores a single message
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"  # PROPERTY_PRIORITY
 UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
 #: Of an inner batch: its number of messages, and the queue offset of the first one.
