@@ -80,7 +80,9 @@ def pytest_configure(config):
     for function, (name, users_ms) in USERS_TIMEOUTS_MS.items():
         _set_time_limit(function, name, before=users_ms, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
-    if config.option.note_long_tests and not hasattr(config, "workerinput"):
+    # A run with files outside of this folder has no options of its own.
+    notes = config.getoption("note_long_tests", default=False)
+    if notes and not hasattr(config, "workerinput"):
         config.pluginmanager.register(long_tests.Notes())
 
 
