@@ -73,7 +73,8 @@ def pytest_configure(config):
             signal.signal(signum, usual)
     _set_time_limits(before=USERS_TIMEOUT_MS, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
-    if config.option.note_long_tests and not hasattr(config, "workerinput"):
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("note_long_tests", default=False) and not is_worker:
         config.pluginmanager.register(long_tests.Notes())
 
 
