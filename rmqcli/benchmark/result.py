@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _FAILURES_MAX: Final = 20
 #: From here on, the process that measures is what was measured.
 CLIENT_BUSY: Final = 0.9
+#: A group to which no message came for this long at the end, and for this share of the
+#: time, had consumed all there were.
+RUN_DRY_MS: Final = 1_000
+RUN_DRY_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +35,16 @@ class BenchResult:
     answer came. `latency_us` has percentiles; its values are None if nothing was
     measured, and `latency_of` says from what to what, or why there is nothing. `cpu` is
     the share of one core that this process used. `ended_by` is count, time, interrupt
-    or error.
+    or error. `quiet_ms` is how long before the end the last message was counted.
+    `before` are the messages that were stored or consumed in the warm-up.
     """
 
     kind: str
     topic: str
     settings: Mapping[str, Any] = field(hash=False)
     elapsed_ms: int
+    quiet_ms: int
+    before: int
     messages: int
     body_bytes: int
     statuses: Mapping[str, int] = field(hash=False)
@@ -63,6 +70,14 @@ class BenchResult:
     def bytes_per_s(self) -> float | None:
         """Bytes of bodies in a second; None if nothing was measured."""
         return _per_s(self.body_bytes, self.elapsed_ms)
+
+    @property
+    def has_run_dry(self) -> bool:
+        """Whether a group waited at the end, so that its rate says too little."""
+        quiet_ms = self.quiet_ms
+        is_long = quiet_ms >= RUN_DRY_MS
+        is_long = is_long and quiet_ms >= self.elapsed_ms * RUN_DRY_SHARE
+        return self.kind == "consume" and is_long
 
     @property
     def is_client_bound(self) -> bool:
@@ -92,6 +107,8 @@ class Meter:
         self._unknown = 0
         self._begin_us: int | None = None
         self._end_us: int | None = None
+        self._last_us: int | None = None
+        self._before = 0
         self._cpu_s = 0.0
         #: all that were stored or consumed, in the warm-up too
         self.done = 0
@@ -127,6 +144,7 @@ class Meter:
         with self._lock:
             self.done += messages
             if self._begin_us is None:
+                self._before += messages
                 return
             if since_us is not None and since_us >= self._begin_us:
                 duration_us = max(0, now_us - since_us)
@@ -137,6 +155,7 @@ class Meter:
             if self._end_us is None:
                 self._messages += messages
                 self._bytes += body_bytes
+                self._last_us = now_us
 
     def fail(self, reason: str, messages: int = 1, *, is_unknown: bool = False) -> None:
         """Count messages that failed, in the warm-up too."""
@@ -161,14 +180,17 @@ class Meter:
         self.end()
         with self._lock:
             begin_us, end_us = self._begin_us, self._end_us
-            elapsed_us = 0
+            elapsed_us = quiet_us = 0
             if begin_us is not None and end_us is not None:
                 elapsed_us = end_us - begin_us
+                quiet_us = end_us - (self._last_us or begin_us)
             return BenchResult(
                 kind=kind,
                 topic=topic,
                 settings=settings,
                 elapsed_ms=elapsed_us // 1000,
+                quiet_ms=quiet_us // 1000,
+                before=self._before,
                 messages=self._messages,
                 body_bytes=self._bytes,
                 statuses=dict(self._statuses),

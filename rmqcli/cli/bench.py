@@ -21,7 +21,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
 from rmqcli.errors import PartialError, RmqError, TextError, UsageError
-from rmqcli.units import format_duration, format_size, parse_size_bytes
+from rmqcli.units import counted, format_duration, format_size, parse_size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +43,8 @@ COLUMNS = (
     Column("topic", "the topic"),
     Column("settings", "what was measured: size, threads, batch, acks and more"),
     Column("elapsed_ms", "how long was measured, without the warm-up"),
+    Column("quiet_ms", "how long before the end the last message was counted"),
+    Column("before", "messages that were stored or consumed in the warm-up"),
     Column("messages", "messages that were stored or consumed in that time"),
     Column("body_bytes", "bytes of their bodies"),
     Column("messages_per_s", "messages a second; null if nothing was measured"),
@@ -429,7 +431,7 @@ def _run(common: Common, bench: Bench, departed: Mapping[str, RmqError]) -> int 
         lost = f"{left:,} messages were sent and not received" if left else ""
         raise PartialError(", ".join(part for part in (what, lost) if part))
     if not found.messages:
-        raise RmqError("nothing was measured: no message ended in the time")
+        raise _nothing_measured(found)
     raise_if_silent(departed)
     return None
 
@@ -443,11 +445,33 @@ def _write(common: Common, found: BenchResult) -> None:
         write_table(lines, columns=_TABLE, color=common.use_color, stream=sys.stdout)
     else:
         write_rows([row], columns=COLUMNS, fmt=common.output)
+    for text in _warnings(found):
+        common.messages.warn(text)
+
+
+def _nothing_measured(found: BenchResult) -> RmqError:
+    error = RmqError("nothing was measured: no message ended in the time")
+    if found.before:
+        taken = counted(found.before, "message")
+        error.hint = f"the warm-up took all {taken}; shorten it with --warm-up 0s"
+    return error
+
+
+def _warnings(found: BenchResult) -> list[str]:
+    """Return why the rate may not be what was to be measured."""
+    warnings = []
     if found.is_client_bound:
-        common.messages.warn(
+        warnings.append(
             f"rmq used {found.cpu:.0%} of a core: it may have been the limit, and not"
             " the cluster"
         )
+    if found.has_run_dry:
+        warnings.append(
+            f"no message came in the last {format_duration(found.quiet_ms)}: the group"
+            " had consumed all there were, and can be faster than this rate; end with"
+            " --count, or store more messages before"
+        )
+    return warnings
 
 
 def _lines(found: BenchResult) -> list[tuple[str, str]]:

@@ -513,6 +513,15 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
     return ExitCode.OK if report.is_complete else ExitCode.PARTIAL
 
 
+def _left_out(report: CopyReport) -> list[str]:
+    """Return a warning for each reason why messages are not copied."""
+    return [
+        f"{counted(count, 'message')} not copied: {reason}"
+        f" ({', '.join(report.named[reason][:_LISTED])})"
+        for reason, count in report.left_out.items()
+    ]
+
+
 def _missing_queues(report: CopyReport) -> list[str]:
     """Return a warning for each reason why queues are not copied."""
     queues: dict[str, list[MessageQueue]] = {}
@@ -533,11 +542,8 @@ def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
         common.messages.warn(
             f"{counted(report.missing, 'message')} of the range are not stored any more"
         )
-    for reason, count in report.left_out.items():
-        common.messages.warn(
-            f"{counted(count, 'message')} not copied: {reason}"
-            f" ({', '.join(report.named[:_LISTED])})"
-        )
+    for text in _left_out(report):
+        common.messages.warn(text)
     if report.unknown:
         common.messages.warn(
             "no answer came for messages of these offsets, which may be stored; the"

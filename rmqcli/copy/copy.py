@@ -81,7 +81,7 @@ BATCH_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 8 << 20
 #: Queues to which a batch is sent at the same time.
 _AT_ONCE_MAX: Final = 16
-#: Messages that are named of those that were left out.
+#: Messages that are named of those that were left out for one reason.
 NAMED_MAX: Final = 100
 #: How often a copy that follows looks for new messages.
 FOLLOW_MS: Final = 1_000
@@ -329,11 +329,11 @@ class CopyReport:
 
     `copied` counts the messages that are stored, `scanned` those that were read,
     `expired` those that were deleted after the last run, before they were copied, and
-    `missing` offsets that brokers no longer have. `named` are the first messages that
-    were left out. `unknown` are spans without an answer: the next run sends them again.
-    `unread` are queues that could not be read to their end; a copy that follows tries
-    again. `added` are queues that the source got while it was followed: they are not
-    copied.
+    `missing` offsets that brokers no longer have. `named` has the first of those that
+    were left out, by reason. `unknown` are spans without an answer: the next run sends
+    them again. `unread` are queues that could not be read to their end; a copy that
+    follows tries again. `added` are queues that the source got while it was followed:
+    they are not copied.
     """
 
     copied: int = 0
@@ -341,7 +341,7 @@ class CopyReport:
     expired: int = 0
     missing: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
-    named: list[str] = field(default_factory=list)
+    named: dict[str, list[str]] = field(default_factory=dict)
     unknown: list[SourceSpan] = field(default_factory=list)
     given_up: RmqError | None = None
     unread: dict[MessageQueue, RmqError] = field(default_factory=dict)
@@ -587,8 +587,9 @@ class CopyRun:
     def _leave_out(self, queue: MessageQueue, offset: int | None, why: str) -> None:
         report = self.report
         report.left_out[why] = report.left_out.get(why, 0) + 1
-        if len(report.named) < NAMED_MAX:
-            report.named.append(f"{queue.broker_name}:{queue.queue_id}:{offset}")
+        named = report.named.setdefault(why, [])
+        if len(named) < NAMED_MAX:
+            named.append(f"{queue.broker_name}:{queue.queue_id}:{offset}")
 
     # --- sending ---
 

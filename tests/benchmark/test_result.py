@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rmqcli.benchmark.result import Meter
+from typing import Any
+
+import pytest
+
+from rmqcli.benchmark.result import BenchResult, Meter
 
 
 def test_after_twenty_reasons_of_failures_the_others_are_counted_together():
@@ -17,3 +21,37 @@ def test_after_twenty_reasons_of_failures_the_others_are_counted_together():
         "other reasons": 2,
     }
     assert (result.failed, result.unknown) == (25, 3)
+
+
+def result(**values):
+    known: dict[str, Any] = {
+        "kind": "consume", "topic": "T", "settings": {}, "elapsed_ms": 8_000,
+        "quiet_ms": 0, "before": 0, "messages": 9_000, "body_bytes": 9_000,
+        "statuses": {}, "failures": {}, "unknown": 0, "latency_us": {"count": 0},
+        "latency_of": "", "cpu": 0.1, "ended_by": "time",
+    }  # fmt: skip
+    return BenchResult(**known | values)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"quiet_ms": 7_100}, True),
+        ({"quiet_ms": 1_000}, True),
+        ({"quiet_ms": 999}, False),
+        ({"quiet_ms": 1_000, "elapsed_ms": 60_000}, False),
+        ({"quiet_ms": 7_100, "kind": "produce"}, False),
+    ],
+)
+def test_a_group_that_waited_at_the_end_is_known(values, expected):
+    assert result(**values).has_run_dry is expected
+
+
+def test_the_time_since_the_last_message_is_measured():
+    meter = Meter()
+    meter.add(3, 3)
+    meter.begin()
+    meter.add(2, 2)
+    found = meter.result("consume", "T", {}, latency_of="", ended_by="")
+    assert (found.before, found.messages) == (3, 2)
+    assert 0 <= found.quiet_ms <= found.elapsed_ms

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from rmqcli import Admin
+from rmqcli.cli.bench import _nothing_measured, _warnings
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.benchmark.test_result import result
 
 PERCENTILES = ["p50", "p90", "p99", "p99_9"]
 
@@ -172,6 +174,25 @@ def test_the_table_says_what_was_measured(rmq_cluster, rmq_topic, capsys):
     assert rows["messages"] == "3"
     assert rows["statuses"] == "3 SEND_OK"
     assert rows["p99"].endswith(" ms")
+
+
+def test_a_group_that_waited_at_the_end_is_warned_of():
+    """9,000 messages that were consumed at once, in 8 seconds: it said 1,128/s."""
+    (warning,) = _warnings(result(quiet_ms=7_100, elapsed_ms=8_000, messages=9_000))
+    assert warning == (
+        "no message came in the last 7.1s: the group had consumed all there were, and"
+        " can be faster than this rate; end with --count, or store more messages before"
+    )
+    assert _warnings(result(quiet_ms=200)) == []
+
+
+def test_a_group_that_consumed_all_in_the_warm_up_is_told_so():
+    error = _nothing_measured(result(messages=0, before=9_000))
+    assert error.message == "nothing was measured: no message ended in the time"
+    assert error.hint == (
+        "the warm-up took all 9,000 messages; shorten it with --warm-up 0s"
+    )
+    assert not _nothing_measured(result(messages=0, before=0)).hint
 
 
 @pytest.mark.parametrize(

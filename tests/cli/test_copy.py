@@ -13,7 +13,9 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.copy import _left_out
 from rmqcli.cli.main import run
+from rmqcli.copy.copy import CopyReport
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of
@@ -268,6 +270,18 @@ def test_following_names_the_queues_that_are_not_copied(rmq_cluster_factory, tar
     assert told in err
     assert "the same command copies the rest" not in err
     assert json.loads(out)["added"] == ["src@broker-a:1", "src@broker-b:1"]
+
+
+def test_each_reason_names_its_own_messages():
+    """Each named the messages of all reasons."""
+    report = CopyReport(
+        left_out={"its body is damaged": 1, "unreadable: cut": 2},
+        named={"its body is damaged": ["a:0:7"], "unreadable: cut": ["a:0:8", "b:1:0"]},
+    )
+    assert _left_out(report) == [
+        "1 message not copied: its body is damaged (a:0:7)",
+        "2 messages not copied: unreadable: cut (a:0:8, b:1:0)",
+    ]
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 6), (["--execute", "--yes"], 7)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from rmqcli.cli.options import Common
 from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import ConnectError
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
+from tests.kit.terminal import Terminal
 
 NOW_MS = 1_767_322_800_000
 LONG = "a-topic-with-a-name-that-other-tools-cut-off-somewhere-in-the-middle"
@@ -203,6 +205,21 @@ def test_nothing_from_a_peer_reaches_the_terminal_raw(capsys):
     shown = show(capsys, hostile, explain=True)
     for text in (shown.out, shown.err):
         assert not any(char in text for char in "\x1b\x07\x9b\u202e")
+
+
+def test_an_explanation_is_wrapped_between_words_on_a_terminal(monkeypatch):
+    """At 80 columns the terminal cut its words in two."""
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    lags = [compute_lag(group("G", queue(1, 5)))]
+    LagView(groups=lags, explain=True).write(Common())
+    assert out.getvalue().splitlines()[-3:] == [
+        "G has 4 messages to read.",
+        "No member is online: nothing is read",
+        "  until one starts.",
+    ]
 
 
 @pytest.mark.parametrize(

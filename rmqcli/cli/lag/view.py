@@ -511,11 +511,12 @@ class LagView:
             stdout_has = True
         if self.explain:
             from rmqcli.cli.ui.escape import safe
+            from rmqcli.cli.ui.messages import wrapped
 
             if stdout_has or not self.is_summary:
                 sys.stdout.write("\n")
             for sentence in self._explain(lag):
-                sys.stdout.write(safe(sentence) + "\n")
+                sys.stdout.write(wrapped(safe(sentence), sys.stdout) + "\n")
         if not self.is_summary:
             common.messages.info(headline(lag))
         for note in lag.reading.notes:

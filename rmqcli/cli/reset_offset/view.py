@@ -291,15 +291,23 @@ def _row(
 
 
 def _moved(queues: list[QueuePlan]) -> str:
-    """Say how many messages these queues skip or replay, and of what time."""
+    """Say how many messages these queues skip or replay, and of what time.
+
+    The times of a queue whose offset changed after the plan was made are not known.
+    """
     count = sum((each.skipped or 0) + (each.replayed or 0) for each in queues)
-    firsts = [each.first_store_ms for each in queues if each.first_store_ms is not None]
-    lasts = [each.last_store_ms for each in queues if each.last_store_ms is not None]
+    spans = [
+        (each.first_store_ms, each.last_store_ms)
+        for each in queues
+        if each.first_store_ms is not None and each.last_store_ms is not None
+    ]
     text = counted(count, "message")
-    if firsts and lasts:
-        first, last = _time(min(firsts)), _time(max(lasts))
+    if spans:
+        first, last = _time(min(a for a, _ in spans)), _time(max(b for _, b in spans))
         stored = f"at {first}" if first == last else f"from {first} to {last}"
         text += f", stored {stored}"
+        if len(spans) < len(queues):
+            text += f" in {len(spans)} of {len(queues)} queues, elsewhere unknown"
     return text
 
 

@@ -61,15 +61,16 @@ def _number_of(name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def wrapped(line: str) -> str:
-    """Wrap `line` between words if stderr is a terminal.
+def wrapped(line: str, stream: TextIO | None = None) -> str:
+    """Wrap `line` between words if the stream is a terminal; None for stderr.
 
     From a command on it is not wrapped, so that the command can be copied, and neither
     is a line that is not ASCII.
     """
-    if not line.isascii() or not is_screen(sys.stderr):
+    stream = stream or sys.stderr
+    if not line.isascii() or not is_screen(stream):
         return line
-    width = screen_size(sys.stderr).columns
+    width = screen_size(stream).columns
     if len(line) < width:
         return line
     import textwrap  # only for the few lines that are that long
