@@ -208,6 +208,29 @@ def test_a_dash_beside_a_file_is_refused(rmq, rmq_topic):
     assert "BODY and --lines cannot be used together" in err
 
 
+def test_records_of_a_message_group_keep_their_order_in_the_queue_of_their_group(
+    rmq, rmq_cluster
+):
+    """They were spread over the queues, where consumers got them in any order."""
+    topic = rmq_cluster.create_topic("T", queues=4)
+    records = [
+        {"body": f"{group} {n}", "properties": {"__SHARDINGKEY": group}}
+        for n in range(3)
+        for group in ("a", "group-1", "zzzzzzzz")
+    ]
+    lines = "".join(json.dumps(each) + "\n" for each in records).encode()
+    assert rmq("send", topic, "--jsonl", "-", stdin=lines)[0] == 0
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        found = sorted(
+            (m.queue_id, m.queue_offset, m.body.decode()) for m in admin.read(topic)
+        )
+    assert found == [
+        *((0, n, f"a {n}") for n in range(3)),
+        *((1, n, f"group-1 {n}") for n in range(3)),
+        *((2, n, f"zzzzzzzz {n}") for n in range(3)),
+    ]
+
+
 def test_records_with_a_priority_are_stored_in_the_queue_of_their_priority(
     rmq, rmq_cluster
 ):

@@ -8,6 +8,7 @@ from rmqcli import (
     Admin,
     LocalTransactionState,
     Producer,
+    ProducerConfig,
     ProducerMessage,
     SendStatus,
     UnsupportedError,
@@ -111,3 +112,25 @@ def test_transactions_end_as_they_were_decided(fresh_cluster):
             assert result.local_transaction_state is state
         wait_until(lambda: found(cluster, topic).keys() == {b"commit", b"unknown"})
     assert b"unknown" in asked
+
+
+@pytest.mark.rmq_versions("5.5.0")
+def test_submitted_messages_with_a_priority_are_in_the_queue_of_their_priority(
+    real_cluster,
+):
+    """A broker stores a batch in the queue of the request, whatever the priorities."""
+    topic = real_cluster.create_topic(queues=4)
+    config = ProducerConfig(linger_ms=300)
+    with Producer(namesrv=real_cluster.namesrv, config=config) as producer:
+        futures = [
+            producer.submit(
+                ProducerMessage(
+                    topic, b"%d" % n, properties={"_SYS_MSG_PRIORITY_": str(n % 4)}
+                )
+            )
+            for n in range(40)
+        ]
+        for each in futures:
+            each.result()
+    stored = found(real_cluster, topic)
+    assert [stored[b"%d" % n].queue_id for n in range(40)] == [0, 1, 2, 3] * 10

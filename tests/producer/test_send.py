@@ -220,6 +220,15 @@ def test_a_chosen_queue_is_not_left(options):
     assert outcomes[0].status == "SYSTEM_BUSY"
 
 
+def test_the_queue_of_a_message_group_is_not_left():
+    broker = Broker(lambda _: 2)
+    message = OutgoingMessage(b"a", {"__SHARDINGKEY": "zzzzzzzz"})
+    with Peer(broker) as peer:
+        outcomes, _ = sending(target_of(peer.address, queues=4), [message])
+    assert [queue for queue, *_ in broker.requests] == ["2"]
+    assert outcomes[0].status == "SYSTEM_BUSY"
+
+
 def test_denied_is_not_tried_again():
     broker = Broker(lambda _: 16)
     with Peer(broker) as peer:

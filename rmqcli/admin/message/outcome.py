@@ -57,6 +57,10 @@ _AGAIN: Final = (
     "the group's offset is not past it: it was moved back since, or moves just now"
 )
 _RESET: Final = "a reset moved the group over it ({})"
+_USED_UP: Final = (
+    "its deliveries are used up: a proxy that receives it makes it a dead letter"
+    " instead of delivering it"
+)
 _AFTER_DEATH: Final = (
     "a delivery since then, as after a reset back over it, would have left no record"
 )
@@ -264,13 +268,16 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
         return _retry_handed_out(seen, last, last.delivery, attempts_max)
     if last.kind == "delay" or last.is_passed is False:
         is_due = last.kind == "retry"
+        reason = "it may be in the hands of a member" if is_due else None
+        if last.is_pop and attempts_max is not None and attempt > attempts_max:
+            reason = _USED_UP
         return GroupVerdict(
             group=seen.group,
             verdict=MessageVerdict.IN_RETRY,
             evidence="a copy waits in the retry topic, past the group's offset there"
             if is_due
             else "a copy waits for its delay to end",
-            reason="it may be in the hands of a member" if is_due else None,
+            reason=reason,
             attempt=attempt,
             attempts_max=attempts_max,
             next_at_ms=last.due_ms,

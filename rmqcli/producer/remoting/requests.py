@@ -68,7 +68,7 @@ class SendRequests:
     ) -> tasks.Task[Callable[[int], SendResult]]:
         """See AccumulatorNetwork."""
         assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
-        is_chosen = self._is_fixed and entries[0].key is not None
+        is_chosen = entries[0].key is not None and self._is_only(place)
         stored = yield from self._publisher.send(
             self._together(entries),
             queue=place if is_chosen else None,
@@ -77,6 +77,10 @@ class SendRequests:
             retry_times=self._retry_times,
         )
         return stored.result
+
+    def _is_only(self, queue: MessageQueue) -> bool:
+        """Whether no queue but this one may be tried, which is the messages' key."""
+        return self._is_fixed
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See AccumulatorNetwork."""

@@ -24,7 +24,13 @@ from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
-from rmqcli.wire.message.properties import PRIORITY, UNIQ_KEY, encode_properties
+from rmqcli.wire.ids import consistent_hash, java_string_hash
+from rmqcli.wire.message.properties import (
+    PRIORITY,
+    SHARDING_KEY,
+    UNIQ_KEY,
+    encode_properties,
+)
 
 if TYPE_CHECKING:
     import random
@@ -104,11 +110,17 @@ class RemotingSend(SendRequests):
             places=len({queue.broker_name for queue in target.queues}),
             retry_for_ms=retry_for_ms(client.config.timeout_ms),
         )
+        #: queues to which messages with a sharding key go
+        self._keyed: set[MessageQueue] = set()
         # Like Java, start at a random queue, so that short runs do not all use queue 0.
         self._turn = rng.randrange(len(target.queues))
 
     def entry(self, message: OutgoingMessage) -> Entry:
-        """See SendNetwork. Queues take turns, or a field of the message decides."""
+        """See SendNetwork.
+
+        Queues take turns, or a field of the message decides, or its sharding key: such
+        as the message group of a message of a FIFO topic that is sent again.
+        """
         body, properties = message.body, checked_properties(message)
         queue = self._choose(message)
         msg_id = self._ids.next_id()
@@ -159,10 +171,18 @@ class RemotingSend(SendRequests):
     def note_end(self, count: int) -> None:
         """See SendNetwork."""
 
+    def _is_only(self, queue: MessageQueue) -> bool:
+        return super()._is_only(queue) or queue in self._keyed
+
     def _choose(self, message: OutgoingMessage) -> MessageQueue:
         queues = self._target.queues
         shard_by = self._options.shard_by
         if shard_by is not None:
             return queues[shard_of(message, shard_by, shards=len(queues))]
+        sharding_key = message.properties.get(SHARDING_KEY)
+        if sharding_key and not self._options.is_fixed:
+            index = consistent_hash(java_string_hash(sharding_key), len(queues))
+            self._keyed.add(queues[index])
+            return queues[index]
         self._turn = (self._turn + 1) % len(queues)
         return queues[self._turn]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmqcli.admin.message.outcome import GroupEvidence, Holder, judge
+from rmqcli.admin.message.outcome import GroupEvidence, Holder, MessageCopy, judge
 from rmqcli.engine.message import Origin
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
@@ -153,6 +153,27 @@ def test_orderly_pop_may_have_handed_out_what_is_near_its_offset(message):
     assert "orderly POP moves the offset when" in verdict(message, seen)[1]
     seen.committed = 6
     assert verdict(message, seen) == ("consumed", "")
+
+
+@pytest.mark.parametrize(
+    ("failed", "reason"),
+    [
+        (2, "it may be in the hands of a member"),
+        (3, "its deliveries are used up: a proxy that receives it makes it a dead"),
+    ],
+)
+def test_a_pop_retry_beyond_the_last_delivery_does_not_come(message, failed, reason):
+    """A proxy forwards it with the next receive; the reason said nothing of that."""
+    message.reconsume_times = failed
+    retry = MessageCopy(kind="retry", message=message, is_pop=True, is_passed=False)
+    seen = evidence(is_pop=True, copies=[retry], retry_max_times=2)
+    found = judge(message, seen, min_offset=0)
+    assert (found.verdict, found.attempt, found.attempts_max) == (
+        "in_retry",
+        failed + 1,
+        3,
+    )
+    assert (found.reason or "").startswith(reason)
 
 
 def test_a_message_that_the_member_is_past_does_not_wait(message):
