@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.errors import DecodeError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.compression import INFLATED_MAX, inflate
-from rmqcli.wire.message.system_flag import CompressionType, compressed_with
+from rmqcli.wire.message.system_flag import COMPRESSED, CompressionType, compressed_with
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from rmqcli.proxy.endpoints import Endpoints
 
-#: A window size for `zlib` with which it accepts a gzip or a zlib header.
-_EITHER_HEADER: Final = 32 + zlib.MAX_WBITS
 #: The magic numbers of frames, which begin with them.
 _KIND_OF_MAGIC: Final = {
     b"\x04\x22\x4d\x18": CompressionType.LZ4,
@@ -225,16 +223,7 @@ def inflate_any(data: bytes, *, limit_bytes: int = INFLATED_MAX) -> bytes:
     )
     if not is_zlib and not data.startswith(b"\x1f\x8b"):
         return data
-    stream = zlib.decompressobj(_EITHER_HEADER)
-    try:
-        inflated = stream.decompress(data, limit_bytes + 1)
-    except zlib.error as error:
-        raise DecodeError(f"body is not valid gzip or zlib: {error}") from error
-    if len(inflated) > limit_bytes:
-        raise DecodeError(f"compressed body inflates to more than {limit_bytes} bytes")
-    if not stream.eof:
-        raise DecodeError(f"compressed body of {len(data)} bytes is truncated")
-    return inflated
+    return inflate(data, COMPRESSED, limit_bytes=limit_bytes)
 
 
 @dataclass(slots=True, kw_only=True)

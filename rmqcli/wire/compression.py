@@ -3,6 +3,9 @@
 Any producer can send a compressed body, and zlib reaches a ratio of 1029:1, so a 16 MiB
 frame could inflate to 16 GiB. Java has no bound; here inflating stops at the limit.
 
+Clients of a proxy may compress with gzip, and the proxy stores that as if it were zlib:
+Java's consumers of a broker cannot read it, here both are inflated.
+
 Source: `ZlibCompressor`, `Lz4Compressor` (frame format) and `ZstdCompressor`.
 """
 
@@ -21,6 +24,8 @@ from rmqcli.wire.message.system_flag import (
 
 #: Largest inflated body, in bytes: four times Java's default maxMessageSize.
 INFLATED_MAX: Final = 16 * 1024 * 1024
+#: A window size for `zlib` with which it accepts a gzip or a zlib header.
+_EITHER_HEADER: Final = 32 + zlib.MAX_WBITS
 
 
 def inflate(data: bytes, sys_flag: int, *, limit_bytes: int = INFLATED_MAX) -> bytes:
@@ -61,7 +66,7 @@ def _too_large(limit_bytes: int) -> DecodeError:
 
 
 def _inflate_zlib(data: bytes, limit_bytes: int) -> bytes:
-    stream = zlib.decompressobj()
+    stream = zlib.decompressobj(_EITHER_HEADER)
     try:
         inflated = stream.decompress(data, limit_bytes + 1)
     except zlib.error as error:

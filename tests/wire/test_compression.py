@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 import zlib
 
@@ -29,6 +30,8 @@ def zstd_stream(data: bytes) -> bytes:
 COMPRESSIONS = [
     pytest.param(ZLIB, deflate_zlib, id="zlib"),
     pytest.param(1, deflate_zlib, id="zlib, type 0"),
+    # What a client of a proxy compresses with gzip is stored without a type.
+    pytest.param(1, gzip.compress, id="gzip, type 0"),
     pytest.param(LZ4, lz4.frame.compress, id="lz4"),
     pytest.param(ZSTD, zstd.compress, id="zstd"),
     pytest.param(ZSTD, zstd_stream, id="zstd without size"),
