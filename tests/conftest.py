@@ -18,7 +18,6 @@ import pytest
 from rmqcli.admin.lag.memory import LagMemory, memory_directory
 from rmqcli.cli.options import make_common
 from rmqcli.config import ClientConfig
-from rmqcli.producer.config import ProducerConfig
 from tests.kit import (
     artefacts,
     class_archive,
@@ -35,13 +34,9 @@ from tests.kit.proxy.real import RealProxy
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
-#: The default time limits for a broker's answer, which tests in this process replace by
+#: The default time limit for a broker's answer, which tests in this process replace by
 #: a longer one: on a busy machine healthy brokers would count as silent ones.
-USERS_TIMEOUTS_MS: dict[Any, tuple[str, int]] = {
-    ClientConfig.__init__: ("timeout_ms", 5_000),
-    ProducerConfig.__init__: ("send_msg_timeout_ms", 3_000),
-    make_common: ("timeout", 5_000),
-}
+USERS_TIMEOUT_MS = 5_000
 ANSWER_TIMEOUT_MS = 30_000
 
 
@@ -77,8 +72,7 @@ def pytest_configure(config):
     ):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, usual)
-    for function, (name, users_ms) in USERS_TIMEOUTS_MS.items():
-        _set_time_limit(function, name, before=users_ms, after=ANSWER_TIMEOUT_MS)
+    _set_time_limits(before=USERS_TIMEOUT_MS, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
     # A run with files outside of this folder has no options of its own.
     notes = config.getoption("note_long_tests", default=False)
@@ -102,16 +96,17 @@ def pytest_unconfigure():
     process.
     """
     GUARD.sweep()
-    for function, (name, users_ms) in USERS_TIMEOUTS_MS.items():
-        _set_time_limit(function, name, before=ANSWER_TIMEOUT_MS, after=users_ms)
+    _set_time_limits(before=ANSWER_TIMEOUT_MS, after=USERS_TIMEOUT_MS)
 
 
-def _set_time_limit(function, name, *, before, after):
-    """Replace the default time limit of a function."""
-    if function.__kwdefaults__ is None:
-        return  # mutmut has put one of its own in the function's place
-    assert function.__kwdefaults__[name] == before
-    function.__kwdefaults__[name] = after
+def _set_time_limits(*, before, after):
+    """Replace the default time limit of each function that takes one."""
+    functions: Any = {ClientConfig.__init__: "timeout_ms", make_common: "timeout"}
+    for function, name in functions.items():
+        if function.__kwdefaults__ is None:
+            continue  # mutmut has put one of its own in the function's place
+        assert function.__kwdefaults__[name] == before
+        function.__kwdefaults__[name] = after
 
 
 def pytest_ignore_collect(collection_path, config):
