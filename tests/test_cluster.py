@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -147,6 +148,47 @@ def test_what_a_cluster_plans_and_executes_has_the_same_arguments_in_both_forms(
     assert arguments(getattr(aio.AsyncCluster, method)) == arguments(
         getattr(rmqcli.Cluster, method)
     )
+
+
+#: Arguments of `redrive` and `copy`, and values that are not their defaults. Those that
+#: a request does not hold, `log` and the other cluster of `copy`, are not among them.
+CHOSEN: dict[str, dict[str, Any]] = {
+    "from_": {"from_": "-5m"},
+    "until": {"until": "-1m"},
+    "last": {"last": 3},
+    "tag": {"tag": "A"},
+    "sql": {"sql": "a = 1"},
+    "key": {"key": "k"},
+    "properties": {"properties": {"colour": "re*"}},
+    "pattern": {"pattern": "x+"},
+    "where": {"where": "tags = 'A'"},
+    "decode": {"where": "value.n = 1", "decode": "json"},
+    "again": {"again": True},
+    "to": {"to": "retry"},
+}
+
+
+@pytest.mark.parametrize("method", ["redrive", "copy"])
+def test_each_argument_of_a_plan_gets_into_its_request_in_both_forms(method):
+    names = {"redrive": ["billing"], "copy": ["orders", "orders-2"]}[method]
+    of_request = arguments(getattr(rmqcli.Cluster, method)).keys() - {"log"}
+    if method == "copy":
+        of_request -= {"to"}  # a cluster
+
+    cases: dict[str, dict[str, Any]] = {"": {}, **CHOSEN}
+
+    def requests(connect):
+        make = getattr(connect("127.0.0.1:1"), method)
+        return {
+            name: re.sub(" at 0x[0-9a-f]+", "", repr(make(*names, **chosen).request))
+            for name, chosen in cases.items()
+            if name in of_request | {""}
+        }
+
+    found = requests(rmqcli.connect)
+    assert requests(aio.connect) == found
+    assert found.keys() == {"", *of_request} - {"group", "source_topic", "target_topic"}
+    assert len(set(found.values())) == len(found)
 
 
 @pytest.mark.parametrize(
