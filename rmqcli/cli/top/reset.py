@@ -115,12 +115,15 @@ class ResetView(View):
     def fail(self, error: RmqError) -> None:
         """Keep why it was not planned, or not applied."""
         self._failure = error
+        self.keys = {}
 
     def intro(self, row: Row | None) -> Sequence[str]:
         if self.result is not None:
             return (self.outcome,)
-        if self._failure is not None and self.is_confirmed:
-            return ("It failed, see below; see the offsets with rmq lag.",)
+        if self._failure is not None:
+            if self.is_confirmed:
+                return ("It failed, see below; see the offsets with rmq lag.",)
+            return ("It could not be planned, see below; nothing is changed.",)
         if self.is_confirmed:
             return ("The reset is being applied and read back ...",)
         if self.planned is None:

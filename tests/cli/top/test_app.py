@@ -285,6 +285,9 @@ def test_a_reset_to_what_is_no_position_says_so_and_changes_nothing(cluster):
         await screen.press("r")
         await screen.type("yesterday")
         await screen.until("'yesterday'")
+        await screen.until("It could not be planned, see below; nothing is changed.")
+        assert "Planning" not in screen.text
+        assert "x apply" not in screen.text
 
     on_screen(cluster.namesrv, story, allow_changes=True)
     assert committed(cluster, "billing", "orders") == [3]
