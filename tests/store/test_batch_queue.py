@@ -120,6 +120,7 @@ def test_a_queue_is_the_list_of_its_messages_whatever_is_written_cut_or_read(
         else:
             reader.refresh()
             assert found(reader) == messages(batches[:written])
+            assert reader.pending_count == 0
         expected = messages(batches)
         assert (queue.min_offset, queue.max_offset) == (0, len(expected))
         assert queue.pending_count == len(batches) - written
