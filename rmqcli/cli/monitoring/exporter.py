@@ -164,7 +164,7 @@ def exporter(common: Common, options: ExporterCommandOptions) -> int:
                 " this cluster"
             )
         sys.setswitchinterval(_SWITCH_S)
-        teller = _Teller(common)
+        teller = _Teller(common, stale_after_ms=collects.stale_after_ms)
         with suppress(KeyboardInterrupt), server:
             sys.stdout.write(f"http://{server.address}/metrics\n")
             sys.stdout.flush()
@@ -204,10 +204,12 @@ def _write_once(common: Common, runs: Exporter) -> int:
 class _Teller:
     """Tells on stderr what changes: errors that are new, and that they are over."""
 
-    def __init__(self, common: Common) -> None:
+    def __init__(self, common: Common, *, stale_after_ms: int) -> None:
         self._messages = common.messages
         self._errors: dict[str, str] = {}
         self._is_first = True
+        self._stale_after_ms = stale_after_ms
+        self._is_slow = False
 
     def tell(self, run: ExporterRun) -> None:
         """Tell what is new in a collection."""
@@ -218,6 +220,13 @@ class _Teller:
         for name in self._errors.keys() - errors.keys():
             self._messages.info(f"{name}: answers again")
         self._errors = errors
+        if run.duration_ms > self._stale_after_ms and not self._is_slow:
+            self._is_slow = True
+            self._messages.warn(
+                f"a collection took {format_duration(run.duration_ms)}, longer than"
+                f" --stale-after {format_duration(self._stale_after_ms)}: while one"
+                " takes that long, values vanish before it ends"
+            )
         if self._is_first and run.collected.groups is not None:
             self._is_first = False
             self._messages.info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -181,3 +182,30 @@ def test_it_serves_until_a_signal_and_the_cluster_may_go_and_come(
     assert "\nbroker-b: answers again\n" in written
     assert written.endswith("\nstopped\n")
     assert "Traceback" not in written
+
+
+def test_collections_that_outlast_their_values_are_warned_of(cluster, tmp_path):
+    stderr = tmp_path / "stderr"
+    times = ("--interval", "1s", "--stale-after", "1s", "--timeout", "2s")
+    words = command(cluster, "--listen", "127.0.0.1:0", *times)
+    cluster.broker("broker-b").hang()
+    with (
+        stderr.open("w") as err,
+        subprocess.Popen(
+            [sys.executable, "-m", "rmqcli", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+            env={**os.environ, "NO_COLOR": "1"},
+        ) as process,
+    ):
+        try:
+            wait_until(lambda: "values vanish" in stderr.read_text())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
+    assert re.search(
+        r"^warning: a collection took [0-9.]+s, longer than --stale-after 1s: while one"
+        r" takes that long, values vanish before it ends$",
+        stderr.read_text(),
+        re.MULTILINE,
+    )
