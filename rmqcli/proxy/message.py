@@ -133,6 +133,12 @@ class ProxyMessage:
         return system.message_group if system.HasField("message_group") else None
 
     @property
+    def priority(self) -> int | None:
+        """Which messages come first, the highest or the lowest (PRIORITY topics)."""
+        system = self.raw.system_properties
+        return system.priority if system.HasField("priority") else None
+
+    @property
     def queue_id(self) -> int:
         """The id of the queue in which it is stored."""
         return self.message_queue.queue_id
@@ -243,6 +249,7 @@ class OutgoingProxyMessage:
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     message_group: str | None = None
+    priority: int | None = None
     delivery_timestamp_ms: int | None = None
     is_compressed: bool = False
     check_delay_ms: int | None = None
@@ -265,6 +272,8 @@ class OutgoingProxyMessage:
             system.keys.extend(self.keys)
         if self.message_group is not None:
             system.message_group = self.message_group
+        if self.priority is not None:
+            system.priority = self.priority
         if self.delivery_timestamp_ms is not None:
             system.delivery_timestamp.FromMilliseconds(self.delivery_timestamp_ms)
         if self.check_delay_ms is not None:

@@ -110,6 +110,30 @@ def test_a_record_of_a_fifo_topic_keeps_its_message_group(rmq, proxy):
         assert dict(found.user_properties) == {"a": "b"}
 
 
+def test_a_record_of_a_priority_topic_keeps_its_priority(rmq, proxy):
+    lines = b"".join(
+        json.dumps({"body": n, "properties": {"_SYS_MSG_PRIORITY_": n}}).encode()
+        + b"\n"
+        for n in ("3", "0")
+    )
+    assert rmq("send", "orders", "--jsonl", "-", stdin=lines)[0] == 0
+    assert len(proxy.asked("SendMessage")) == 2
+    found = {each.body: each.system_properties for each in sent(proxy)}
+    for body, priority in ((b"3", 3), (b"0", 0)):
+        assert found[body].message_type == pb.MessageType.PRIORITY
+        assert found[body].HasField("priority")
+        assert found[body].priority == priority
+    assert [dict(each.user_properties) for each in sent(proxy)] == [{}, {}]
+
+
+def test_a_priority_that_is_no_number_is_left_to_the_proxy(rmq, proxy):
+    line = json.dumps({"body": "x", "properties": {"_SYS_MSG_PRIORITY_": "+1"}})
+    assert rmq("send", "orders", "--jsonl", "-", stdin=line.encode())[0] == 0
+    (found,) = sent(proxy)
+    assert found.system_properties.message_type == pb.MessageType.NORMAL
+    assert dict(found.user_properties) == {"_SYS_MSG_PRIORITY_": "+1"}
+
+
 def test_a_proxy_that_stays_away_is_named_as_such(rmq, proxy):
     def answer(request, context):
         if request.messages[0].body != b"a":

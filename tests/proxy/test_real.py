@@ -174,6 +174,30 @@ def test_messages_of_a_group_lie_in_one_queue_in_order(cluster, client, open_con
     assert {each.message_group for each in found} == {"order-1"}
 
 
+@pytest.mark.rmq_versions("5.5.0")  # the first with priorities
+def test_messages_with_a_priority_lie_in_its_queue(cluster, client, open_consumer):
+    topic = cluster.create_topic(attributes="+message.type=PRIORITY")
+    group = create_group(cluster, f"G-{topic}")
+    with Producer(client=client) as producer:
+        futures = [
+            producer.submit(
+                ProducerMessage(
+                    topic,
+                    b"%d" % (n % 4),
+                    properties={"_SYS_MSG_PRIORITY_": f"{n % 4}"},
+                )
+            )
+            for n in range(12)
+        ]
+        for each in futures:
+            each.result()
+    session, (queue, *_) = open_consumer(group, topic)
+    found = drain(session, queue, group, count=12)
+    assert sorted((each.body, each.queue_id, each.priority) for each in found) == [
+        (b"%d" % n, n, n) for n in range(4) for _ in range(3)
+    ]
+
+
 def test_a_delayed_message_can_be_recalled_where_that_is_allowed(cluster, client):
     topic = cluster.create_topic(attributes="+message.type=DELAY")
     with Producer(client=client) as producer:

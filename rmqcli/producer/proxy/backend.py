@@ -35,7 +35,8 @@ from rmqcli.producer.transactions import LocalTransactionState, TransactionCheck
 from rmqcli.proxy.message import OutgoingProxyMessage
 from rmqcli.proxy.session import PRODUCER, Session
 from rmqcli.transport.lookups import local_ip
-from rmqcli.wire.message.properties import SHARDING_KEY
+from rmqcli.units import read_count
+from rmqcli.wire.message.properties import PRIORITY, SHARDING_KEY
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 _NORMAL: Final = int(pb.MessageType.NORMAL)
 _FIFO: Final = int(pb.MessageType.FIFO)
 _DELAY: Final = int(pb.MessageType.DELAY)
+_PRIORITY: Final = int(pb.MessageType.PRIORITY)
 
 #: Calls for submitted messages of one topic that may be in flight, apart from those of
 #: message groups.
@@ -188,10 +190,13 @@ class ProxyBackend:
                 hint="send it in several batches",
             )
         prepared = [self._prepared(each) for each in messages]
-        if len(prepared) > 1 and any(each.message_group for each in prepared):
+        if len(prepared) > 1 and any(
+            each.message_group is not None or each.priority is not None
+            for each in prepared
+        ):
             raise UnsupportedError(
-                "messages with a message_group cannot be in a batch, because a proxy"
-                " stores a batch in any queue of its topic",
+                "messages with a message_group or a priority cannot be in a batch,"
+                " because a proxy stores a batch in any queue of its topic",
                 hint="send them one by one, with submit",
             )
         with self._in_flight:
@@ -358,10 +363,12 @@ def goes_alone(message: OutgoingProxyMessage) -> bool:
     """Whether the message cannot be in a batch, or is too large to gain from one.
 
     A proxy stores a batch in any queue of its topic, also one of a message group, whose
-    messages would then be in several queues and lose their order.
+    messages would then be in several queues and lose their order, and one of messages
+    with priorities, which are queues.
     """
     return (
         message.message_group is not None
+        or message.priority is not None
         or message.delivery_timestamp_ms is not None
         or len(message.body) >= ALONE_BYTES
     )
@@ -382,16 +389,23 @@ def outgoing(
 ) -> OutgoingProxyMessage:
     """Return the message in the form for a proxy; its fields decide its message type.
 
-    `message.properties` has only the user's properties. A sharding key among them, such
-    as that of a message of a FIFO topic that is sent again, is the message group of a
-    message that has no other, and no type for which there is none. Raises ConfigError
-    for fields that the protocol does not support.
+    `message.properties` has only the user's properties, and two of messages that are
+    sent again: the sharding key of a FIFO topic is the message group of a message that
+    has no other, and the priority of a PRIORITY topic that of one without a group. With
+    a delay, or a given type, there is neither. Raises ConfigError for fields that the
+    protocol does not support.
     """
-    properties = message.properties
-    if SHARDING_KEY in properties and message_type is delivery_timestamp_ms is None:
-        properties = dict(properties)
-        sharding_key = properties.pop(SHARDING_KEY)
-        message_group = message_group or sharding_key or None
+    properties, priority = message.properties, None
+    if message_type is None and delivery_timestamp_ms is None:
+        if SHARDING_KEY in properties:
+            properties = dict(properties)
+            sharding_key = properties.pop(SHARDING_KEY)
+            message_group = message_group or sharding_key or None
+        if message_group is None:
+            priority = read_count(properties.get(PRIORITY), digits_max=9)
+        if priority is not None:
+            properties = dict(properties)
+            del properties[PRIORITY]
     where = f"{message.source}: " if message.source else ""
     if message.flag:
         raise ConfigError(f"{where}a flag cannot be sent through a proxy")
@@ -402,6 +416,8 @@ def outgoing(
         message_type = _NORMAL
         if message_group is not None:
             message_type = _FIFO
+        elif priority is not None:
+            message_type = _PRIORITY
         elif delivery_timestamp_ms is not None:
             message_type = _DELAY
     return OutgoingProxyMessage(
@@ -415,5 +431,6 @@ def outgoing(
         keys=keys,
         properties=properties,
         message_group=message_group,
+        priority=priority,
         delivery_timestamp_ms=delivery_timestamp_ms,
     )

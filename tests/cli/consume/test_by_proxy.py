@@ -63,6 +63,13 @@ def test_sql_that_cannot_be_read_is_a_usage_error(consume):
     assert "joined" not in err
 
 
+def test_a_record_has_the_message_group_and_the_priority(cluster, consume):
+    for name, value in (("__SHARDINGKEY", "step"), ("_SYS_MSG_PRIORITY_", "0")):
+        cluster.send("T", [Seed(body=b"x", properties={name: value})])
+        out, _ = consume("--count", "1", "-o", "jsonl")
+        assert json.loads(out)["properties"][name] == value
+
+
 def test_what_the_protocol_does_not_carry_is_null(cluster, consume, capfdbinary):
     seed = Seed(
         body=b'{"a":1}',

@@ -98,6 +98,28 @@ def test_a_sharding_key_of_a_program_is_the_message_group(cluster):
     assert {each.properties["colour"] for each in found} == {"red"}
 
 
+def test_submitted_messages_with_a_priority_lie_in_the_queue_of_their_priority(
+    cluster,
+):
+    cluster.create_topic("urgent", queues=4, attributes={"message.type": "PRIORITY"})
+    with producer_of(cluster) as producer:
+        futures = [
+            producer.submit(
+                message(
+                    b"%d" % (n % 4),
+                    "urgent",
+                    properties={"_SYS_MSG_PRIORITY_": str(n % 4)},
+                )
+            )
+            for n in range(20)
+        ]
+        for each in futures:
+            each.result()
+    found = stored(cluster, "urgent")
+    assert len(found) == 20
+    assert all(each.body == b"%d" % each.queue_id for each in found)
+
+
 def test_a_transaction_is_committed_or_not(cluster):
     cluster.create_topic("paid", attributes={"message.type": "TRANSACTION"})
     with producer_of(cluster, on_check=lambda _message: None) as producer:

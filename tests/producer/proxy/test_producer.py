@@ -336,6 +336,9 @@ def test_what_a_proxy_cannot_do_is_refused_before_it_is_asked(proxy, producer):
     sharded = [message(properties={"__SHARDINGKEY": "g"}), message()]
     with pytest.raises(UnsupportedError, match="stores a batch in any queue"):
         producer.send_batch(sharded)
+    urgent = [message(properties={"_SYS_MSG_PRIORITY_": "0"}), message()]
+    with pytest.raises(UnsupportedError, match="message_group or a priority"):
+        producer.send_batch(urgent)
     with pytest.raises(UsageError, match="group and on_check"):
         producer.send_in_transaction(message(), lambda _message, _half: COMMIT)
     assert sent(proxy) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.wire.message.properties import SHARDING_KEY
+from rmqcli.wire.message.properties import PRIORITY, SHARDING_KEY
 
 if TYPE_CHECKING:
     from rmqcli.proxy.message import ProxyMessage
@@ -18,7 +18,7 @@ class ProxyRecord:
     """A `ProxyMessage` with the attributes of a record. Satisfies `PartialMessage`.
 
     `properties` are the properties that a broker stores, as far as the protocol carries
-    them: the producer's own, UNIQ_KEY, KEYS, TAGS, and the message group.
+    them: the producer's own, UNIQ_KEY, KEYS, TAGS, the message group, the priority.
     """
 
     __slots__ = ("_message", "properties")
@@ -36,6 +36,7 @@ class ProxyRecord:
             "KEYS": message.keys,
             "TAGS": message.tags,
             SHARDING_KEY: message.message_group,
+            PRIORITY: None if message.priority is None else str(message.priority),
         }
         self.properties: dict[str, str] = dict(message.properties)
         for name, value in of_system.items():
