@@ -32,11 +32,19 @@ def main() -> None:
     for group in groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
-    while len(sys.argv) > 1 and (pids := marked(sys.argv[1])):
-        for pid in pids:  # then repeat: they may have started others meanwhile
+    looks_in_vain = 0 if len(sys.argv) > 1 else _LOOKS_IN_VAIN
+    while looks_in_vain < _LOOKS_IN_VAIN:
+        looks_in_vain += 1
+        for pid in marked(sys.argv[1]):
             kill(pid)
+            looks_in_vain = 0  # it may have started others meanwhile
+        time.sleep(_LOOK_AGAIN_S)
 
 
+#: How often no marked process may be found before there is none: while a process
+#: executes another program, nobody can read its environment.
+_LOOKS_IN_VAIN = 3
+_LOOK_AGAIN_S = 0.02
 #: The environment variable that all processes of a test process inherit.
 MARK = "RMQ_TEST_PROCESS"
 
