@@ -41,8 +41,8 @@ def main() -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-#: How often no marked process may be found before there is none: while a process
-#: executes another program, nobody can read its environment.
+#: So many looks in a row must find no marked process: one that is just replacing
+#: itself by another program has no environment that can be read.
 _LOOKS_IN_VAIN = 3
 _LOOK_AGAIN_S = 0.02
 #: The environment variable that all processes of a test process inherit.

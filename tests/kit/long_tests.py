@@ -83,7 +83,10 @@ def read(text: str) -> dict[str, int]:
 
 
 def noted(text: str, took: Mapping[str, float]) -> str:
-    """Return the text with the tests of a run, which took so many seconds."""
+    """Bring the text up to date with the seconds that each test of a run took.
+
+    A test that took less than LONG_S is left out.
+    """
     kept = {name: s for name, s in read(text).items() if name not in took}
     kept |= {name: round(s) for name, s in took.items() if s >= LONG_S}
     ranked = sorted(kept.items(), key=lambda each: (-each[1], each[0]))
