@@ -36,7 +36,7 @@ class BenchResult:
     measured, and `latency_of` says from what to what, or why there is nothing. `cpu` is
     the share of one core that this process used. `ended_by` is count, time, interrupt
     or error. `quiet_ms` is how long before the end the last message was counted.
-    `before` are the messages that were stored or consumed in the warm-up.
+    `warm_up_messages` are the messages that were stored or consumed in the warm-up.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class BenchResult:
     settings: Mapping[str, Any] = field(hash=False)
     elapsed_ms: int
     quiet_ms: int
-    before: int
+    warm_up_messages: int
     messages: int
     body_bytes: int
     statuses: Mapping[str, int] = field(hash=False)
@@ -108,7 +108,7 @@ class Meter:
         self._begin_us: int | None = None
         self._end_us: int | None = None
         self._last_us: int | None = None
-        self._before = 0
+        self._warm_up_messages = 0
         self._cpu_s = 0.0
         #: all that were stored or consumed, in the warm-up too
         self.done = 0
@@ -144,7 +144,7 @@ class Meter:
         with self._lock:
             self.done += messages
             if self._begin_us is None:
-                self._before += messages
+                self._warm_up_messages += messages
                 return
             if since_us is not None and since_us >= self._begin_us:
                 duration_us = max(0, now_us - since_us)
@@ -190,7 +190,7 @@ class Meter:
                 settings=settings,
                 elapsed_ms=elapsed_us // 1000,
                 quiet_ms=quiet_us // 1000,
-                before=self._before,
+                warm_up_messages=self._warm_up_messages,
                 messages=self._messages,
                 body_bytes=self._bytes,
                 statuses=dict(self._statuses),

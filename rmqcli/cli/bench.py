@@ -44,7 +44,7 @@ COLUMNS = (
     Column("settings", "what was measured: size, threads, batch, acks and more"),
     Column("elapsed_ms", "how long was measured, without the warm-up"),
     Column("quiet_ms", "how long before the end the last message was counted"),
-    Column("before", "messages that were stored or consumed in the warm-up"),
+    Column("warm_up_messages", "messages that were stored or consumed in the warm-up"),
     Column("messages", "messages that were stored or consumed in that time"),
     Column("body_bytes", "bytes of their bodies"),
     Column("messages_per_s", "messages a second; null if nothing was measured"),
@@ -451,8 +451,8 @@ def _write(common: Common, found: BenchResult) -> None:
 
 def _nothing_measured(found: BenchResult) -> RmqError:
     error = RmqError("nothing was measured: no message ended in the time")
-    if found.before:
-        taken = counted(found.before, "message")
+    if found.warm_up_messages:
+        taken = counted(found.warm_up_messages, "message")
         error.hint = f"the warm-up took all {taken}; shorten it with --warm-up 0s"
     return error
 

@@ -26,7 +26,7 @@ def test_after_twenty_reasons_of_failures_the_others_are_counted_together():
 def result(**values):
     known: dict[str, Any] = {
         "kind": "consume", "topic": "T", "settings": {}, "elapsed_ms": 8_000,
-        "quiet_ms": 0, "before": 0, "messages": 9_000, "body_bytes": 9_000,
+        "quiet_ms": 0, "warm_up_messages": 0, "messages": 9_000, "body_bytes": 9_000,
         "statuses": {}, "failures": {}, "unknown": 0, "latency_us": {"count": 0},
         "latency_of": "", "cpu": 0.1, "ended_by": "time",
     }  # fmt: skip
@@ -53,5 +53,5 @@ def test_the_time_since_the_last_message_is_measured():
     meter.begin()
     meter.add(2, 2)
     found = meter.result("consume", "T", {}, latency_of="", ended_by="")
-    assert (found.before, found.messages) == (3, 2)
+    assert (found.warm_up_messages, found.messages) == (3, 2)
     assert 0 <= found.quiet_ms <= found.elapsed_ms

@@ -187,12 +187,12 @@ def test_a_group_that_waited_at_the_end_is_warned_of():
 
 
 def test_a_group_that_consumed_all_in_the_warm_up_is_told_so():
-    error = _nothing_measured(result(messages=0, before=9_000))
+    error = _nothing_measured(result(messages=0, warm_up_messages=9_000))
     assert error.message == "nothing was measured: no message ended in the time"
     assert error.hint == (
         "the warm-up took all 9,000 messages; shorten it with --warm-up 0s"
     )
-    assert not _nothing_measured(result(messages=0, before=0)).hint
+    assert not _nothing_measured(result(messages=0, warm_up_messages=0)).hint
 
 
 @pytest.mark.parametrize(
