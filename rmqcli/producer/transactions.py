@@ -109,7 +109,6 @@ class TransactionChecks:
     def ask(
         self,
         message: Any,  # noqa: ANN401  # a message of either protocol
-        msg_id: str,
         answer: Callable[[LocalTransactionState], Future[None] | None],
         *,
         body_bytes: int,
@@ -129,12 +128,12 @@ class TransactionChecks:
                 self._open_bytes += body_bytes
         if is_full:
             self.ignore(
-                f"msg_id={msg_id}: {counted(others, 'other check')} with"
+                f"msg_id={message.msg_id}: {counted(others, 'other check')} with"
                 f" {counted(others_bytes, 'byte')} in total wait for on_check"
             )
             return
         try:
-            self._pool.submit(self._check, message, msg_id, answer, body_bytes)
+            self._pool.submit(self._check, message, answer, body_bytes)
         except RuntimeError:  # the producer is being closed
             self._ended(body_bytes)
 
@@ -148,7 +147,6 @@ class TransactionChecks:
     def _check(
         self,
         message: Any,  # noqa: ANN401
-        msg_id: str,
         answer: Callable[[LocalTransactionState], Future[None] | None],
         body_bytes: int,
     ) -> None:
@@ -156,7 +154,7 @@ class TransactionChecks:
         try:
             state = decided(self._on_check(message))
         except Exception:
-            logger.exception("on_check failed msg_id=%s", msg_id)
+            logger.exception("on_check failed msg_id=%s", message.msg_id)
         sent = answer(state)
         if sent is None:
             self._ended(body_bytes)
@@ -168,7 +166,7 @@ class TransactionChecks:
                 logger.warning(
                     "answer to a check not delivered msg_id=%s; the broker will ask"
                     " again: %s",
-                    msg_id,
+                    message.msg_id,
                     sent.exception(),
                 )
 

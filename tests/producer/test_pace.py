@@ -16,10 +16,25 @@ def test_parse(text, rate):
     assert parse_rate(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "0/s", "5/m", "/s", "1.5/s", "-1/s", "9999999/s"])
-def test_a_bad_rate_is_a_usage_error(text):
-    with pytest.raises(TextError):
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("", 0, 1),
+        ("0/s", 0, 1),
+        ("50/m", 3, 4),
+        ("50/", 3, 4),
+        ("50/min", 3, 6),
+        ("/s", 0, 1),
+        ("1.5/s", 0, 3),
+        ("-1/s", 0, 2),
+        ("9999999/s", 0, 7),
+        ("10000000/s", 0, 8),
+    ],
+)
+def test_the_part_of_a_rate_that_is_wrong_is_marked(text, start, end):
+    with pytest.raises(TextError) as caught:
         parse_rate(text)
+    assert (caught.value.start, caught.value.end) == (start, end)
 
 
 def times_of(items, clock, *, per_second):

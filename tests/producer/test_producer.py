@@ -404,6 +404,30 @@ def test_no_answer_in_time_is_unknown_and_not_sent_again(two):
     assert (copy.msg_ids, copy.address) == (caught.value.msg_ids, caught.value.address)
 
 
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda producer: producer.send(message(), timeout_ms=100),
+        lambda producer: producer.send_batch([message()] * 2, timeout_ms=100),
+        lambda producer: producer.submit(message(), timeout_ms=100).result(),
+        lambda producer: producer.send_in_transaction(
+            message(), lambda *_: None, timeout_ms=100
+        ),
+    ],
+    ids=["send", "batch", "submit", "transaction"],
+)
+def test_a_call_s_own_timeout_goes_before_that_of_the_settings(two, send):
+    two.faults.add(faults.drop_answer())
+    config = ProducerConfig(send_msg_timeout_ms=24 * 60 * 60 * 1_000)
+    with (
+        Producer(
+            "shop", namesrv=two.namesrv, config=config, on_check=lambda _: None
+        ) as producer,
+        pytest.raises((SendUnknownError, DeadlineError)),
+    ):
+        send(producer)
+
+
 def test_with_a_limit_for_each_attempt_a_hung_broker_is_followed_by_another(two):
     two.faults.add(faults.drop_request(), code=SEND, broker="broker-a")
     config = ProducerConfig(send_msg_max_timeout_per_request_ms=200)

@@ -8,8 +8,13 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, NotFoundError, UsageError
 from rmqcli.producer.message import OutgoingMessage
-from rmqcli.producer.remoting.target import find_target, shard_of
+from rmqcli.producer.remoting.target import (
+    find_target,
+    queues_of_new_topic,
+    shard_of,
+)
 from rmqcli.queue_selector import QueueSelector
+from rmqcli.wire.bodies.route import parse_topic_route
 from rmqcli.wire.codes import RequestCode
 from tests.transport.peer import Peer
 
@@ -86,6 +91,26 @@ def test_target_of_a_topic_that_will_be_created():
     target = found_target(route_of(perm=7, queues=8, topics=("TBW102",)))
     assert [q.queue_id for q in target.queues] == [0, 1, 2, 3]
     assert target.is_new
+
+
+@pytest.mark.parametrize(("perm", "broker_id"), [(4, "0"), (7, "1")])
+def test_a_topic_is_created_where_a_master_takes_messages(perm, broker_id):
+    """TBW102 of broker-b is only read, or only a slave of broker-b is left."""
+    route = parse_topic_route(
+        "TBW102",
+        b'{"brokerDatas":['
+        b'{"brokerAddrs":{"0":"it:1"},"brokerName":"broker-a","cluster":"C"},'
+        b'{"brokerAddrs":{"%s":"it:2"},"brokerName":"broker-b","cluster":"C"}],'
+        b'"queueDatas":['
+        b'{"brokerName":"broker-a","perm":7,"readQueueNums":8,"writeQueueNums":8},'
+        b'{"brokerName":"broker-b","perm":%d,"readQueueNums":8,"writeQueueNums":8}]}'
+        % (broker_id.encode(), perm),
+    )
+    found = queues_of_new_topic("T", route, queue_nums=2)
+    assert [(q.topic, q.broker_name, q.queue_id) for q in found] == [
+        ("T", "broker-a", 0),
+        ("T", "broker-a", 1),
+    ]
 
 
 def test_no_topic_and_nobody_who_creates_it():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import pytest
@@ -217,6 +218,18 @@ def test_up_to_100_records_share_a_message(rmq_cluster):
     assert sorted(each.body.count(b"\x02") for each in found) == [1, 100, 100]
     assert {each.keys for each in found} == {"A1"}
     assert len({each.msg_id for each in found}) == 3
+
+
+@pytest.mark.parametrize(("key_chars", "messages"), [(2_045, 1), (2_046, 2)])
+def test_the_keys_of_a_message_have_16_kib(rmq_cluster, key_chars, messages):
+    """Each character counts 4 bytes, each key one more, the id "A1" is one of them."""
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    dispatcher = TraceDispatcher(config, "our-traces", clock=SYSTEM_CLOCK)
+    record = dataclasses.replace(RECORD, keys="k" * key_chars)
+    dispatcher.append([record, record])
+    dispatcher.start()
+    dispatcher.close(60_000)
+    assert len(stored(rmq_cluster, "our-traces")) == messages
 
 
 def test_records_of_messages_with_many_keys_fit_into_messages(rmq_cluster):

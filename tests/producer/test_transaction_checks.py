@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 import pytest
 
@@ -27,6 +28,13 @@ UNKNOW = LocalTransactionState.UNKNOW
 MIB_64 = 67_108_864
 
 
+@dataclass(frozen=True)
+class Half:
+    """What TransactionChecks uses of a half message of either protocol."""
+
+    msg_id: str
+
+
 class Held:
     """An `on_check` that waits, and the answers that were given."""
 
@@ -37,7 +45,7 @@ class Held:
         self.checks = TransactionChecks(self.on_check)
 
     def on_check(self, message):
-        self.asked.append(message)
+        self.asked.append(message.msg_id.removeprefix("id-"))
         self.go.acquire()
         return COMMIT
 
@@ -46,7 +54,7 @@ class Held:
             self.answers.append((name, state))
             return sent
 
-        self.checks.ask(name, f"id-{name}", answer, body_bytes=body_bytes)
+        self.checks.ask(Half(f"id-{name}"), answer, body_bytes=body_bytes)
 
 
 @pytest.fixture
@@ -149,7 +157,7 @@ def test_an_on_check_that_raises_has_not_decided(caplog):
 
     answers: list[LocalTransactionState] = []
     checks = TransactionChecks(on_check)
-    checks.ask("a", "id-a", answers.append, body_bytes=1)
+    checks.ask(Half("id-a"), answers.append, body_bytes=1)
     assert wait_until(lambda: answers) == [UNKNOW]
     checks.close()
     (record,) = caplog.records

@@ -310,7 +310,7 @@ class ProxyBackend:
             )
 
         assert self._checks is not None  # made with on_check  # noqa: S101
-        self._checks.ask(message, message.msg_id, answer, body_bytes=len(message.body))
+        self._checks.ask(message, answer, body_bytes=len(message.body))
 
 
 class ProxyCalls:

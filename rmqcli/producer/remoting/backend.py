@@ -508,9 +508,7 @@ class RemotingBackend:
                 )
             return self._thread.run(self._publisher.end_transaction_at(address, end))
 
-        self._checks.ask(
-            message, message.msg_id or "", answer, body_bytes=len(command.body)
-        )
+        self._checks.ask(message, answer, body_bytes=len(command.body))
         return None
 
 

@@ -187,7 +187,7 @@ class TraceDispatcher:
         prepared = Prepared(
             topic=self.topic,
             msg_ids=(msg_id,),
-            body=encode_records(records).encode("utf-8", "replace"),
+            body=encode_records(records).encode(),
             properties=encode_properties({KEYS: _keys_of(records), UNIQ_KEY: msg_id}),
             born_timestamp_ms=self._clock.epoch_ms(),
         )
