@@ -291,6 +291,20 @@ def test_a_refused_ack_is_reported_and_can_be_repeated(rmq_cluster, topic):
         consumer.ack(message)
 
 
+def test_a_message_is_hidden_for_the_time_of_the_change(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a"])
+    changes = rmq_cluster.faults.observe(code=RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    with consumer_of(rmq_cluster) as consumer:
+        (message,) = consumer.receive()
+        before_ms = SYSTEM_CLOCK.epoch_ms()
+        consumer.change_invisible(message, 90_000)
+        after_ms = SYSTEM_CLOCK.epoch_ms()
+        assert before_ms + 90_000 <= message.invisible_until_ms <= after_ms + 90_000
+        consumer.ack(message)
+    (change,) = changes.requests
+    assert change.command.ext_fields["invisibleTime"] == "90000"
+
+
 def test_after_a_change_whose_answer_is_lost_an_ack_is_refused(rmq_cluster, topic):
     rmq_cluster.send(topic, ["a"])
     with consumer_of(rmq_cluster) as consumer:
