@@ -13,12 +13,15 @@ Mutants do not count, killed or not, that change nothing but
 - a text, such as the message or the hint of an error, a log line or the name of a
   thread: texts are for readers to judge;
 - a type, which is the first argument of `cast`;
-- a False that becomes None: mypy refuses that where it matters;
+- a False that becomes None, which is as false;
 - what `repr` shows;
 - a clock or a source of random numbers that a caller passes on: programs use the
   default, and only tests pass others;
 - the `strict` of a `zip`: it ends a program only where two lists that the program has
   made itself differ in length.
+
+A mutant that the tests let pass is shown to mypy, which the README's test command runs,
+too: it counts as killed if mypy refuses it, such as None in the place of a text.
 
 Everything happens in a copy of the working tree, in a temporary folder. A mutant whose
 tests have not ended 90 seconds after twice their usual time counts as killed, and is
@@ -193,6 +196,7 @@ SCOPES = {
 #: mutmut's exit codes of a mutant that the tests did not notice: every test passed,
 #: or no test runs the function at all.
 _SURVIVED = {0: "survived", 33: "no test runs it"}
+_KILLED = 1
 _TIMED_OUT = -signal.SIGXCPU
 #: See _note_what_imports_run.
 _FIRST_TEST = "tests/test_nothing.py"
@@ -270,7 +274,7 @@ def main() -> int:
             output = run(*all_samples)
         if _UNCHANGED_FAILED in output:
             raise SystemExit(f"tests fail without a change, too:\n{output[-4000:]}")
-        rate = _report(copy / "mutants", decisive, samples, len(names))
+        rate = _report(copy, decisive, samples, len(names))
         if rate is None:
             raise SystemExit(f"no mutant was run:\n{output[-4000:]}")
         return 0 if rate >= options.at_least else 1
@@ -460,8 +464,52 @@ def _difference(before: str, after: str) -> str:
     return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
 
+def _is_refused_by_mypy(copy: Path, path: Path, name: str) -> bool:
+    place = copy / path
+    before = place.read_text()
+    check = [sys.executable, "-m", "mypy", "--no-error-summary", str(path)]
+    run = functools.partial(subprocess.run, check, cwd=copy, capture_output=True)
+    # It fills the cache, too.
+    if run().returncode:
+        raise SystemExit(f"mypy refuses {path} without a change")
+    place.write_text(_with_mutant(before, copy / "mutants" / path, name))
+    try:
+        return run().returncode == 1
+    finally:
+        place.write_text(before)
+
+
+def _with_mutant(source: str, mutated: Path, name: str) -> str:
+    """Put a mutant into the source of its module, in the place of the original."""
+    mutant_name = name.rpartition(".")[2]
+    places = json.loads(mutated.with_name(f"{mutated.name}.spans").read_text())["spans"]
+    first, last = places[mutant_name]
+    mutant = textwrap.dedent(
+        "\n".join(mutated.read_text().splitlines()[first - 1 : last])
+    )
+    # `x_function`, or `xǁClassǁmethod`.
+    path = mutant_name.rpartition("__mutmut_")[0].removeprefix("x")
+    *classes, function = path.split("ǁ")[1:] if "ǁ" in path else [path[1:]]
+    scope: ast.AST = ast.parse(source)
+    for each in [*classes, function]:
+        # The last one: those before it are overloads.
+        scope = [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name == each
+        ][-1]
+    assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef)
+    mutant = mutant.replace(mutant_name, function)
+    lines = source.splitlines()
+    lines[scope.lineno - 1 : scope.end_lineno] = textwrap.indent(
+        mutant, " " * scope.col_offset
+    ).splitlines()
+    return "\n".join([*lines, ""])
+
+
 def _report(
-    mutants: Path,
+    copy: Path,
     decisive: dict[str, tuple[Path, str]],
     samples: dict[int, list[str]],
     mutant_count: int,
@@ -471,7 +519,7 @@ def _report(
     Returns the lowest share that was killed, in per cent; None if none was run.
     """
     codes: dict[str, int | None] = {}
-    for meta in mutants.rglob("*.py.meta"):
+    for meta in (copy / "mutants").rglob("*.py.meta"):
         codes.update(json.loads(meta.read_text())["exit_code_by_key"])
     for name in sorted(set().union(*samples.values())):
         path, difference = decisive[name]
@@ -479,6 +527,9 @@ def _report(
         title = f"--- {path} {name.rpartition('.')[2]}"
         if code is None:
             print(f"{title}: not run, does not count")
+        elif code in _SURVIVED and _is_refused_by_mypy(copy, path, name):
+            print(f"{title}: killed by mypy")
+            codes[name] = _KILLED
         elif code in _SURVIVED:
             print(f"{title}: {_SURVIVED[code]}")
             print(difference)
