@@ -47,7 +47,7 @@ from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.producer.remoting.send import RETRIES_MAX
 from rmqcli.redrive.letter import has_priority, sharding_key, unique_key
 from rmqcli.redrive.log import UNKNOWN, LetterResult
-from rmqcli.wire.ids import consistent_hash, java_string_hash
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.batch import encode_items
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _by_queue(
         if key is None:
             others.append(letter)
             continue
-        index = consistent_hash(java_string_hash(key), len(queues))
+        index = message_group_index(key, len(queues))
         keyed.setdefault(queues[index], []).append(letter)
     return keyed, others
 

@@ -24,7 +24,7 @@ from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
-from rmqcli.wire.ids import consistent_hash, java_string_hash
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.properties import (
     PRIORITY,
     SHARDING_KEY,
@@ -181,7 +181,7 @@ class RemotingSend(SendRequests):
             return queues[shard_of(message, shard_by, shards=len(queues))]
         sharding_key = message.properties.get(SHARDING_KEY)
         if sharding_key and not self._options.is_fixed:
-            index = consistent_hash(java_string_hash(sharding_key), len(queues))
+            index = message_group_index(sharding_key, len(queues))
             self._keyed.add(queues[index])
             return queues[index]
         self._turn = (self._turn + 1) % len(queues)
