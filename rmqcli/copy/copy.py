@@ -762,7 +762,7 @@ class CopyRun:
         patience = Patience(clock, retry_for_ms=self._retry_for_ms)
         while True:
             try:
-                if len(messages) == 1 and goes_alone(messages[0]):
+                if len(messages) == 1 and goes_alone(messages[0], has_queue=True):
                     return [producer.send(messages[0], queue=queue)]
                 return producer.send_batch(messages, queue=queue)
             except SendUnknownError:
@@ -796,7 +796,7 @@ def _requests(
     at = 0
     while at < len(items):
         key = items[at][0]
-        gathered: Gathered[CopyMessage] = Gathered()
+        gathered: Gathered[CopyMessage] = Gathered(has_queue=True)
         while at < len(items) and items[at][0] == key:
             for batch in gathered.add(items[at][1]):
                 yield key, batch

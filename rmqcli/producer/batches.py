@@ -25,6 +25,7 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
+from rmqcli.wire.message.properties import PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +41,13 @@ M = TypeVar("M", bound=ProducerMessage)
 
 
 class Gathered(Generic[M]):
-    """Gathers messages of one topic into batches, in order. Not thread-safe."""
+    """Gathers messages of one topic into batches, in order. Not thread-safe.
 
-    def __init__(self) -> None:
+    `has_queue` says whether the batches are for a queue that the caller has chosen.
+    """
+
+    def __init__(self, *, has_queue: bool) -> None:
+        self._has_queue = has_queue
         self._messages: list[M] = []
         self._bytes = 0
 
@@ -51,7 +56,7 @@ class Gathered(Generic[M]):
         size = MESSAGE_OVERHEAD_BYTES + len(message.body)
         for name, value in message.properties.items():
             size += len(name) + len(value)
-        alone = goes_alone(message)
+        alone = goes_alone(message, has_queue=self._has_queue)
         if alone or self._bytes + size > BATCH_BYTES_MAX:
             yield from self.rest()
         if alone:
@@ -69,10 +74,16 @@ class Gathered(Generic[M]):
             yield messages
 
 
-def goes_alone(message: ProducerMessage) -> bool:
-    """Whether the message cannot be in a batch, or is too large to gain from one."""
-    return len(message.body) >= ALONE_BYTES or not takes_batches(
-        message.topic, is_delayed=message.is_delayed
+def goes_alone(message: ProducerMessage, *, has_queue: bool) -> bool:
+    """Whether the message cannot be in a batch, or is too large to gain from one.
+
+    Of a message that is not in a batch a broker chooses the queue by the priority, also
+    in the place of a chosen queue.
+    """
+    return (
+        len(message.body) >= ALONE_BYTES
+        or (PRIORITY in message.properties and not has_queue)
+        or not takes_batches(message.topic, is_delayed=message.is_delayed)
     )
 
 
@@ -171,7 +182,8 @@ class BatchSender:
     def _attempt(
         self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
     ) -> list[SendResult]:
-        if len(messages) == 1 and goes_alone(messages[0]):
+        has_queue = queue is not None
+        if len(messages) == 1 and goes_alone(messages[0], has_queue=has_queue):
             return [self._producer.send(messages[0], queue=queue)]
         # A single message is also sent as a batch: only there may bodies be empty.
         return self._producer.send_batch(messages, queue=queue)

@@ -319,8 +319,8 @@ class Producer:
         Either all of them are stored, next to each other in one queue, or none. Raises
         ConfigError for no messages, for several topics, for delayed messages, and when
         together they are larger than `max_message_size_bytes`. Raises UnsupportedError
-        for messages with a `message_group` or a priority, whose queue a proxy would not
-        choose for a batch. Also raises the errors of `send`.
+        for messages with a `message_group`, or with a priority but no `queue`: they do
+        not decide the queue of a batch. Also raises the errors of `send`.
         """
         backend = self._waited_for()
         batch = list(messages)

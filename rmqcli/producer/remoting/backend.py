@@ -279,7 +279,7 @@ class RemotingBackend:
         timeout_ms: int,
     ) -> list[SendResult]:
         """See ProducerBackend."""
-        prepared = self._prepare_batch(messages)
+        prepared = self._prepare_batch(messages, queue)
         if queue is not None:
             check_queue(queue, prepared.topic)
         return self._send(prepared, queue, timeout_ms)
@@ -396,13 +396,21 @@ class RemotingBackend:
             msg_id = self._ids.next_id()
         return msg_id, _with_id(message, msg_id, more)
 
-    def _prepare_batch(self, messages: Sequence[ProducerMessage]) -> Prepared:
+    def _prepare_batch(
+        self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
+    ) -> Prepared:
         topic = one_topic_of(messages)
         is_delayed = any(each.is_delayed for each in messages)
         if not takes_batches(topic, is_delayed=is_delayed):
             raise ConfigError("delayed messages and retry topics cannot be in a batch")
         for message in messages:
             _refuse_message_group(message)
+            if PRIORITY in message.properties and queue is None:
+                raise UnsupportedError(
+                    "messages with a priority cannot be in a batch without a queue,"
+                    " because brokers do not look at the priorities of a batch",
+                    hint="send them one by one, with submit",
+                )
         msg_ids = self._next_ids(len(messages))
         body = encode_items(
             (message.body, _with_id(message, msg_id), message.flag)

@@ -200,6 +200,14 @@ def test_a_queue_that_cannot_be_chosen_fails_the_task(cluster, columns, what):
     assert caught.value.message.startswith(what)
 
 
+def test_a_priority_chooses_the_queue_of_a_row_that_chooses_none(cluster):
+    """The broker does not look at the priorities of a batch: any queue got the row."""
+    properties = pa.array([[("_SYS_MSG_PRIORITY_", "1")]] * 4, TEXTS)
+    queue_id = pa.array([None, None, 0, None], pa.int32())
+    write(cluster, table(4, properties=properties, queue_id=queue_id))
+    assert [row["queue_id"] for row in stored(cluster)] == [1, 1, 0, 1]
+
+
 def test_a_queue_id_that_several_brokers_have_is_refused(rmq_cluster_factory):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_topic("orders", queues=1)
