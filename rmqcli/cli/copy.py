@@ -87,7 +87,7 @@ COLUMNS = (
     ),
     Column(
         "target",
-        "queue to which they go; null if sharding keys decide",
+        "queue to which they go; null if the messages decide",
         value=lambda each: (
             None
             if each.target is None
@@ -375,9 +375,10 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
         messages.info(f"{sizes}: each to the one with the same index, in order")
     else:
         messages.info(
-            f"{sizes}: messages with a sharding key go to the queue of its hash, the"
-            " others of a queue to one queue; the order of a key, and of a queue"
-            " without keys, is kept"
+            f"{sizes}: messages with a message group go to the queue in which a proxy"
+            " stores the group, those with a priority to its queue, the others of a"
+            " queue to one queue; the order of a group, and of a queue without groups"
+            " and priorities, is kept"
         )
     messages.info(
         "copies are new messages with the producer's properties; messages that still"

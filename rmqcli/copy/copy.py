@@ -7,8 +7,10 @@ goes on where it was: nothing is left out, and at most one batch is sent twice.
 
 The messages of a queue keep their order. If the target has as many queues as the
 source, each queue is copied to the one with the same index, in the order of broker
-names and queue ids. Otherwise messages with a sharding key go to the queue that
-`select_by_hash` chooses for it, and the others of a queue all to one queue.
+names and queue ids. Otherwise messages with a message group go to the queue in which
+a proxy stores the group, whatever the type of the topic: it will store the next ones
+there. Messages with a priority go to the queue of that number on one broker, or its
+last one, as brokers store them, and the others of a queue all to one queue.
 
 A copy has the body, tags, keys, flag and properties that the producer of the message
 gave it. Properties that clients and brokers set are left out: the copy of a message
@@ -55,9 +57,10 @@ from rmqcli.producer.message import ProducerMessage, record_properties
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience
 from rmqcli.producer.producer import Producer
 from rmqcli.producer.remoting.target import find_target
-from rmqcli.wire.ids import java_string_hash
+from rmqcli.units import read_count
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import KEYS, SHARDING_KEY, TAGS
+from rmqcli.wire.message.properties import KEYS, PRIORITY, SHARDING_KEY, TAGS
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
@@ -117,8 +120,8 @@ class CopyRequest:
 class CopyQueue:
     """A queue of the source: what is to be read of it, and where it goes.
 
-    `target` is None if keys decide. `expired` are messages between the position in the
-    log and the oldest one that is still stored: they are lost for the copy.
+    `target` is None if the messages decide. `expired` are messages between the position
+    in the log and the oldest one that is still stored: they are lost for the copy.
     """
 
     queue: MessageQueue
@@ -684,10 +687,15 @@ class CopyRun:
         if fixed is not None:
             return fixed
         targets = self._plan.targets
-        shard = message.properties.get(SHARDING_KEY)
-        if shard:
-            return targets[abs(java_string_hash(shard)) % len(targets)]
-        return targets[self._index[key] % len(targets)]
+        message_group = message.properties.get(SHARDING_KEY)
+        if message_group:
+            return targets[message_group_index(message_group, len(targets))]
+        found = targets[self._index[key] % len(targets)]
+        priority = read_count(message.properties.get(PRIORITY), digits_max=9)
+        if priority is None:
+            return found
+        of_broker = [q for q in targets if q.broker_name == found.broker_name]
+        return of_broker[min(priority, len(of_broker) - 1)]
 
     def _lane(
         self,

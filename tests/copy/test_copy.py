@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli import Admin, Producer, ProducerMessage, select_by_hash
+from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
@@ -64,31 +64,63 @@ def test_other_clusters_with_more_brokers_get_queues_by_index(rmq_cluster_factor
     ]
 
 
-def test_with_another_number_of_queues_sharding_keys_decide(cluster, log):
-    cluster.create_topic("few", queues=2)
-    sharded = {"__SHARDINGKEY": "customer-7"}
+def test_with_another_number_of_queues_message_groups_stay_together(
+    rmq_cluster_factory, log
+):
+    """What a proxy sent to a group later came to another queue than the copies."""
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("src", queues=3, attributes={"message.type": "FIFO"})
+    cluster.create_topic("few", queues=2, attributes={"message.type": "FIFO"})
+    by_proxy = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
+
+    def send(topic, numbers):
+        with Producer(client=by_proxy) as producer:
+            for number in numbers:
+                for group in ("a", "group-1"):
+                    body = f"{group} {number}".encode()
+                    producer.send(ProducerMessage(topic, body, message_group=group))
+
+    send("src", range(3))
+    copied(cluster, cluster, log, topics=("src", "few"))
+    send("few", range(3, 5))
+    assert stored(cluster, "few") == {
+        ("broker-a", 0): [b"a 0", b"a 1", b"a 2", b"a 3", b"a 4"],
+        ("broker-a", 1): [b"group-1 %d" % number for number in range(5)],
+    }
+
+
+def test_with_another_number_of_queues_a_priority_decides(cluster, log):
+    """The messages of one priority came to the queue of another one."""
+    cluster.create_topic("urgent", queues=4)
+    cluster.create_topic("few", queues=3)
+    cluster.create_topic("many", queues=6)
     with Producer(namesrv=cluster.namesrv) as producer:
-        for number in range(9):
-            producer.send(
-                ProducerMessage("src", b"k%d" % number, properties=sharded),
-                selector=select_by_hash,
-                arg="customer-7",
-            )
+        for number in range(8):
+            priority = {"_SYS_MSG_PRIORITY_": str(number % 4)}
+            body = b"%d" % (number % 4)
+            producer.send(ProducerMessage("urgent", body, properties=priority))
+    for target in ("few", "many"):
+        copied(cluster, cluster, log.with_name(target), topics=("urgent", target))
+    assert stored(cluster, "few") == {
+        ("broker-a", 0): [b"0", b"0"],
+        ("broker-a", 1): [b"1", b"1"],
+        ("broker-a", 2): [b"2", b"2", b"3", b"3"],
+    }
+    assert stored(cluster, "many") == {
+        ("broker-a", number): [b"%d" % number] * 2 for number in range(4)
+    }
+
+
+def test_with_another_number_of_queues_the_messages_of_a_queue_stay_together(
+    cluster, log
+):
+    cluster.create_topic("few", queues=2)
     cluster.send("src", bodies(30))
     copied(cluster, cluster, log, topics=("src", "few"))
     found = stored(cluster, "few")
-    queues = [q for q, each in found.items() if b"k0" in each]
-    with Admin(namesrv=cluster.namesrv) as admin:
-        wanted = select_by_hash(
-            admin.queues("few"), ProducerMessage("few", b""), "customer-7"
-        )
-    assert queues == [(wanted.broker_name, wanted.queue_id)]
-    keyed = [body for body in found[queues[0]] if body.startswith(b"k")]
-    assert keyed == [b"k%d" % number for number in range(9)]
     for each in stored(cluster, "src").values():
-        plain = [body for body in each if not body.startswith(b"k")]
-        (to,) = [b for b in found.values() if set(plain) <= set(b)]
-        assert [body for body in to if body in plain] == plain
+        (to,) = [b for b in found.values() if set(each) <= set(b)]
+        assert [body for body in to if body in each] == each
 
 
 def test_a_copy_has_what_the_producer_gave_and_nothing_else(cluster, log):

@@ -245,7 +245,9 @@ def test_what_cannot_be_a_batch_is_refused(producer, messages, why):
         producer.send_batch(messages)
 
 
-def test_messages_with_a_priority_are_refused_in_a_batch_without_a_queue(rmq_cluster, producer):
+def test_messages_with_a_priority_are_refused_in_a_batch_without_a_queue(
+    rmq_cluster, producer
+):
     """A broker stored them in the queue of the request, whatever their priorities."""
     rmq_cluster.create_topic("urgent", queues=4)
     urgent = ProducerMessage("urgent", b"x", properties={"_SYS_MSG_PRIORITY_": "3"})

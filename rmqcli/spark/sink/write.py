@@ -154,9 +154,7 @@ class Writing:
                     place = message.topic, queue
                     there = gathered.get(place)
                     if there is None:
-                        there = gathered[place] = Gathered(
-                            has_queue=queue is not None
-                        )
+                        there = gathered[place] = Gathered(has_queue=queue is not None)
                     waiting += 1
                     for batch in there.add(message):
                         waiting -= len(batch)
