@@ -34,6 +34,7 @@ from rmqcli.cli.selection import (
     where_option,
 )
 from rmqcli.cli.tail.command import parse_rate
+from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
 from rmqcli.config import parse_namesrv
 from rmqcli.errors import (
@@ -353,7 +354,9 @@ def _target_of(
 
 def _only_plan(common: Common, options: CopyOptions, job: Copy) -> int:
     plan = job.plan()
-    moves = [job.plan_group(group).plan for group in options.groups or ()]
+    moves = []
+    if not plan.unread:
+        moves = [job.plan_group(group).plan for group in options.groups or ()]
     _write(common, plan, None, moves)
     _say_plan(common, plan)
     if plan.unread:
@@ -447,12 +450,13 @@ class _Shown:
         if plan.unread:
             return  # it is refused
         name = plan.request.target_topic
-        follow = ", and new ones until Ctrl-C" if options.follow else ""
+        follow = ", and new ones until Ctrl-C," if options.follow else ""
         confirm_by_name(
             common,
             f"This copies up to {counted(plan.count, 'message')} of topic"
-            f" {plan.request.source_topic} to topic {name}"
-            f" ({self._to.servers}){follow}.",
+            f" {plan.request.source_topic}{follow} to topic {name} in cluster"
+            f" {safe(', '.join(plan.identity.target.names))} (namesrv"
+            f" {';'.join(self._to.namesrv)}).",
             name=name,
         )
         total = None if options.follow else plan.count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -76,6 +77,29 @@ def test_without_a_confirmation_nothing_is_copied(copy, target):
     code, _, err = copy("--execute")
     assert code == 7
     assert "--yes" in err
+    assert stored(target, "dst") == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), "10 messages of topic src to topic dst in cluster DefaultCluster"),
+        (("--follow",), "10 messages of topic src, and new ones until Ctrl-C, to topic"),
+    ],
+)
+def test_the_question_names_the_cluster_of_the_target(
+    copy, target, monkeypatch, words, asked
+):
+    """It showed `namesrv='...'`, as Python would write it."""
+    ours, theirs = pty.openpty()
+    with open(ours, "w") as keyboard, open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write("no\n")
+        keyboard.flush()
+        code, _, err = copy("--execute", *words)
+    assert code == 7
+    assert f"This copies up to {asked}" in err
+    assert f" in cluster DefaultCluster (namesrv {target.namesrv}).\nType dst to" in err
     assert stored(target, "dst") == {}
 
 
