@@ -139,7 +139,7 @@ class CopyOptions:
         position_option(
             "--from",
             section=_WHICH,
-            help="Start position of queues that the log does not know.",
+            help="Start position of the first run; the log notes it.",
         ),
     ] = None
     to: Annotated[
@@ -495,8 +495,7 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
                 common.messages.warn(each)
             if options.follow:
                 _write(common, shown.plan, shown.report, [])
-            if not shown.report.added:
-                common.messages.info("the same command copies the rest")
+            common.messages.info("the same command copies the rest")
         raise
     plan = shown.plan
     _say_end(common, report, plan)
@@ -535,8 +534,8 @@ def _missing_queues(report: CopyReport) -> list[str]:
     warnings = [f"{_listed(each)}: {error}" for error, each in queues.items()]
     if report.added:
         warnings.append(
-            "queues were added after the copy began, and are not copied:"
-            f" {_listed(report.added)}; to copy them, begin anew with another --log"
+            "queues were added after the copy began, and are not copied yet:"
+            f" {_listed(report.added)}; to copy them, run the same command again"
         )
     return warnings
 

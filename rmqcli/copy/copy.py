@@ -104,8 +104,9 @@ QueueKey = tuple[str, int]
 class CopyRequest:
     """What to copy: the topics, the conditions, and the first and the last position.
 
-    `start` counts for queues of which the log has no position. `chosen_by` is the text
-    of the conditions, for the log.
+    `start` counts for the first run with a log, which notes it for each queue. Queues
+    that are added later are copied from their beginning. `chosen_by` is the text of the
+    conditions, for the log.
     """
 
     source_topic: str
@@ -235,8 +236,9 @@ def plan_copy(
         for queue in queues
         if (key := _key_of(queue)) in state.positions
     }
+    start_of_others = Earliest() if state.positions else request.start
     found = resolve_ranges_each(
-        source, queues, request.start, request.end, own_starts=starts
+        source, queues, start_of_others, request.end, own_starts=starts
     )
     ends = resolve_ranges_each(source, queues, Earliest(), Latest())
     mapping = mapping_of(identity)
@@ -336,7 +338,7 @@ class CopyReport:
     were left out, by reason. `unknown` are spans without an answer: the next run sends
     them again. `unread` are queues that could not be read to their end; a copy that
     follows tries again. `added` are queues that the source got while it was followed:
-    they are not copied.
+    this run does not copy them.
     """
 
     copied: int = 0
@@ -439,6 +441,7 @@ class CopyRun:
             ThreadPoolExecutor(_AT_ONCE_MAX, "rmq-copy") as pool,
         ):
             try:
+                self._note_starts()
                 ranges = [
                     OffsetRange(each.queue, each.start, each.end)
                     for each in self._plan.queues
@@ -456,6 +459,30 @@ class CopyRun:
                         return
             finally:
                 self._stop.set()
+
+    def _note_starts(self) -> None:
+        """Note where queues begin that the log does not know.
+
+        Otherwise a later run would begin at what `start` means then.
+        """
+        known = self._log.state.positions
+        queues = self._plan.queues
+        new = {e.queue: e.start for e in queues if _key_of(e.queue) not in known}
+        if not new:
+            return
+        places = {queue: start - 1 for queue, start in new.items() if start}
+        read = {}
+        for queue, each in read_witnesses(self._source, places).items():
+            if isinstance(each, RmqError):
+                raise each
+            if each is not None:
+                read[_key_of(queue)] = each
+        self._log.start(
+            self._plan.identity,
+            {_key_of(queue): start for queue, start in new.items()},
+            read,
+            at_ms=self._source.clock.epoch_ms(),
+        )
 
     def _new_ranges(self) -> list[OffsetRange]:
         """Return what has come since; a queue that cannot be asked comes later.
@@ -487,7 +514,7 @@ class CopyRun:
     def _note_added(self) -> None:
         """Note the queues of the source that were not there when the copy began.
 
-        They have no queue to go to. Without a route the brokers that are known are
+        The next run plans where they go. Without a route the brokers that are known are
         asked, so that a name server that is restarted does not end the copy.
         """
         topic = self._plan.request.source_topic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +15,11 @@ from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
+from rmqcli.position import Latest
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.copy.copying import copied, prepared, stored
+from tests.kit.wiped import wiped
 
 
 @pytest.fixture
@@ -266,6 +269,80 @@ def test_another_number_of_queues_is_refused_with_the_same_log(cluster, log):
         match=r"the queues of topic dst are not those .*broker-a:3, broker-a:4",
     ):
         copied(cluster, cluster, log)
+
+
+def test_queues_that_were_added_to_both_topics_are_copied_from_their_beginning(
+    cluster, log
+):
+    """Another log copied what was copied already a second time, without a word."""
+    cluster.send("src", bodies(9))
+    copied(cluster, cluster, log)
+    cluster.create_topic("src", queues=5)
+    cluster.send("src", bodies(10, start=9))
+    with pytest.raises(RefusedError, match="broker-a:3, broker-a:4") as caught:
+        copied(cluster, cluster, log)
+    assert caught.value.hint == (
+        "add as many queues to topic dst, and the copy goes on; another file for the"
+        " log begins anew, and copies what is copied already once more"
+    )
+    cluster.create_topic("dst", queues=5)
+    report = copied(cluster, cluster, log, start=Latest())
+    assert (report.copied, report.is_complete) == (10, True)
+    assert stored(cluster, "dst") == stored(cluster, "src")
+    cluster.send("src", bodies(3, start=19))
+    assert copied(cluster, cluster, log).copied == 3
+
+
+def test_queues_that_were_added_go_on_where_keys_decide(cluster, log):
+    cluster.create_topic("few", queues=2)
+    cluster.send("src", bodies(9))
+    copied(cluster, cluster, log, topics=("src", "few"))
+    cluster.create_topic("src", queues=5)
+    cluster.send("src", bodies(10, start=9))
+    assert copied(cluster, cluster, log, topics=("src", "few")).copied == 10
+    assert sorted(chain(*stored(cluster, "few").values())) == bodies(19)
+
+
+def test_queues_are_not_added_where_others_would_change_their_places(
+    rmq_cluster_factory, log
+):
+    """Before the queue of broker-b comes a new one of broker-a, by which it moves."""
+    source, target = rmq_cluster_factory(brokers=2), rmq_cluster_factory()
+    source.create_topic("src", queues=1)
+    target.create_topic("dst", queues=2)
+    source.send("src", bodies(4))
+    copied(source, target, log)
+    with Admin(namesrv=source.namesrv) as admin:
+        admin.update_topic("src", queue_nums=2)
+    target.create_topic("dst", queues=4)
+    with pytest.raises(RefusedError, match="and out of order") as caught:
+        copied(source, target, log)
+    assert caught.value.hint == (
+        "another file for the log begins anew, and copies what is copied already once"
+        " more"
+    )
+
+
+def test_a_queue_goes_on_where_the_first_run_would_have_begun(cluster, log):
+    """What came between the runs was left out: each run began at its own end."""
+    cluster.send("src", bodies(3))
+    assert copied(cluster, cluster, log, start=Latest()).copied == 0
+    cluster.send("src", bodies(6, start=3))
+    assert copied(cluster, cluster, log, start=Latest()).copied == 6
+    assert sorted(chain(*stored(cluster, "dst").values())) == bodies(6, start=3)
+
+
+def test_a_source_without_copies_that_was_wiped_is_recognized(rmq_cluster_factory, log):
+    source, target = rmq_cluster_factory(), rmq_cluster_factory()
+    source.create_topic("src", queues=1)
+    target.create_topic("dst", queues=1)
+    source.send("src", bodies(3))
+    assert copied(source, target, log, start=Latest()).copied == 0
+    source = wiped(source, rmq_cluster_factory)
+    source.create_topic("src", queues=1)
+    source.send("src", bodies(5))
+    with pytest.raises(RefusedError, match="another message at offset 2 than the log"):
+        copied(source, target, log, start=Latest())
 
 
 @pytest.mark.parametrize(
