@@ -38,6 +38,7 @@ from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
 from rmqcli.config import parse_namesrv
 from rmqcli.errors import (
+    BrokerError,
     ExitCode,
     PartialError,
     RefusedError,
@@ -504,12 +505,10 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
         moves = [_move_group(common, job, to, group) for group in options.groups or ()]
     _write(common, plan, report, moves)
     if report.given_up is not None:
-        raise PartialError(
-            f"stopped: {report.given_up.message}",
-            hint=report.given_up.hint
-            if isinstance(report.given_up, RefusedError)
-            else "run the same command again for the rest",
-        )
+        hint = "run the same command again for the rest"
+        if isinstance(report.given_up, RefusedError | BrokerError):
+            hint = report.given_up.hint or hint
+        raise PartialError(f"stopped: {report.given_up.message}", hint=hint)
     for each in _missing_queues(report):
         common.messages.warn(each)
     if options.groups and not report.is_complete:

@@ -22,6 +22,7 @@ copied.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from rmqcli.admin.witness import (
 )
 from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
 from rmqcli.errors import (
+    BrokerError,
     ConfigError,
     DecodeError,
     RefusedError,
@@ -53,14 +55,27 @@ from rmqcli.names import check_topic
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.producer.batches import Gathered, goes_alone
 from rmqcli.producer.config import ProducerConfig
-from rmqcli.producer.message import ProducerMessage, record_properties
+from rmqcli.producer.message import (
+    PROPERTIES_RESERVE_BYTES,
+    OutgoingMessage,
+    RecordMessage,
+    check_message,
+    record_properties,
+)
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience
 from rmqcli.producer.producer import Producer
+from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.producer.remoting.target import find_target
 from rmqcli.units import read_count
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.compression import INFLATED_MAX
 from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import KEYS, PRIORITY, SHARDING_KEY, TAGS
+from rmqcli.wire.message.properties import (
+    PRIORITY,
+    PROPERTIES_BYTES_MAX,
+    SHARDING_KEY,
+)
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
@@ -366,7 +381,7 @@ class CopyReport:
         )
 
 
-class CopyMessage(ProducerMessage):
+class CopyMessage(RecordMessage):
     """A message to send, with its offset in the queue of the source."""
 
     __slots__ = ("source_offset",)
@@ -435,7 +450,10 @@ class CopyRun:
         left; 0 is yielded whenever there was nothing new.
         """
         self._next_ms = self._source.clock.monotonic_ms()
-        config = ProducerConfig(create_topic_key=None)
+        config = ProducerConfig(
+            max_message_size_bytes=INFLATED_MAX,  # the broker applies its own limit
+            create_topic_key=None,
+        )
         with (
             Producer(client=self._target, config=config) as producer,
             ThreadPoolExecutor(_AT_ONCE_MAX, "rmq-copy") as pool,
@@ -734,10 +752,13 @@ class CopyRun:
 
         After the first request that is not known to be stored nothing more is sent: it
         would be before the others. Nor is anything after one that shows that the topic
-        is another one.
+        is another one. A request that the broker calls illegal is halved, until the
+        message at fault is alone.
         """
         outcome = _LaneOutcome()
-        for key, messages in _requests(items):
+        todo = deque(_requests(items))
+        while todo:
+            key, messages = todo.popleft()
             places = [(key, each.source_offset) for each in messages]
             if outcome.error is not None:
                 outcome.unsent += places
@@ -745,6 +766,19 @@ class CopyRun:
             try:
                 results = self._attempt(producer, queue, messages)
             except RmqError as error:
+                if (
+                    isinstance(error, BrokerError)
+                    and error.code == ResponseCode.MESSAGE_ILLEGAL
+                ):
+                    if len(messages) > 1:
+                        # Together they may be too large, or one of them is.
+                        half = len(messages) // 2
+                        todo.appendleft((key, messages[half:]))
+                        todo.appendleft((key, messages[:half]))
+                        continue
+                    explain_limit(error, len(messages[0].body))
+                    place = f"{key[0]}:{key[1]}:{messages[0].source_offset}"
+                    error.message = f"{place}: {error.message}"
                 outcome.error = error
                 is_unsure = isinstance(error, SendUnknownError)
                 (outcome.unsure if is_unsure else outcome.unsent).extend(places)
@@ -843,19 +877,19 @@ def _requests(
 def copy_of(record: StoredMessage, topic: str) -> CopyMessage:
     """Return the message to send for a stored one.
 
-    Raises DecodeError for a body that is damaged, and ConfigError for properties that
-    RocketMQ would not store unchanged.
+    Raises DecodeError for a body or properties that are damaged, and ConfigError for
+    properties that leave no room for those of the producer.
     """
+    raw = record.raw_properties
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise DecodeError("its properties are not valid UTF-8") from None
     given: dict[str, str] = record_properties(
         record.properties.items(), tags=None, keys=None
     )
-    message = CopyMessage(
-        topic,
-        record.body,
-        tags=given.pop(TAGS, None),
-        keys=given.pop(KEYS, "").split(),
-        properties=given,
-        flag=record.flag,
-    )
+    if len(raw) > PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES:
+        check_message(OutgoingMessage(b"", given))
+    message = CopyMessage(topic, record.body, properties=given, flag=record.flag)
     object.__setattr__(message, "source_offset", record.queue_offset)
     return message

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli import Admin
+from rmqcli.api.calls.config import update_broker_config
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.copy import _left_out
 from rmqcli.cli.main import run
@@ -129,6 +130,19 @@ def test_messages_that_may_be_stored_are_named_before_they_are_sent_again(copy, 
     assert sorted(found["doubtful"]) == ["broker-a:0:0-4", "broker-a:1:0-4"]
     assert "may be stored already and are sent again" in err
     assert copy("--execute", "--yes")[0] == 0
+
+
+def test_a_message_that_is_too_large_is_named_with_what_to_do(copy, source, target):
+    """The hint was to run the same command again, which ended there again."""
+    with client_of(target) as client:
+        setting = update_broker_config({"maxMessageSize": "1000"})
+        client.invoke(target.broker().address, setting)
+    source.send("src", [b"x" * 2_000], queue_id=1)
+    code, _, err = copy("--execute", "--yes")
+    assert code == 6
+    assert "stopped: broker-a:1:5: the body has 2,000 bytes; the limit of the" in err
+    assert "raise maxMessageSize on the broker, or send a smaller body" in err
+    assert "run the same command again" not in err
 
 
 def test_groups_go_on_at_the_copies_of_what_they_have_not_consumed(

@@ -9,15 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
+from rmqcli import Admin, ClientConfig, Producer, ProducerConfig, ProducerMessage
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.api.calls.send import send_batch_message
 from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
 from rmqcli.position import Latest
-from rmqcli.testing import faults
+from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.batch import encode_items
+from tests.admin.dlq.letters import client_of
 from tests.copy.copying import copied, prepared, stored
 from tests.kit.wiped import wiped
 
@@ -143,6 +147,55 @@ def test_a_copy_has_what_the_producer_gave_and_nothing_else(cluster, log):
     assert set(found.properties) <= set(source.properties)
 
 
+def test_keys_are_copied_as_they_are(cluster, log):
+    """Several spaces became one, and a key with a wide space became two keys."""
+    keys = ["a  b", "订单\u30001"]
+    cluster.send("src", [Seed(body=b"x", properties={"KEYS": each}) for each in keys])
+    assert copied(cluster, cluster, log).is_complete
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert sorted(str(each.keys) for each in admin.read("dst", to="latest")) == keys
+
+
+def test_a_body_that_is_large_when_it_is_inflated_is_copied(cluster, log):
+    """The copy ended there, in this run and in each later one."""
+    config = ProducerConfig(max_message_size_bytes=16 << 20)
+    with Producer(namesrv=cluster.namesrv, config=config) as producer:
+        producer.send(ProducerMessage("src", b"x" * 5_000_000))
+    assert copied(cluster, cluster, log).copied == 1
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        (
+            b"p\x01" + b"v" * 32_500,
+            "properties of 32503 bytes are larger than the limit",
+        ),
+        (b"p\x01\xff\x02", "its properties are not valid UTF-8"),
+    ],
+)
+def test_properties_that_cannot_be_sent_are_named_and_the_others_are_copied(
+    cluster, log, properties, why
+):
+    cluster.create_topic("one", queues=1)
+    cluster.create_topic("other", queues=1)
+    items = [(b"a", b"p\x01v", 0), (b"b", properties, 0), (b"c", b"", 0)]
+    header = SendMessageRequestHeaderV2(
+        producer_group="g", topic="one", queue_id=0, batch=True, born_timestamp=1,
+        flag=0, sys_flag=0, default_topic="TBW102", default_topic_queue_nums=4,
+    )  # fmt: skip
+    with client_of(cluster) as client:
+        call = send_batch_message(header, encode_items(items))
+        client.invoke(cluster.broker().address, call)
+    report = copied(cluster, cluster, log, topics=("one", "other"))
+    assert stored(cluster, "other") == {("broker-a", 0): [b"a", b"c"]}
+    assert report.given_up is None
+    ((reason, named),) = report.named.items()
+    assert reason.startswith(why)
+    assert named == ["broker-a:0:1"]
+
+
 def test_the_copy_of_a_delayed_message_is_an_ordinary_one(cluster, log):
     with Producer(namesrv=cluster.namesrv) as producer:
         producer.send(ProducerMessage("src", b"later", delay_level=1))
@@ -204,6 +257,24 @@ def test_a_refused_request_stops_the_copy_and_keeps_the_order(cluster, log):
     assert report.unknown == []
     assert copied(cluster, cluster, log).is_complete
     assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_a_message_that_is_too_large_for_the_target_is_named(rmq_cluster_factory, log):
+    """Requests with several messages were too large as well, and nothing was copied."""
+    source = rmq_cluster_factory()
+    target = rmq_cluster_factory(settings={"max_message_size": 100_000})
+    source.create_topic("src", queues=1)
+    target.create_topic("dst", queues=1)
+    sent = [b"%d" % number * 30_000 for number in range(7)]
+    source.send("src", [*sent, b"x" * 150_000, b"behind it"])
+    for _ in range(2):
+        report = copied(source, target, log)
+        assert stored(target, "dst") == {("broker-a", 0): sent}
+        assert report.given_up is not None
+        assert report.given_up.message == (
+            "broker-a:0:7: the body has 150,000 bytes; the limit of the broker is"
+            " 100,000"
+        )
 
 
 @pytest.mark.parametrize("code", [2, 17])
