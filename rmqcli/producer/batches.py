@@ -25,7 +25,7 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
-from rmqcli.wire.message.properties import PRIORITY
+from rmqcli.wire.message.properties import LITE_TOPIC, PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,11 +77,12 @@ class Gathered(Generic[M]):
 def goes_alone(message: ProducerMessage, *, has_queue: bool) -> bool:
     """Whether the message cannot be in a batch, or is too large to gain from one.
 
-    Of a message that is not in a batch a broker chooses the queue by the priority, also
-    in the place of a chosen queue.
+    A broker looks at the lite topic, and at the priority, of single messages only, and
+    by the priority it chooses another queue than the caller.
     """
     return (
         len(message.body) >= ALONE_BYTES
+        or LITE_TOPIC in message.properties
         or (PRIORITY in message.properties and not has_queue)
         or not takes_batches(message.topic, is_delayed=message.is_delayed)
     )

@@ -196,6 +196,19 @@ def test_properties_that_cannot_be_sent_are_named_and_the_others_are_copied(
     assert named == ["broker-a:0:1"]
 
 
+def test_copies_of_a_lite_topic_can_be_consumed_by_it(cluster, log):
+    """Of a batch a broker does not note the lite topics."""
+    lite = ProducerMessage("src", b"x", properties={"__LITE_TOPIC": "a"})
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for _ in range(5):
+            producer.send(lite)
+    assert copied(cluster, cluster, log).copied == 5
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = [m.properties["INNER_MULTI_DISPATCH"] for m in admin.read("dst")]
+    assert found == ["%LMQ%$dst$a"] * 5
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
 def test_the_copy_of_a_delayed_message_is_an_ordinary_one(cluster, log):
     with Producer(namesrv=cluster.namesrv) as producer:
         producer.send(ProducerMessage("src", b"later", delay_level=1))

@@ -63,6 +63,9 @@ def test_what_a_batch_cannot_hold_goes_alone_and_in_order():
     urgent = message(properties={"_SYS_MSG_PRIORITY_": "1"})
     assert gathered([small, small, urgent, urgent, small]) == [2, 1, 1, 1]
     assert gathered([small, small, urgent, urgent, small], has_queue=True) == [5]
+    lite = message(properties={"__LITE_TOPIC": "a"})
+    assert gathered([small, small, lite, small]) == [2, 1, 1]
+    assert gathered([small, small, lite, small], has_queue=True) == [2, 1, 1]
 
 
 @pytest.fixture

@@ -264,6 +264,16 @@ def test_messages_with_a_priority_are_refused_in_a_batch_without_a_queue(
     assert [each.queue_id for each in stored(rmq_cluster, "urgent")] == [1]
 
 
+def test_messages_of_a_lite_topic_are_refused_in_a_batch(rmq_cluster, producer):
+    """Their consumers got none of them: a broker notes those of single messages."""
+    rmq_cluster.create_topic("chats", queues=4)
+    lite = ProducerMessage("chats", b"x", properties={"__LITE_TOPIC": "a"})
+    for queue in (None, MessageQueue("chats", "broker-a", 1)):
+        with pytest.raises(UnsupportedError, match="a lite topic cannot be in a batch"):
+            producer.send_batch([lite], queue=queue)
+    assert stored(rmq_cluster, "chats") == []
+
+
 def test_a_message_without_an_answer_is_stored_all_the_same(
     rmq_cluster, rmq_topic, producer
 ):

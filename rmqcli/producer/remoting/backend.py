@@ -55,7 +55,12 @@ from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import encode_items
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import PRIORITY, UNIQ_KEY
+from rmqcli.wire.message.properties import (
+    IGNORED_IN_BATCHES,
+    LITE_TOPIC,
+    PRIORITY,
+    UNIQ_KEY,
+)
 from rmqcli.wire.message.system_flag import (
     COMPRESSED,
     TRANSACTION_COMMIT,
@@ -224,9 +229,8 @@ class RemotingBackend:
             )
             return future
         content: Prepared | BatchPart
-        # Of a batch a broker does not look at the priorities.
-        is_alone = (
-            len(message.body) >= self._alone_bytes or PRIORITY in message.properties
+        is_alone = len(message.body) >= self._alone_bytes or not (
+            IGNORED_IN_BATCHES.isdisjoint(message.properties)
         )
         if is_alone:
             content = self._prepare(message)
@@ -405,6 +409,12 @@ class RemotingBackend:
             raise ConfigError("delayed messages and retry topics cannot be in a batch")
         for message in messages:
             _refuse_message_group(message)
+            if LITE_TOPIC in message.properties:
+                raise UnsupportedError(
+                    "messages of a lite topic cannot be in a batch, because brokers do"
+                    " not look at the lite topics of a batch",
+                    hint="send them one by one, with submit",
+                )
             if PRIORITY in message.properties and queue is None:
                 raise UnsupportedError(
                     "messages with a priority cannot be in a batch without a queue,"

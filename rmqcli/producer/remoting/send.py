@@ -26,7 +26,7 @@ from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
 from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.properties import (
-    PRIORITY,
+    IGNORED_IN_BATCHES,
     SHARDING_KEY,
     UNIQ_KEY,
     encode_properties,
@@ -131,8 +131,8 @@ class RemotingSend(SendRequests):
             (body, properties, message.flag),
             msg_id=msg_id,
             size_bytes=len(body) + len(properties),
-            # Of a batch a broker does not look at the priorities.
-            is_alone=len(body) >= ALONE_BYTES or PRIORITY in message.properties,
+            is_alone=len(body) >= ALONE_BYTES
+            or not IGNORED_IN_BATCHES.isdisjoint(message.properties),
             timeout_ms=WAIT_MS_MAX,
             now_ms=self.clock.monotonic_ms(),
         )
