@@ -50,6 +50,7 @@ from rmqcli.errors import (
     RmqError,
     SendUnknownError,
 )
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import check_topic
 from rmqcli.position import AtOffset, Earliest, Latest
@@ -192,8 +193,8 @@ class CopyPlan:
 def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdentity:
     """Return what identifies a copy. Raises NotFoundError for an unknown topic.
 
-    Raises RefusedError for a topic that would be copied to itself, and for a target
-    that only brokers write to.
+    Raises RefusedError for a topic that would be copied to itself, for one that is not
+    readable on all its brokers, and for a target that only brokers write to.
     """
     check_topic(request.source_topic)
     check_topic(request.target_topic)
@@ -203,6 +204,18 @@ def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdenti
             " dead letters"
         )
     route = source.route(request.source_topic)
+    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
+    if hidden:
+        raise RefusedError(
+            f"topic {request.source_topic} is not readable on {', '.join(hidden)}: its"
+            " messages there would be left out",
+            hint=Hint(
+                "make it readable: ",
+                LibraryCall("Admin.update_topic", request.source_topic),
+                " ",
+                Setting("perm", 6),
+            ),
+        )
     found = find_target(target, request.target_topic)
     at = identity_of(target.route(request.target_topic))
     here = identity_of(route)

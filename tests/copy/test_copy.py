@@ -461,6 +461,27 @@ def test_any_bytes_are_a_log_or_an_error(tmp_path, data, has_head):
         assert state.copied == 0
 
 
+@pytest.mark.parametrize("hidden", [["broker-b"], ["broker-a", "broker-b"]])
+def test_a_topic_that_cannot_be_read_is_refused(rmq_cluster_factory, log, hidden):
+    """Its messages, as those of a write-only topic of dead letters, were left out."""
+    cluster = rmq_cluster_factory(brokers=2)
+    for topic in ("src", "dst"):
+        cluster.create_topic(topic, queues=2)
+    cluster.send("src", bodies(8))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.update_topic("src", perm=2, brokers=hidden)
+    with pytest.raises(RefusedError) as caught:
+        copied(cluster, cluster, log)
+    assert caught.value.message == (
+        f"topic src is not readable on {', '.join(hidden)}: its messages there would be"
+        " left out"
+    )
+    assert str(caught.value.hint) == (
+        "make it readable: Admin.update_topic('src') perm=6"
+    )
+    assert stored(cluster, "dst") == {}
+
+
 def test_a_topic_is_not_copied_to_itself(cluster, log):
     with pytest.raises(RefusedError, match="would be copied to itself"):
         copied(cluster, cluster, log, topics=("src", "src"))
