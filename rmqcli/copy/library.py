@@ -169,7 +169,7 @@ class Copy:
                     group=group,
                     source_topic=self.request.source_topic,
                     target_topic=self.request.target_topic,
-                    runs=state.runs,
+                    state=state,
                 )
             except NotFoundError as error:
                 # Either cluster may be the one that does not know the group.

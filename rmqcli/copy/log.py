@@ -88,10 +88,11 @@ class BatchOutcome:
 class CopyState:
     """What a log tells. `positions` are where each queue goes on.
 
-    `queues` and `targets` are those of the last run, as in CopyIdentity.
     `stored` are offsets from there on that are stored already. `doubtful` are spans of
-    which some messages may be stored: the next run sends them again. `read` and
-    `written` are as in BatchOutcome, of all batches.
+    which some messages may be stored: the next run sends them again. `doubts` counts
+    their offsets, by the index of the first one of `runs` that was sent after them.
+    `read` and `written` are as in BatchOutcome, of all batches. `queues` and `targets`
+    are those of the last run, as in CopyIdentity.
     """
 
     queues: tuple[str, ...] = ()
@@ -102,8 +103,18 @@ class CopyState:
     stored: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     doubtful: list[SourceSpan] = field(default_factory=list)
     runs: list[StoredRun] = field(default_factory=list)
+    doubts: dict[int, int] = field(default_factory=dict)
     batch: int = 0
     copied: int = 0
+
+    def take_intent(self, batch: int, spans: Sequence[SourceSpan]) -> None:
+        """Note that a batch is sent now, after what is doubtful."""
+        if self.doubtful:
+            count = sum(span.end - span.start for span in self.doubtful)
+            before = len(self.runs)
+            self.doubts[before] = self.doubts.get(before, 0) + count
+        self.batch = batch
+        self.doubtful = list(spans)
 
     def take_outcome(self, outcome: BatchOutcome) -> None:
         """Note what became of a batch."""
@@ -293,8 +304,8 @@ def _take(state: CopyState, entry: dict[str, Any]) -> None:
         state.read.update((_key(row), _witness(row)) for row in entry["read"])
         return
     if "intent" in entry:
-        state.batch = int(entry["intent"])
-        state.doubtful = [_span(each) for each in entry["spans"]]
+        spans = [_span(each) for each in entry["spans"]]
+        state.take_intent(int(entry["intent"]), spans)
         return
     if int(entry["outcome"]) != state.batch:
         raise ValueError(f"outcome {entry['outcome']!r} has no intent")
@@ -400,8 +411,7 @@ class CopyLog:
         """Note the spans of the next batch, on the disk, before they are sent."""
         batch = self.state.batch + 1
         self._write({"intent": batch, "at_ms": at_ms, "spans": spans})
-        self.state.batch = batch
-        self.state.doubtful = list(spans)
+        self.state.take_intent(batch, spans)
 
     def conclude(self, outcome: BatchOutcome, *, at_ms: int) -> None:
         """Note what became of the batch, on the disk."""

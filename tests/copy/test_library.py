@@ -121,11 +121,11 @@ def test_new_messages_are_followed_until_the_caller_ends_it(copy, source, target
     assert b"new" in bodies
 
 
-def commit(source, group, *, queue_id, offset):
+def commit(source, group, *, topic="src", queue_id=0, offset):
     with Admin(namesrv=source.namesrv) as admin:
         admin.create_group(group)
     with client_of(source) as client:
-        call = update_consumer_offset(group, "src", queue_id, commit_offset=offset)
+        call = update_consumer_offset(group, topic, queue_id, commit_offset=offset)
         client.invoke(source.broker().address, call)
 
 
@@ -140,6 +140,39 @@ def test_a_group_goes_on_in_the_copy(copy, source, target):
         assert admin.apply_reset(copy.plan_group("g")).is_complete
         lags = {each.queue_id: each.committed for each in admin.lag("g").queues}
     assert lags == {0: 0, 1: 3}
+
+
+def test_a_group_skips_no_message_that_producers_sent_between_two_copies(
+    copy, source, target
+):
+    copy.execute()
+    target.send("dst", [b"new"], queue_id=1)
+    source.send("src", [b"last"], queue_id=1)
+    copy.execute()
+    commit(source, "g", queue_id=1, offset=6)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    planned = copy.plan_group("g")
+    assert {q.queue.queue_id: q.target for q in planned.plan.queues}[1] == 5
+
+
+def test_a_group_goes_on_behind_copies_that_were_stored_twice(source, target):
+    source.create_topic("one", queues=1)
+    target.create_topic("other", queues=1)
+    copy = connect(source.namesrv).copy("one", "other", to=connect(target.namesrv))
+    source.send("one", [b"first"] * 2)
+    assert copy.execute().copied == 2
+    source.send("one", [b"twice"] * 3)
+    target.faults.next(
+        faults.disconnect(is_handled=True), code=RequestCode.SEND_BATCH_MESSAGE
+    )
+    assert len(copy.execute().unknown) == 1
+    assert copy.execute().is_complete
+    commit(source, "g", topic="one", offset=4)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    assert stored(target, "other") == {("broker-a", 0): [b"first"] * 2 + [b"twice"] * 6}
+    assert [each.target for each in copy.plan_group("g").plan.queues] == [7]
 
 
 def test_positions_are_not_planned_by_the_log_of_other_topics(
