@@ -53,7 +53,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import check_topic
-from rmqcli.position import AtOffset, Earliest, Latest
+from rmqcli.position import AtOffset, AtTime, Earliest, Latest, PlusN
 from rmqcli.producer.batches import Gathered, goes_alone
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import (
@@ -110,6 +110,9 @@ _READ: Final = "the log has read"
 _WRITTEN: Final = "the log has written"
 _ANEW: Final = "name another file for the log to begin anew"
 
+#: Starts that may be behind the end of a queue, and stay there as it grows.
+_ABSOLUTE: Final = (AtOffset, PlusN, AtTime)
+
 #: Why a message is not copied that `where` cannot judge.
 UNDECODED: Final = "its body could not be decoded for the condition"
 
@@ -138,7 +141,8 @@ class CopyQueue:
     """A queue of the source: what is to be read of it, and where it goes.
 
     `target` is None if the messages decide. `expired` are messages between the position
-    in the log and the oldest one that is still stored: they are lost for the copy.
+    in the log and the oldest one that is still stored: they are lost for the copy. With
+    `is_new` the log does not have the start yet.
     """
 
     queue: MessageQueue
@@ -146,6 +150,7 @@ class CopyQueue:
     end: int
     target: MessageQueue | None
     expired: int = 0
+    is_new: bool = False
 
     @property
     def count(self) -> int:
@@ -259,14 +264,14 @@ def plan_copy(
     """
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
-    starts: dict[MessageQueue, Position] = {
-        queue: AtOffset(state.positions[key])
-        for queue in queues
-        if (key := _key_of(queue)) in state.positions
-    }
-    start_of_others = Earliest() if state.positions else request.start
+    starts: dict[MessageQueue, Position] = {}
+    for queue in queues:
+        if _key_of(queue) in state.positions:
+            starts[queue] = AtOffset(state.positions[_key_of(queue)])
+        elif state.queues and _name_of(queue) not in state.queues:
+            starts[queue] = Earliest()  # it was added
     found = resolve_ranges_each(
-        source, queues, start_of_others, request.end, own_starts=starts
+        source, queues, request.start, request.end, own_starts=starts
     )
     ends = resolve_ranges_each(source, queues, Earliest(), Latest())
     mapping = mapping_of(identity)
@@ -284,6 +289,7 @@ def plan_copy(
         wanted = state.positions.get(_key_of(queue))
         bounds_of[queue] = low, high
         start = resolved.offsets.start if wanted is None else max(wanted, low)
+        is_absolute = isinstance(starts.get(queue, request.start), _ABSOLUTE)
         plans.append(
             CopyQueue(
                 queue=queue,
@@ -291,6 +297,7 @@ def plan_copy(
                 end=max(start, resolved.offsets.end),
                 target=targets[number] if mapping == BY_INDEX else None,
                 expired=0 if wanted is None else max(0, low - wanted),
+                is_new=wanted is None and not (is_absolute and start == high),
             )
         )
     source.raise_if_none_answers(unread.values())
@@ -496,9 +503,7 @@ class CopyRun:
 
         Otherwise a later run would begin at what `start` means then.
         """
-        known = self._log.state.positions
-        queues = self._plan.queues
-        new = {e.queue: e.start for e in queues if _key_of(e.queue) not in known}
+        new = {each.queue: each.start for each in self._plan.queues if each.is_new}
         if not new:
             return
         places = {queue: start - 1 for queue, start in new.items() if start}
@@ -523,7 +528,13 @@ class CopyRun:
         self._note_added()
         positions = self._log.state.positions
         queues = [each.queue for each in self._plan.queues]
-        found = resolve_ranges_each(self._source, queues, Earliest(), Latest())
+        found = resolve_ranges_each(
+            self._source,
+            queues,
+            self._plan.request.start,
+            Latest(),
+            own_starts={q: Earliest() for q in queues if _key_of(q) in positions},
+        )
         unread = self.report.unread
         unread.clear()
         ranges = []
@@ -534,7 +545,7 @@ class CopyRun:
                 unread[queue] = bounds
                 continue
             low, high = bounds.offsets.start, bounds.offsets.end
-            start = positions.get(_key_of(queue), each.start)
+            start = positions.get(_key_of(queue), low)
             if high != start:
                 moved[queue] = low, high
                 ranges.append(OffsetRange(queue, start, max(start, high)))

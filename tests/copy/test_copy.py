@@ -16,7 +16,7 @@ from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
-from rmqcli.position import Latest
+from rmqcli.position import AtOffset, Latest, PlusN
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -414,6 +414,31 @@ def test_a_queue_goes_on_where_the_first_run_would_have_begun(cluster, log):
     cluster.send("src", bodies(6, start=3))
     assert copied(cluster, cluster, log, start=Latest()).copied == 6
     assert sorted(chain(*stored(cluster, "dst").values())) == bodies(6, start=3)
+
+
+@pytest.mark.parametrize("start", [AtOffset(5), PlusN(5)])
+def test_a_queue_that_ends_before_the_start_is_copied_from_there_later(
+    cluster, log, start
+):
+    cluster.create_topic("one", queues=1)
+    cluster.create_topic("other", queues=1)
+    topics = "one", "other"
+    cluster.send("one", bodies(3))
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 0
+    cluster.send("one", bodies(4, start=3))
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 2
+    assert stored(cluster, "other") == {("broker-a", 0): [b"005", b"006"]}
+
+
+def test_a_copy_that_follows_a_shorter_queue_waits_for_the_start(cluster, log):
+    """It began at the end that the queue had at first."""
+    cluster.send("src", bodies(3), queue_id=1)
+    with prepared(cluster, cluster, log, start=AtOffset(5)) as run:
+        batches = run.batches(follow=True)
+        assert next(batches) == 0
+        cluster.send("src", bodies(4, start=3), queue_id=1)
+        assert next(batches) == 2
+    assert stored(cluster, "dst") == {("broker-a", 1): [b"005", b"006"]}
 
 
 def test_a_source_without_copies_that_was_wiped_is_recognized(rmq_cluster_factory, log):
