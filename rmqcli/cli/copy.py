@@ -541,6 +541,11 @@ def _missing_queues(report: CopyReport) -> list[str]:
 
 def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
     common.messages.info(f"{counted(report.copied, 'message')} copied; log: {plan.log}")
+    if report.weak:
+        common.messages.warn(
+            f"{counted(report.weak, 'message is', 'messages are')} stored, but the"
+            " broker could not flush or replicate them in time"
+        )
     if report.missing:
         common.messages.warn(
             f"{counted(report.missing, 'message')} of the range are not stored any more"
@@ -611,6 +616,7 @@ def _write(
             "unproven": [str(queue) for queue in plan.unproven],
             "doubtful": [str(span) for span in plan.doubtful],
             "copied": None if report is None else report.copied,
+            "weak": None if report is None else report.weak,
             "scanned": None if report is None else report.scanned,
             "missing": None if report is None else report.missing,
             "left_out": None

@@ -41,6 +41,7 @@ from rmqcli.admin.witness import (
     compare,
     read_witnesses,
 )
+from rmqcli.api.calls.send import SendStatus
 from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
 from rmqcli.errors import (
     BrokerError,
@@ -367,7 +368,8 @@ def _key_of(queue: MessageQueue) -> QueueKey:
 class CopyReport:
     """What a run has done. `left_out` are messages that cannot be copied, by reason.
 
-    `copied` counts the messages that are stored, `scanned` those that were read,
+    `copied` counts the messages that are stored, and `weak` those of them that brokers
+    could not flush or replicate in time. `scanned` counts those that were read,
     `expired` those that were deleted after the last run, before they were copied, and
     `missing` offsets that brokers no longer have. `named` has the first of those that
     were left out, by reason. `unknown` are spans without an answer: the next run sends
@@ -377,6 +379,7 @@ class CopyReport:
     """
 
     copied: int = 0
+    weak: int = 0
     scanned: int = 0
     expired: int = 0
     missing: int = 0
@@ -726,6 +729,7 @@ class CopyRun:
         )
         stored = sum(len(run.offsets) for run in runs)
         self.report.copied += stored
+        self.report.weak += sum(outcome.weak for outcome in outcomes)
         self.report.unknown = unknown
         if errors:
             self.report.given_up = errors[0]
@@ -807,6 +811,8 @@ class CopyRun:
                 is_unsure = isinstance(error, SendUnknownError)
                 (outcome.unsure if is_unsure else outcome.unsent).extend(places)
                 continue
+            if results[0].status is not SendStatus.SEND_OK:
+                outcome.weak += len(messages)
             result = results[0]
             at = result.queue or queue
             outcome.error = self._not_after(outcome.written, at, result.queue_offset)
@@ -879,6 +885,7 @@ class _LaneOutcome:
     written: dict[QueueKey, Witness] = field(default_factory=dict)
     unsure: list[tuple[QueueKey, int]] = field(default_factory=list)
     unsent: list[tuple[QueueKey, int]] = field(default_factory=list)
+    weak: int = 0
     error: RmqError | None = None
 
 

@@ -145,6 +145,20 @@ def test_a_message_that_is_too_large_is_named_with_what_to_do(copy, source, targ
     assert "run the same command again" not in err
 
 
+def test_copies_that_were_not_flushed_in_time_are_counted(copy, target):
+    """Nothing told that a crash of the broker may lose them."""
+    stored_at = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}
+    target.faults.add(
+        faults.answer(10, ext_fields=stored_at), code=RequestCode.SEND_BATCH_MESSAGE
+    )
+    code, found, err = copy("--execute", "--yes")
+    assert (code, found["copied"], found["weak"]) == (0, 10, 10)
+    assert (
+        "warning: 10 messages are stored, but the broker could not flush or replicate"
+        " them in time"
+    ) in err
+
+
 def test_groups_go_on_at_the_copies_of_what_they_have_not_consumed(
     copy, source, target
 ):
