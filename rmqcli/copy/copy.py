@@ -55,7 +55,7 @@ from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import check_topic
 from rmqcli.position import AtOffset, AtTime, Earliest, Latest, PlusN
-from rmqcli.producer.batches import Gathered, goes_alone
+from rmqcli.producer.batches import Gathered, send_gathered
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import (
     PROPERTIES_RESERVE_BYTES,
@@ -861,9 +861,7 @@ class CopyRun:
         patience = Patience(clock, retry_for_ms=self._retry_for_ms)
         while True:
             try:
-                if len(messages) == 1 and goes_alone(messages[0], has_queue=True):
-                    return [producer.send(messages[0], queue=queue)]
-                return producer.send_batch(messages, queue=queue)
+                return send_gathered(producer, messages, queue)
             except SendUnknownError:
                 raise
             except RmqError as error:

@@ -25,7 +25,7 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
-from rmqcli.wire.message.properties import LITE_TOPIC, PRIORITY
+from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, LITE_TOPIC, PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,6 +86,20 @@ def goes_alone(message: ProducerMessage, *, has_queue: bool) -> bool:
         or (PRIORITY in message.properties and not has_queue)
         or not takes_batches(message.topic, is_delayed=message.is_delayed)
     )
+
+
+def send_gathered(
+    producer: Producer, messages: Sequence[ProducerMessage], queue: MessageQueue | None
+) -> list[SendResult]:
+    """Send a batch from `Gathered`, once, to a queue (None: any). Raises as `send`."""
+    first = messages[0]
+    if len(messages) == 1 and goes_alone(first, has_queue=queue is not None):
+        names = IGNORED_IN_BATCHES.intersection(first.properties)
+        # In a batch a message with a priority keeps its queue.
+        if queue is None or names != {PRIORITY}:
+            return [producer.send(first, queue=queue)]
+    # A single message is also sent as a batch: only there may bodies be empty.
+    return producer.send_batch(messages, queue=queue)
 
 
 @dataclass(slots=True)
@@ -163,7 +177,7 @@ class BatchSender:
         topic = messages[0].topic
         while True:
             try:
-                results = self._attempt(messages, queue)
+                results = send_gathered(self._producer, messages, queue)
             except RmqError as error:
                 is_unsure = is_unsure or isinstance(error, SendUnknownError)
                 pause_ms = patience.pause_ms(error, is_known=topic in self._known)
@@ -179,12 +193,3 @@ class BatchSender:
         counts.stored += len(results)
         counts.unsure += len(results) if is_unsure else 0
         counts.weak += sum(each.status is not SendStatus.SEND_OK for each in results)
-
-    def _attempt(
-        self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
-    ) -> list[SendResult]:
-        has_queue = queue is not None
-        if len(messages) == 1 and goes_alone(messages[0], has_queue=has_queue):
-            return [self._producer.send(messages[0], queue=queue)]
-        # A single message is also sent as a batch: only there may bodies be empty.
-        return self._producer.send_batch(messages, queue=queue)

@@ -91,8 +91,10 @@ def test_a_priority_decides_the_queue_of_a_message_unless_the_caller_does(
     for _ in range(3):
         sender.send([urgent])
     assert [each.queue_id for each in stored(cluster, "orders")] == [1, 1, 1]
-    sender.send([urgent], queue=MessageQueue("orders", "broker-a", 0))
-    assert [each.queue_id for each in stored(cluster, "orders")] == [0, 1, 1, 1]
+    large = message(b"x" * ALONE_BYTES, properties={"_SYS_MSG_PRIORITY_": "1"})
+    for each in (urgent, large):
+        sender.send([each], queue=MessageQueue("orders", "broker-a", 0))
+    assert [each.queue_id for each in stored(cluster, "orders")] == [0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("fault", [faults.answer(2, "busy"), faults.disconnect()])
