@@ -125,8 +125,8 @@ class CopyRequest:
     """What to copy: the topics, the conditions, and the first and the last position.
 
     `start` counts for the first run with a log, which notes it for each queue. Queues
-    that are added later are copied from their beginning. `chosen_by` is the text of the
-    conditions, for the log.
+    that are added later are copied from their beginning, or from a time. `chosen_by` is
+    the text of the conditions, for the log.
     """
 
     source_topic: str
@@ -266,11 +266,14 @@ def plan_copy(
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
     starts: dict[MessageQueue, Position] = {}
+    start_of_added = request.start
+    if not isinstance(request.start, AtTime):
+        start_of_added = Earliest()
     for queue in queues:
         if _key_of(queue) in state.positions:
             starts[queue] = AtOffset(state.positions[_key_of(queue)])
         elif state.queues and _name_of(queue) not in state.queues:
-            starts[queue] = Earliest()  # it was added
+            starts[queue] = start_of_added
     found = resolve_ranges_each(
         source, queues, request.start, request.end, own_starts=starts
     )
@@ -507,7 +510,7 @@ class CopyRun:
         Otherwise a later run would begin at what `start` means then.
         """
         new = {each.queue: each.start for each in self._plan.queues if each.is_new}
-        if not new:
+        if not new and self._plan.identity.queues == self._log.state.queues:
             return
         places = {queue: start - 1 for queue, start in new.items() if start}
         read = {}

@@ -385,6 +385,7 @@ class CopyLog:
                 "at_ms": at_ms,
             }
         )
+        self.state.queues, self.state.targets = identity.queues, identity.targets
 
     def start(
         self,
@@ -404,6 +405,7 @@ class CopyLog:
                 "targets": identity.targets,
             }
         )
+        self.state.queues, self.state.targets = identity.queues, identity.targets
         self.state.positions.update(starts)
         self.state.read.update(read)
 

@@ -16,7 +16,7 @@ from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
-from rmqcli.position import AtOffset, Latest, PlusN
+from rmqcli.position import AtOffset, AtTime, Latest, PlusN
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -375,6 +375,18 @@ def test_queues_that_were_added_to_both_topics_are_copied_from_their_beginning(
     assert stored(cluster, "dst") == stored(cluster, "src")
     cluster.send("src", bodies(3, start=19))
     assert copied(cluster, cluster, log).copied == 3
+
+
+def test_messages_before_the_time_of_the_start_are_not_copied_of_an_added_queue(
+    cluster, log
+):
+    start = AtTime(4_102_444_800_000, "2100-01-01T00:00:00Z")
+    topics = "src", "few"
+    cluster.create_topic("few", queues=2)
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 0
+    cluster.create_topic("src", queues=4)
+    cluster.send("src", bodies(3), queue_id=3)
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 0
 
 
 def test_queues_that_were_added_go_on_where_keys_decide(cluster, log):
