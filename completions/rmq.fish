@@ -188,7 +188,7 @@ complete -c rmq -n '__rmq_at \'consume\'' -a '(__rmq_names topic)' -d topic
 complete -c rmq -n '__rmq_at \'copy\'' -l to-namesrv -x -d 'Name servers of the target (default: those of the source)'
 complete -c rmq -n '__rmq_at \'copy\'' -l to-profile -x -a '(__rmq_names profile)' -d 'Profile of the target\'s cluster, with its credentials'
 complete -c rmq -n '__rmq_at \'copy\'' -l to-confirm -x -a '(__rmq_names profile)' -d 'Name of the target\'s protected profile'
-complete -c rmq -n '__rmq_at \'copy\'' -l from -x -d 'Start position of queues that the log does not know'
+complete -c rmq -n '__rmq_at \'copy\'' -l from -x -d 'Start position of the first run'
 complete -c rmq -n '__rmq_at \'copy\'' -l to -x -d 'End position, resolved at the start'
 complete -c rmq -n '__rmq_at \'copy\'' -l tag -x -d 'Only messages with these tags, e.g'
 complete -c rmq -n '__rmq_at \'copy\'' -l sql -x -d 'Only messages that an SQL92 expression selects, e.g'

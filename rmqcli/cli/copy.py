@@ -34,9 +34,11 @@ from rmqcli.cli.selection import (
     where_option,
 )
 from rmqcli.cli.tail.command import parse_rate
+from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
 from rmqcli.config import parse_namesrv
 from rmqcli.errors import (
+    BrokerError,
     ExitCode,
     PartialError,
     RefusedError,
@@ -87,7 +89,7 @@ COLUMNS = (
     ),
     Column(
         "target",
-        "queue to which they go; null if sharding keys decide",
+        "queue to which they go; null if the messages decide",
         value=lambda each: (
             None
             if each.target is None
@@ -138,7 +140,7 @@ class CopyOptions:
         position_option(
             "--from",
             section=_WHICH,
-            help="Start position of queues that the log does not know.",
+            help="Start position of the first run; the log notes it.",
         ),
     ] = None
     to: Annotated[
@@ -353,7 +355,9 @@ def _target_of(
 
 def _only_plan(common: Common, options: CopyOptions, job: Copy) -> int:
     plan = job.plan()
-    moves = [job.plan_group(group).plan for group in options.groups or ()]
+    moves = []
+    if not plan.unread:
+        moves = [job.plan_group(group).plan for group in options.groups or ()]
     _write(common, plan, None, moves)
     _say_plan(common, plan)
     if plan.unread:
@@ -375,9 +379,10 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
         messages.info(f"{sizes}: each to the one with the same index, in order")
     else:
         messages.info(
-            f"{sizes}: messages with a sharding key go to the queue of its hash, the"
-            " others of a queue to one queue; the order of a key, and of a queue"
-            " without keys, is kept"
+            f"{sizes}: messages with a message group go to the queue in which a proxy"
+            " stores the group, those with a priority to its queue, the others of a"
+            " queue to one queue; the order of a group, and of a queue without groups"
+            " and priorities, is kept"
         )
     messages.info(
         "copies are new messages with the producer's properties; messages that still"
@@ -446,12 +451,13 @@ class _Shown:
         if plan.unread:
             return  # it is refused
         name = plan.request.target_topic
-        follow = ", and new ones until Ctrl-C" if options.follow else ""
+        follow = ", and new ones until Ctrl-C," if options.follow else ""
         confirm_by_name(
             common,
             f"This copies up to {counted(plan.count, 'message')} of topic"
-            f" {plan.request.source_topic} to topic {name}"
-            f" ({self._to.servers}){follow}.",
+            f" {plan.request.source_topic}{follow} to topic {name} in cluster"
+            f" {safe(', '.join(plan.identity.target.names))} (namesrv"
+            f" {';'.join(self._to.namesrv)}).",
             name=name,
         )
         total = None if options.follow else plan.count
@@ -490,8 +496,7 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
                 common.messages.warn(each)
             if options.follow:
                 _write(common, shown.plan, shown.report, [])
-            if not shown.report.added:
-                common.messages.info("the same command copies the rest")
+            common.messages.info("the same command copies the rest")
         raise
     plan = shown.plan
     _say_end(common, report, plan)
@@ -500,12 +505,10 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
         moves = [_move_group(common, job, to, group) for group in options.groups or ()]
     _write(common, plan, report, moves)
     if report.given_up is not None:
-        raise PartialError(
-            f"stopped: {report.given_up.message}",
-            hint=report.given_up.hint
-            if isinstance(report.given_up, RefusedError)
-            else "run the same command again for the rest",
-        )
+        hint = "run the same command again for the rest"
+        if isinstance(report.given_up, RefusedError | BrokerError):
+            hint = report.given_up.hint or hint
+        raise PartialError(f"stopped: {report.given_up.message}", hint=hint)
     for each in _missing_queues(report):
         common.messages.warn(each)
     if options.groups and not report.is_complete:
@@ -530,14 +533,19 @@ def _missing_queues(report: CopyReport) -> list[str]:
     warnings = [f"{_listed(each)}: {error}" for error, each in queues.items()]
     if report.added:
         warnings.append(
-            "queues were added after the copy began, and are not copied:"
-            f" {_listed(report.added)}; to copy them, begin anew with another --log"
+            "queues were added after the copy began, and are not copied yet:"
+            f" {_listed(report.added)}; to copy them, run the same command again"
         )
     return warnings
 
 
 def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
     common.messages.info(f"{counted(report.copied, 'message')} copied; log: {plan.log}")
+    if report.weak:
+        common.messages.warn(
+            f"{counted(report.weak, 'message is', 'messages are')} stored, but the"
+            " broker could not flush or replicate them in time"
+        )
     if report.missing:
         common.messages.warn(
             f"{counted(report.missing, 'message')} of the range are not stored any more"
@@ -608,6 +616,7 @@ def _write(
             "unproven": [str(queue) for queue in plan.unproven],
             "doubtful": [str(span) for span in plan.doubtful],
             "copied": None if report is None else report.copied,
+            "weak": None if report is None else report.weak,
             "scanned": None if report is None else report.scanned,
             "missing": None if report is None else report.missing,
             "left_out": None

@@ -7,8 +7,10 @@ goes on where it was: nothing is left out, and at most one batch is sent twice.
 
 The messages of a queue keep their order. If the target has as many queues as the
 source, each queue is copied to the one with the same index, in the order of broker
-names and queue ids. Otherwise messages with a sharding key go to the queue that
-`select_by_hash` chooses for it, and the others of a queue all to one queue.
+names and queue ids. Otherwise messages with a message group go to the queue in which
+a proxy stores the group, whatever the type of the topic: it will store the next ones
+there. Messages with a priority go to the queue of that number on one broker, or its
+last one, as brokers store them, and the others of a queue all to one queue.
 
 A copy has the body, tags, keys, flag and properties that the producer of the message
 gave it. Properties that clients and brokers set are left out: the copy of a message
@@ -20,6 +22,7 @@ copied.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -38,26 +41,43 @@ from rmqcli.admin.witness import (
     compare,
     read_witnesses,
 )
+from rmqcli.api.calls.send import SendStatus
 from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
 from rmqcli.errors import (
+    BrokerError,
     ConfigError,
     DecodeError,
     RefusedError,
     RmqError,
     SendUnknownError,
 )
+from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import check_topic
-from rmqcli.position import AtOffset, Earliest, Latest
-from rmqcli.producer.batches import Gathered, goes_alone
+from rmqcli.position import AtOffset, AtTime, Earliest, Latest, PlusN
+from rmqcli.producer.batches import Gathered, send_gathered
 from rmqcli.producer.config import ProducerConfig
-from rmqcli.producer.message import ProducerMessage, record_properties
+from rmqcli.producer.message import (
+    PROPERTIES_RESERVE_BYTES,
+    OutgoingMessage,
+    RecordMessage,
+    check_message,
+    record_properties,
+)
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience
 from rmqcli.producer.producer import Producer
+from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.producer.remoting.target import find_target
-from rmqcli.wire.ids import java_string_hash
+from rmqcli.units import read_count
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.compression import INFLATED_MAX
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import KEYS, SHARDING_KEY, TAGS
+from rmqcli.wire.message.properties import (
+    PRIORITY,
+    PROPERTIES_BYTES_MAX,
+    SHARDING_KEY,
+)
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
@@ -91,6 +111,9 @@ _READ: Final = "the log has read"
 _WRITTEN: Final = "the log has written"
 _ANEW: Final = "name another file for the log to begin anew"
 
+#: Starts that may be behind the end of a queue, and stay there as it grows.
+_ABSOLUTE: Final = (AtOffset, PlusN, AtTime)
+
 #: Why a message is not copied that `where` cannot judge.
 UNDECODED: Final = "its body could not be decoded for the condition"
 
@@ -101,8 +124,9 @@ QueueKey = tuple[str, int]
 class CopyRequest:
     """What to copy: the topics, the conditions, and the first and the last position.
 
-    `start` counts for queues of which the log has no position. `chosen_by` is the text
-    of the conditions, for the log.
+    `start` counts for the first run with a log, which notes it for each queue. Queues
+    that are added later are copied from their beginning, or from a time. `chosen_by` is
+    the text of the conditions, for the log.
     """
 
     source_topic: str
@@ -117,8 +141,9 @@ class CopyRequest:
 class CopyQueue:
     """A queue of the source: what is to be read of it, and where it goes.
 
-    `target` is None if keys decide. `expired` are messages between the position in the
-    log and the oldest one that is still stored: they are lost for the copy.
+    `target` is None if the messages decide. `expired` are messages between the position
+    in the log and the oldest one that is still stored: they are lost for the copy. With
+    `is_new` the log does not have the start yet.
     """
 
     queue: MessageQueue
@@ -126,6 +151,7 @@ class CopyQueue:
     end: int
     target: MessageQueue | None
     expired: int = 0
+    is_new: bool = False
 
     @property
     def count(self) -> int:
@@ -173,8 +199,8 @@ class CopyPlan:
 def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdentity:
     """Return what identifies a copy. Raises NotFoundError for an unknown topic.
 
-    Raises RefusedError for a topic that would be copied to itself, and for a target
-    that only brokers write to.
+    Raises RefusedError for a topic that would be copied to itself, for one that is not
+    readable on all its brokers, and for a target that only brokers write to.
     """
     check_topic(request.source_topic)
     check_topic(request.target_topic)
@@ -184,6 +210,18 @@ def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdenti
             " dead letters"
         )
     route = source.route(request.source_topic)
+    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
+    if hidden:
+        raise RefusedError(
+            f"topic {request.source_topic} is not readable on {', '.join(hidden)}: its"
+            " messages there would be left out",
+            hint=Hint(
+                "make it readable: ",
+                LibraryCall("Admin.update_topic", request.source_topic),
+                " ",
+                Setting("perm", 6),
+            ),
+        )
     found = find_target(target, request.target_topic)
     at = identity_of(target.route(request.target_topic))
     here = identity_of(route)
@@ -227,11 +265,15 @@ def plan_copy(
     """
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
-    starts: dict[MessageQueue, Position] = {
-        queue: AtOffset(state.positions[key])
-        for queue in queues
-        if (key := _key_of(queue)) in state.positions
-    }
+    starts: dict[MessageQueue, Position] = {}
+    start_of_added = request.start
+    if not isinstance(request.start, AtTime):
+        start_of_added = Earliest()
+    for queue in queues:
+        if _key_of(queue) in state.positions:
+            starts[queue] = AtOffset(state.positions[_key_of(queue)])
+        elif state.queues and _name_of(queue) not in state.queues:
+            starts[queue] = start_of_added
     found = resolve_ranges_each(
         source, queues, request.start, request.end, own_starts=starts
     )
@@ -251,6 +293,7 @@ def plan_copy(
         wanted = state.positions.get(_key_of(queue))
         bounds_of[queue] = low, high
         start = resolved.offsets.start if wanted is None else max(wanted, low)
+        is_absolute = isinstance(starts.get(queue, request.start), _ABSOLUTE)
         plans.append(
             CopyQueue(
                 queue=queue,
@@ -258,6 +301,7 @@ def plan_copy(
                 end=max(start, resolved.offsets.end),
                 target=targets[number] if mapping == BY_INDEX else None,
                 expired=0 if wanted is None else max(0, low - wanted),
+                is_new=wanted is None and not (is_absolute and start == high),
             )
         )
     source.raise_if_none_answers(unread.values())
@@ -327,16 +371,18 @@ def _key_of(queue: MessageQueue) -> QueueKey:
 class CopyReport:
     """What a run has done. `left_out` are messages that cannot be copied, by reason.
 
-    `copied` counts the messages that are stored, `scanned` those that were read,
+    `copied` counts the messages that are stored, and `weak` those of them that brokers
+    could not flush or replicate in time. `scanned` counts those that were read,
     `expired` those that were deleted after the last run, before they were copied, and
     `missing` offsets that brokers no longer have. `named` has the first of those that
     were left out, by reason. `unknown` are spans without an answer: the next run sends
     them again. `unread` are queues that could not be read to their end; a copy that
     follows tries again. `added` are queues that the source got while it was followed:
-    they are not copied.
+    this run does not copy them.
     """
 
     copied: int = 0
+    weak: int = 0
     scanned: int = 0
     expired: int = 0
     missing: int = 0
@@ -361,7 +407,7 @@ class CopyReport:
         )
 
 
-class CopyMessage(ProducerMessage):
+class CopyMessage(RecordMessage):
     """A message to send, with its offset in the queue of the source."""
 
     __slots__ = ("source_offset",)
@@ -430,12 +476,16 @@ class CopyRun:
         left; 0 is yielded whenever there was nothing new.
         """
         self._next_ms = self._source.clock.monotonic_ms()
-        config = ProducerConfig(create_topic_key=None)
+        config = ProducerConfig(
+            max_message_size_bytes=INFLATED_MAX,  # the broker applies its own limit
+            create_topic_key=None,
+        )
         with (
             Producer(client=self._target, config=config) as producer,
             ThreadPoolExecutor(_AT_ONCE_MAX, "rmq-copy") as pool,
         ):
             try:
+                self._note_starts()
                 ranges = [
                     OffsetRange(each.queue, each.start, each.end)
                     for each in self._plan.queues
@@ -454,6 +504,28 @@ class CopyRun:
             finally:
                 self._stop.set()
 
+    def _note_starts(self) -> None:
+        """Note where queues begin that the log does not know.
+
+        Otherwise a later run would begin at what `start` means then.
+        """
+        new = {each.queue: each.start for each in self._plan.queues if each.is_new}
+        if not new and self._plan.identity.queues == self._log.state.queues:
+            return
+        places = {queue: start - 1 for queue, start in new.items() if start}
+        read = {}
+        for queue, each in read_witnesses(self._source, places).items():
+            if isinstance(each, RmqError):
+                raise each
+            if each is not None:
+                read[_key_of(queue)] = each
+        self._log.start(
+            self._plan.identity,
+            {_key_of(queue): start for queue, start in new.items()},
+            read,
+            at_ms=self._source.clock.epoch_ms(),
+        )
+
     def _new_ranges(self) -> list[OffsetRange]:
         """Return what has come since; a queue that cannot be asked comes later.
 
@@ -462,7 +534,13 @@ class CopyRun:
         self._note_added()
         positions = self._log.state.positions
         queues = [each.queue for each in self._plan.queues]
-        found = resolve_ranges_each(self._source, queues, Earliest(), Latest())
+        found = resolve_ranges_each(
+            self._source,
+            queues,
+            self._plan.request.start,
+            Latest(),
+            own_starts={q: Earliest() for q in queues if _key_of(q) in positions},
+        )
         unread = self.report.unread
         unread.clear()
         ranges = []
@@ -473,7 +551,7 @@ class CopyRun:
                 unread[queue] = bounds
                 continue
             low, high = bounds.offsets.start, bounds.offsets.end
-            start = positions.get(_key_of(queue), each.start)
+            start = positions.get(_key_of(queue), low)
             if high != start:
                 moved[queue] = low, high
                 ranges.append(OffsetRange(queue, start, max(start, high)))
@@ -484,7 +562,7 @@ class CopyRun:
     def _note_added(self) -> None:
         """Note the queues of the source that were not there when the copy began.
 
-        They have no queue to go to. Without a route the brokers that are known are
+        The next run plans where they go. Without a route the brokers that are known are
         asked, so that a name server that is restarted does not end the copy.
         """
         topic = self._plan.request.source_topic
@@ -654,6 +732,7 @@ class CopyRun:
         )
         stored = sum(len(run.offsets) for run in runs)
         self.report.copied += stored
+        self.report.weak += sum(outcome.weak for outcome in outcomes)
         self.report.unknown = unknown
         if errors:
             self.report.given_up = errors[0]
@@ -684,10 +763,15 @@ class CopyRun:
         if fixed is not None:
             return fixed
         targets = self._plan.targets
-        shard = message.properties.get(SHARDING_KEY)
-        if shard:
-            return targets[abs(java_string_hash(shard)) % len(targets)]
-        return targets[self._index[key] % len(targets)]
+        message_group = message.properties.get(SHARDING_KEY)
+        if message_group:
+            return targets[message_group_index(message_group, len(targets))]
+        found = targets[self._index[key] % len(targets)]
+        priority = read_count(message.properties.get(PRIORITY), digits_max=9)
+        if priority is None:
+            return found
+        of_broker = [q for q in targets if q.broker_name == found.broker_name]
+        return of_broker[min(priority, len(of_broker) - 1)]
 
     def _lane(
         self,
@@ -699,10 +783,13 @@ class CopyRun:
 
         After the first request that is not known to be stored nothing more is sent: it
         would be before the others. Nor is anything after one that shows that the topic
-        is another one.
+        is another one. A request that the broker calls illegal is halved, until the
+        message at fault is alone.
         """
         outcome = _LaneOutcome()
-        for key, messages in _requests(items):
+        todo = deque(_requests(items))
+        while todo:
+            key, messages = todo.popleft()
             places = [(key, each.source_offset) for each in messages]
             if outcome.error is not None:
                 outcome.unsent += places
@@ -710,10 +797,25 @@ class CopyRun:
             try:
                 results = self._attempt(producer, queue, messages)
             except RmqError as error:
+                if (
+                    isinstance(error, BrokerError)
+                    and error.code == ResponseCode.MESSAGE_ILLEGAL
+                ):
+                    if len(messages) > 1:
+                        # Together they may be too large, or one of them is.
+                        half = len(messages) // 2
+                        todo.appendleft((key, messages[half:]))
+                        todo.appendleft((key, messages[:half]))
+                        continue
+                    explain_limit(error, len(messages[0].body))
+                    place = f"{key[0]}:{key[1]}:{messages[0].source_offset}"
+                    error.message = f"{place}: {error.message}"
                 outcome.error = error
                 is_unsure = isinstance(error, SendUnknownError)
                 (outcome.unsure if is_unsure else outcome.unsent).extend(places)
                 continue
+            if results[0].status is not SendStatus.SEND_OK:
+                outcome.weak += len(messages)
             result = results[0]
             at = result.queue or queue
             outcome.error = self._not_after(outcome.written, at, result.queue_offset)
@@ -762,9 +864,7 @@ class CopyRun:
         patience = Patience(clock, retry_for_ms=self._retry_for_ms)
         while True:
             try:
-                if len(messages) == 1 and goes_alone(messages[0]):
-                    return [producer.send(messages[0], queue=queue)]
-                return producer.send_batch(messages, queue=queue)
+                return send_gathered(producer, messages, queue)
             except SendUnknownError:
                 raise
             except RmqError as error:
@@ -786,6 +886,7 @@ class _LaneOutcome:
     written: dict[QueueKey, Witness] = field(default_factory=dict)
     unsure: list[tuple[QueueKey, int]] = field(default_factory=list)
     unsent: list[tuple[QueueKey, int]] = field(default_factory=list)
+    weak: int = 0
     error: RmqError | None = None
 
 
@@ -796,7 +897,7 @@ def _requests(
     at = 0
     while at < len(items):
         key = items[at][0]
-        gathered: Gathered[CopyMessage] = Gathered()
+        gathered: Gathered[CopyMessage] = Gathered(has_queue=True)
         while at < len(items) and items[at][0] == key:
             for batch in gathered.add(items[at][1]):
                 yield key, batch
@@ -808,19 +909,19 @@ def _requests(
 def copy_of(record: StoredMessage, topic: str) -> CopyMessage:
     """Return the message to send for a stored one.
 
-    Raises DecodeError for a body that is damaged, and ConfigError for properties that
-    RocketMQ would not store unchanged.
+    Raises DecodeError for a body or properties that are damaged, and ConfigError for
+    properties that leave no room for those of the producer.
     """
+    raw = record.raw_properties
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise DecodeError("its properties are not valid UTF-8") from None
     given: dict[str, str] = record_properties(
         record.properties.items(), tags=None, keys=None
     )
-    message = CopyMessage(
-        topic,
-        record.body,
-        tags=given.pop(TAGS, None),
-        keys=given.pop(KEYS, "").split(),
-        properties=given,
-        flag=record.flag,
-    )
+    if len(raw) > PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES:
+        check_message(OutgoingMessage(b"", given))
+    message = CopyMessage(topic, record.body, properties=given, flag=record.flag)
     object.__setattr__(message, "source_offset", record.queue_offset)
     return message

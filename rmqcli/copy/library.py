@@ -130,7 +130,7 @@ class Copy:
                     plan = plan_copy(source, target, self.request, identity, log.state)
                 if on_plan is not None:
                     on_plan(replace(plan, log=path))
-                _refuse_unread(plan)
+                _refuse_unread(plan, "nothing was copied")
                 run = CopyRun(
                     source,
                     self._target,
@@ -153,12 +153,15 @@ class Copy:
 
         They are those of the first messages there that it has not consumed, by the log:
         a complete copy comes before. `Admin.apply_reset` of the target's cluster sets
-        them. Raises NotFoundError when one of the clusters does not know the group, and
-        as `plan` does.
+        them. Raises NotFoundError when one of the clusters does not know the group,
+        RefusedError when a queue could not be read, and as `plan` does.
         """
         with self._clients() as (source, target), _one_limit(source, target):
             identity = self._identify(source, target)
             state, _ = read_copy_log(self._path(identity), identity)
+            # What it compares: whether the topics are those of the log.
+            copy_plan = plan_copy(source, target, self.request, identity, state)
+            _refuse_unread(copy_plan, "no positions were planned")
             try:
                 plan, positions = plan_positions(
                     source,
@@ -166,7 +169,7 @@ class Copy:
                     group=group,
                     source_topic=self.request.source_topic,
                     target_topic=self.request.target_topic,
-                    runs=state.runs,
+                    state=state,
                 )
             except NotFoundError as error:
                 # Either cluster may be the one that does not know the group.
@@ -211,11 +214,10 @@ def _one_limit(source: Client, target: Client) -> Iterator[None]:
         yield
 
 
-def _refuse_unread(plan: CopyPlan) -> None:
+def _refuse_unread(plan: CopyPlan, outcome: str) -> None:
     """Raise RefusedError for a plan with queues that could not be read."""
     if plan.unread:
         raise RefusedError(
-            f"{counted(len(plan.unread), 'queue')} could not be read: nothing was"
-            " copied",
+            f"{counted(len(plan.unread), 'queue')} could not be read: {outcome}",
             hint="try again when all brokers can be reached",
         )

@@ -1,8 +1,9 @@
 """The log of a copy: how far each queue is, what may be stored, and where copies are.
 
 One JSON object a line, as in the log of redrives. The first line says what is copied
-and where to. Before a batch is sent its spans of offsets are written and flushed to the
-disk (`intent`). After it, `outcome` has what became of it: the requests that are
+and where to. `starts` has where queues begin, before their first batch, and the queues
+of both topics then. Before a batch is sent its spans of offsets are written and flushed
+to the disk (`intent`). After it, `outcome` has what became of it: the requests that are
 stored, with the places of the messages, the spans without an answer, the new positions
 of the queues, and the last message of each of them (`witness`). So after a kill at any
 moment the log names all that may be stored without being known as such: the spans of
@@ -88,18 +89,32 @@ class CopyState:
     """What a log tells. `positions` are where each queue goes on.
 
     `stored` are offsets from there on that are stored already. `doubtful` are spans of
-    which some messages may be stored: the next run sends them again. `read` and
-    `written` are as in BatchOutcome, of all batches.
+    which some messages may be stored: the next run sends them again. `doubts` counts
+    their offsets, by the index of the first one of `runs` that was sent after them.
+    `read` and `written` are as in BatchOutcome, of all batches. `queues` and `targets`
+    are those of the last run, as in CopyIdentity.
     """
 
+    queues: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     read: dict[tuple[str, int], Witness] = field(default_factory=dict)
     written: dict[tuple[str, int], Witness] = field(default_factory=dict)
     stored: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     doubtful: list[SourceSpan] = field(default_factory=list)
     runs: list[StoredRun] = field(default_factory=list)
+    doubts: dict[int, int] = field(default_factory=dict)
     batch: int = 0
     copied: int = 0
+
+    def take_intent(self, batch: int, spans: Sequence[SourceSpan]) -> None:
+        """Note that a batch is sent now, after what is doubtful."""
+        if self.doubtful:
+            count = sum(span.end - span.start for span in self.doubtful)
+            before = len(self.runs)
+            self.doubts[before] = self.doubts.get(before, 0) + count
+        self.batch = batch
+        self.doubtful = list(spans)
 
     def take_outcome(self, outcome: BatchOutcome) -> None:
         """Note what became of a batch."""
@@ -173,6 +188,7 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
                 entry = _entry(line)
                 if not length:
                     _check_head(path, entry, identity)
+                    _take_queues(state, entry)
                 else:
                     _take(state, entry)
                 length += len(line)
@@ -185,6 +201,8 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
             f"{path} is not a log of a copy, or it is damaged after {length} bytes:"
             f" {error!r}"
         ) from error
+    if length:
+        _check_queues(path, state, identity)
     return state, length
 
 
@@ -226,25 +244,68 @@ def _check_head(path: Path, entry: dict[str, Any], identity: CopyIdentity) -> No
             f" {identity.chosen_by or 'no condition'}",
             hint="name another file for the log, or give the same conditions",
         )
-    for name, topic, now_queues in (
-        ("queues", identity.source_topic, identity.queues),
-        ("targets", identity.target_topic, identity.targets),
+
+
+def _check_queues(path: Path, then: CopyState, now: CopyIdentity) -> None:
+    """Raise RefusedError if messages would go to other queues than before.
+
+    Queues that were added are all right if those that were there keep their places.
+    """
+    queues, targets = (then.queues, now.queues), (then.targets, now.targets)
+    was_by_index, is_by_index = (
+        len(q) == len(t) for q, t in zip(queues, targets, strict=True)
+    )
+    before, after = map(_places, queues, targets)
+    # Among other targets keys choose other queues.
+    if (then.targets == now.targets or is_by_index) and (
+        was_by_index == is_by_index and before.items() <= after.items()
     ):
-        if tuple(entry[name]) != now_queues:
-            changed = sorted(set(entry[name]) ^ set(now_queues))
-            raise RefusedError(
-                f"the queues of topic {topic} are not those with which the copy of"
-                f" {path} began ({', '.join(changed[:_QUEUES_LISTED])}): messages would"
-                " go to other queues, and out of order",
-                hint="wait until all its brokers are back, or name another file for the"
-                " log to begin anew",
-            )
+        return
+    hint = (
+        "another file for the log begins anew, and copies what is copied already once"
+        " more"
+    )
+    topic, (old, new) = now.source_topic, queues
+    if old == new:
+        topic, (old, new) = now.target_topic, targets
+    if {*then.queues} - {*now.queues} or {*then.targets} - {*now.targets}:
+        hint = f"wait until all its brokers are back; {hint}"
+    elif was_by_index and then.targets == now.targets:
+        hint = (
+            f"add as many queues to topic {now.target_topic}, and the copy goes on;"
+            f" {hint}"
+        )
+    changed = sorted(set(old) ^ set(new))
+    raise RefusedError(
+        f"the queues of topic {topic} are not those with which the copy of {path}"
+        f" began ({', '.join(changed[:_QUEUES_LISTED])}): messages would go to other"
+        " queues, and out of order",
+        hint=hint,
+    )
+
+
+def _places(queues: Sequence[str], targets: Sequence[str]) -> dict[str, str]:
+    """Return where the messages of each queue go for which no key decides."""
+    return {name: targets[n % len(targets)] for n, name in enumerate(queues)}
+
+
+def _take_queues(state: CopyState, entry: dict[str, Any]) -> None:
+    for names in (entry["queues"], entry["targets"]):
+        if not (isinstance(names, list) and names):
+            raise TypeError(f"{names!r:.40} is not a list of queues")
+    state.queues = tuple(map(str, entry["queues"]))
+    state.targets = tuple(map(str, entry["targets"]))
 
 
 def _take(state: CopyState, entry: dict[str, Any]) -> None:
+    if "starts" in entry:
+        _take_queues(state, entry)
+        state.positions.update((_key(row), _number(row[2])) for row in entry["starts"])
+        state.read.update((_key(row), _witness(row)) for row in entry["read"])
+        return
     if "intent" in entry:
-        state.batch = int(entry["intent"])
-        state.doubtful = [_span(each) for each in entry["spans"]]
+        spans = [_span(each) for each in entry["spans"]]
+        state.take_intent(int(entry["intent"]), spans)
         return
     if int(entry["outcome"]) != state.batch:
         raise ValueError(f"outcome {entry['outcome']!r} has no intent")
@@ -324,13 +385,35 @@ class CopyLog:
                 "at_ms": at_ms,
             }
         )
+        self.state.queues, self.state.targets = identity.queues, identity.targets
+
+    def start(
+        self,
+        identity: CopyIdentity,
+        starts: Mapping[tuple[str, int], int],
+        read: Mapping[tuple[str, int], Witness],
+        *,
+        at_ms: int,
+    ) -> None:
+        """Note where queues begin, and the last messages before."""
+        self._write(
+            {
+                "starts": [[*key, at] for key, at in starts.items()],
+                "at_ms": at_ms,
+                "read": _rows(read),
+                "queues": identity.queues,
+                "targets": identity.targets,
+            }
+        )
+        self.state.queues, self.state.targets = identity.queues, identity.targets
+        self.state.positions.update(starts)
+        self.state.read.update(read)
 
     def intend(self, spans: Sequence[SourceSpan], *, at_ms: int) -> None:
         """Note the spans of the next batch, on the disk, before they are sent."""
         batch = self.state.batch + 1
         self._write({"intent": batch, "at_ms": at_ms, "spans": spans})
-        self.state.batch = batch
-        self.state.doubtful = list(spans)
+        self.state.take_intent(batch, spans)
 
     def conclude(self, outcome: BatchOutcome, *, at_ms: int) -> None:
         """Note what became of the batch, on the disk."""

@@ -3,12 +3,13 @@
 A position in a queue of the target is the place of the first message there that the
 group has not consumed in the source. Where messages of several queues of the source are
 in one queue, messages behind it that the group has consumed come again; none is
-skipped.
+skipped, and nor is what others have sent there between copies.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.positions import resolve_ranges_each
@@ -23,22 +24,33 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.api.client import Client
-    from rmqcli.copy.log import StoredRun
+    from rmqcli.copy.log import CopyState, StoredRun
 
 
 def map_positions(
-    runs: Iterable[StoredRun], committed: Mapping[tuple[str, int], int | None]
+    runs: Iterable[StoredRun],
+    committed: Mapping[tuple[str, int], int | None],
+    doubts: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[tuple[str, int], int]:
     """Return the position in each queue of the target that has copies. Pure.
 
     `committed` are the group's offsets in the queues of the source; without one, or
-    None, the group has consumed nothing there.
+    None, the group has consumed nothing there. Messages of others between copies are
+    not consumed. `doubts` has how many messages may have been stored before a run, by
+    its index, without being known as copies.
     """
     first: dict[tuple[str, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
-    for run in runs:
+    doubted: dict[tuple[str, int], int] = {}
+    total = 0
+    for number, run in enumerate(runs):
         to = run.target_broker, run.target_queue
-        ends[to] = max(ends.get(to, 0), run.target_offset + len(run.offsets))
+        total += doubts.get(number, 0)
+        end = ends.get(to, run.target_offset)
+        if run.target_offset - end > total - doubted.get(to, 0):
+            first[to] = min(first.get(to, end), end)
+        doubted[to] = total
+        ends[to] = max(end, run.target_offset + len(run.offsets))
         offset = committed.get((run.broker_name, run.queue_id)) or 0
         index = bisect_left(run.offsets, offset)
         if index < len(run.offsets):
@@ -71,7 +83,7 @@ def plan_positions(
     group: str,
     source_topic: str,
     target_topic: str,
-    runs: Iterable[StoredRun],
+    state: CopyState,
 ) -> tuple[ResetPlan, Restore]:
     """Plan the positions of a group in the target. Nothing is changed.
 
@@ -81,7 +93,7 @@ def plan_positions(
     positions = Restore(
         {
             MessageQueue(target_topic, *to): at
-            for to, at in map_positions(runs, committed).items()
+            for to, at in map_positions(state.runs, committed, state.doubts).items()
         }
     )
     request = ResetRequest(group=group, topic=target_topic, target=positions)

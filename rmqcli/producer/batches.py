@@ -25,6 +25,7 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
+from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, LITE_TOPIC, PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +41,13 @@ M = TypeVar("M", bound=ProducerMessage)
 
 
 class Gathered(Generic[M]):
-    """Gathers messages of one topic into batches, in order. Not thread-safe."""
+    """Gathers messages of one topic into batches, in order. Not thread-safe.
 
-    def __init__(self) -> None:
+    `has_queue` says whether the batches are for a queue that the caller has chosen.
+    """
+
+    def __init__(self, *, has_queue: bool) -> None:
+        self._has_queue = has_queue
         self._messages: list[M] = []
         self._bytes = 0
 
@@ -51,7 +56,7 @@ class Gathered(Generic[M]):
         size = MESSAGE_OVERHEAD_BYTES + len(message.body)
         for name, value in message.properties.items():
             size += len(name) + len(value)
-        alone = goes_alone(message)
+        alone = goes_alone(message, has_queue=self._has_queue)
         if alone or self._bytes + size > BATCH_BYTES_MAX:
             yield from self.rest()
         if alone:
@@ -69,11 +74,32 @@ class Gathered(Generic[M]):
             yield messages
 
 
-def goes_alone(message: ProducerMessage) -> bool:
-    """Whether the message cannot be in a batch, or is too large to gain from one."""
-    return len(message.body) >= ALONE_BYTES or not takes_batches(
-        message.topic, is_delayed=message.is_delayed
+def goes_alone(message: ProducerMessage, *, has_queue: bool) -> bool:
+    """Whether the message cannot be in a batch, or is too large to gain from one.
+
+    A broker looks at the lite topic, and at the priority, of single messages only, and
+    by the priority it chooses another queue than the caller.
+    """
+    return (
+        len(message.body) >= ALONE_BYTES
+        or LITE_TOPIC in message.properties
+        or (PRIORITY in message.properties and not has_queue)
+        or not takes_batches(message.topic, is_delayed=message.is_delayed)
     )
+
+
+def send_gathered(
+    producer: Producer, messages: Sequence[ProducerMessage], queue: MessageQueue | None
+) -> list[SendResult]:
+    """Send a batch from `Gathered`, once, to a queue (None: any). Raises as `send`."""
+    first = messages[0]
+    if len(messages) == 1 and goes_alone(first, has_queue=queue is not None):
+        names = IGNORED_IN_BATCHES.intersection(first.properties)
+        # In a batch a message with a priority keeps its queue.
+        if queue is None or names != {PRIORITY}:
+            return [producer.send(first, queue=queue)]
+    # A single message is also sent as a batch: only there may bodies be empty.
+    return producer.send_batch(messages, queue=queue)
 
 
 @dataclass(slots=True)
@@ -151,7 +177,7 @@ class BatchSender:
         topic = messages[0].topic
         while True:
             try:
-                results = self._attempt(messages, queue)
+                results = send_gathered(self._producer, messages, queue)
             except RmqError as error:
                 is_unsure = is_unsure or isinstance(error, SendUnknownError)
                 pause_ms = patience.pause_ms(error, is_known=topic in self._known)
@@ -167,11 +193,3 @@ class BatchSender:
         counts.stored += len(results)
         counts.unsure += len(results) if is_unsure else 0
         counts.weak += sum(each.status is not SendStatus.SEND_OK for each in results)
-
-    def _attempt(
-        self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
-    ) -> list[SendResult]:
-        if len(messages) == 1 and goes_alone(messages[0]):
-            return [self._producer.send(messages[0], queue=queue)]
-        # A single message is also sent as a batch: only there may bodies be empty.
-        return self._producer.send_batch(messages, queue=queue)

@@ -319,8 +319,9 @@ class Producer:
         Either all of them are stored, next to each other in one queue, or none. Raises
         ConfigError for no messages, for several topics, for delayed messages, and when
         together they are larger than `max_message_size_bytes`. Raises UnsupportedError
-        for messages with a `message_group` or a priority, whose queue a proxy would not
-        choose for a batch. Also raises the errors of `send`.
+        for messages with a `message_group` or of a lite topic, and for those with a
+        priority but no `queue`: a batch is not stored by them. Also raises the errors
+        of `send`.
         """
         backend = self._waited_for()
         batch = list(messages)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.dlq.letter import REDRIVEN_FROM, REDRIVEN_TIMES
 from rmqcli.producer.message import SYSTEM_PROPERTIES
-from rmqcli.wire.message.properties import UNIQ_KEY
+from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, UNIQ_KEY
 
 if TYPE_CHECKING:
     from rmqcli.redrive.log import LetterPlace
@@ -22,7 +22,9 @@ _LEFT_OUT: Final = frozenset(name.encode() for name in SYSTEM_PROPERTIES)
 _FROM: Final = REDRIVEN_FROM.encode()
 _TIMES: Final = REDRIVEN_TIMES.encode()
 _SHARDING_KEY: Final = b"\x02__SHARDINGKEY\x01"  # MessageConst.PROPERTY_SHARDING_KEY
-_PRIORITY: Final = b"\x02_SYS_MSG_PRIORITY_\x01"  # MessageConst.PROPERTY_PRIORITY
+_IGNORED_IN_BATCHES: Final = tuple(
+    f"\x02{name}\x01".encode() for name in IGNORED_IN_BATCHES
+)
 #: All bytes but 0x01 and 0x02, which separate properties.
 _NO_MARKS: Final = bytes({*range(256)} - {1, 2})
 _ADDED: Final = f"{REDRIVEN_FROM}\x01%b\x02{REDRIVEN_TIMES}\x011".encode()
@@ -93,6 +95,7 @@ def sharding_key(properties: bytes) -> str | None:
     return rest.partition(b"\x02")[0].decode(errors="replace") if found else None
 
 
-def has_priority(properties: bytes) -> bool:
-    """Whether a `Letter` with these properties has a priority."""
-    return _PRIORITY in b"\x02" + properties
+def goes_alone(properties: bytes) -> bool:
+    """Whether brokers would not heed the properties of a `Letter` in a batch."""
+    text = b"\x02" + properties
+    return any(name in text for name in _IGNORED_IN_BATCHES)

@@ -9,8 +9,8 @@ Letters with a sharding key, such as the message group of a FIFO topic, all go t
 queue in which a proxy stores the messages of that group, and to no other one. After a
 request that may not have stored its letters that queue gets no more of them: they would
 be before the others. A letter that the broker refuses for itself is passed over, as a
-consumer passes over a dead letter. Letters with a priority are sent alone, because a
-broker chooses the queue of the priority for single messages only.
+consumer passes over a dead letter. Letters with a priority, or of a lite topic, are
+sent alone, because a broker looks at these in single messages only.
 
 This is faster than `rmqcli.producer.send`, which accounts for each message: here a
 request has one outcome for all of its letters.
@@ -45,9 +45,9 @@ from rmqcli.producer.remoting.publisher import (
 )
 from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.producer.remoting.send import RETRIES_MAX
-from rmqcli.redrive.letter import has_priority, sharding_key, unique_key
+from rmqcli.redrive.letter import goes_alone, sharding_key, unique_key
 from rmqcli.redrive.log import UNKNOWN, LetterResult
-from rmqcli.wire.ids import consistent_hash, java_string_hash
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.batch import encode_items
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _by_queue(
         if key is None:
             others.append(letter)
             continue
-        index = consistent_hash(java_string_hash(key), len(queues))
+        index = message_group_index(key, len(queues))
         keyed.setdefault(queues[index], []).append(letter)
     return keyed, others
 
@@ -264,7 +264,7 @@ def _runs(letters: list[Letter], queues: int) -> Iterator[list[Letter]]:
     run_bytes = 0
     for letter in letters:
         size = len(letter.body) + len(letter.properties) + MESSAGE_OVERHEAD_BYTES
-        is_alone = len(letter.body) >= ALONE_BYTES or has_priority(letter.properties)
+        is_alone = len(letter.body) >= ALONE_BYTES or goes_alone(letter.properties)
         if run and (
             is_alone or len(run) >= length_max or run_bytes + size > BATCH_BYTES_MAX
         ):

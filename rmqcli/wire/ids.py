@@ -212,17 +212,19 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def consistent_hash(value: int, buckets: int) -> int:
-    """Return the bucket of a hash; few hashes move when the number of buckets changes.
+def message_group_index(message_group: str, queue_count: int) -> int:
+    """Return the index in a topic's sorted queues to which a proxy sends a group.
 
-    By it a proxy chooses the queue of a message group from a topic's sorted queues.
+    That is a message group, or a sharding key in its place. When the number of queues
+    changes, few groups move. Source: SendMessageQueueSelector, and
+    Hashing.consistentHash of Guava.
     """
-    state = value & _MASK64
+    state = java_string_hash(message_group) & _MASK64
     candidate = 0
     while True:
         state = (state * 2862933555777941757 + 1) & _MASK64
         after = int((candidate + 1) / (((state >> 33) + 1) / 2**31))
-        if after >= buckets:
+        if after >= queue_count:
             return candidate
         candidate = after
 

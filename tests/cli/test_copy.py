@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli import Admin
+from rmqcli.api.calls.config import update_broker_config
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.copy import _left_out
 from rmqcli.cli.main import run
@@ -79,6 +81,32 @@ def test_without_a_confirmation_nothing_is_copied(copy, target):
     assert stored(target, "dst") == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), "10 messages of topic src to topic dst in cluster DefaultCluster"),
+        (
+            ("--follow",),
+            "10 messages of topic src, and new ones until Ctrl-C, to topic",
+        ),
+    ],
+)
+def test_the_question_names_the_cluster_of_the_target(
+    copy, target, monkeypatch, words, asked
+):
+    """It showed `namesrv='...'`, as Python would write it."""
+    ours, theirs = pty.openpty()
+    with open(ours, "w") as keyboard, open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        keyboard.write("no\n")
+        keyboard.flush()
+        code, _, err = copy("--execute", *words)
+    assert code == 7
+    assert f"This copies up to {asked}" in err
+    assert f" in cluster DefaultCluster (namesrv {target.namesrv}).\nType dst to" in err
+    assert stored(target, "dst") == {}
+
+
 def test_a_copy_goes_on_where_the_last_one_ended(copy, source, target):
     code, found, err = copy("--execute", "--yes")
     assert (code, found["mode"], found["copied"]) == (0, "applied", 10)
@@ -102,6 +130,33 @@ def test_messages_that_may_be_stored_are_named_before_they_are_sent_again(copy, 
     assert sorted(found["doubtful"]) == ["broker-a:0:0-4", "broker-a:1:0-4"]
     assert "may be stored already and are sent again" in err
     assert copy("--execute", "--yes")[0] == 0
+
+
+def test_a_message_that_is_too_large_is_named_with_what_to_do(copy, source, target):
+    """The hint was to run the same command again, which ended there again."""
+    with client_of(target) as client:
+        setting = update_broker_config({"maxMessageSize": "1000"})
+        client.invoke(target.broker().address, setting)
+    source.send("src", [b"x" * 2_000], queue_id=1)
+    code, _, err = copy("--execute", "--yes")
+    assert code == 6
+    assert "stopped: broker-a:1:5: the body has 2,000 bytes; the limit of the" in err
+    assert "raise maxMessageSize on the broker, or send a smaller body" in err
+    assert "run the same command again" not in err
+
+
+def test_copies_that_were_not_flushed_in_time_are_counted(copy, target):
+    """Nothing told that a crash of the broker may lose them."""
+    stored_at = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}
+    target.faults.add(
+        faults.answer(10, ext_fields=stored_at), code=RequestCode.SEND_BATCH_MESSAGE
+    )
+    code, found, err = copy("--execute", "--yes")
+    assert (code, found["copied"], found["weak"]) == (0, 10, 10)
+    assert (
+        "warning: 10 messages are stored, but the broker could not flush or replicate"
+        " them in time"
+    ) in err
 
 
 def test_groups_go_on_at_the_copies_of_what_they_have_not_consumed(
@@ -263,12 +318,11 @@ def test_following_names_the_queues_that_are_not_copied(rmq_cluster_factory, tar
     assert silent.startswith("warning: src@broker-b:0: ")
     assert "disk is gone" in silent
     told = (
-        "warning: queues were added after the copy began, and are not copied:"
-        " src@broker-a:1, src@broker-b:1; to copy them, begin anew with another --log"
+        "warning: queues were added after the copy began, and are not copied yet:"
+        " src@broker-a:1, src@broker-b:1; to copy them, run the same command again"
     )
     assert added == f"{told}\n"
     assert told in err
-    assert "the same command copies the rest" not in err
     assert json.loads(out)["added"] == ["src@broker-a:1", "src@broker-b:1"]
 
 

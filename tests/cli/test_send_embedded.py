@@ -247,6 +247,16 @@ def test_records_with_a_priority_are_stored_in_the_queue_of_their_priority(
     assert found == [(n, str(n)) for n in range(4) for _ in range(10)]
 
 
+def test_records_of_a_lite_topic_can_be_consumed_by_it(rmq, rmq_cluster):
+    """Of a batch a broker does not note the lite topics."""
+    topic = rmq_cluster.create_topic("T", queues=1)
+    line = b'{"body": "x", "properties": {"__LITE_TOPIC": "a"}}\n'
+    assert rmq("send", topic, "--jsonl", "-", stdin=line * 3)[0] == 0
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        found = [m.properties["INNER_MULTI_DISPATCH"] for m in admin.read(topic)]
+    assert found == ["%LMQ%$T$a"] * 3
+
+
 def test_a_key_with_a_space_is_warned_about(rmq, rmq_topic):
     code, _, err = rmq("send", rmq_topic, "x", "--key", "a b", "--key", "c")
     assert code == 0

@@ -9,12 +9,14 @@ from rmqcli import Admin
 from rmqcli.admin.tail.filter import make_filter
 from rmqcli.copy.copy import BATCH_MAX, CopyRequest, CopyRun, identify, plan_copy
 from rmqcli.copy.log import open_copy_log
+from rmqcli.position import Earliest
 from tests.admin.dlq.letters import client_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.copy.copy import CopyPlan, CopyReport
+    from rmqcli.position import Position
 
 
 def stored(cluster: Any, topic: str) -> dict[tuple[str, int], list[bytes]]:
@@ -37,6 +39,7 @@ def prepared(
     topics: tuple[str, str] = ("src", "dst"),
     batch_max: int = BATCH_MAX,
     retry_for_ms: int = 0,
+    start: Position = Earliest(),  # noqa: B008  # a value
     **conditions: Any,
 ) -> Iterator[PreparedCopy]:
     """Plan a copy, which has yet to run."""
@@ -48,6 +51,7 @@ def prepared(
             target_topic=topics[1],
             filter=make_filter(**conditions),
             chosen_by=str(conditions or ""),
+            start=start,
         )
         identity = identify(reading, writing, request)
         log = open_copy_log(path, identity, at_ms=0)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli import Admin, Producer, ProducerMessage, select_by_hash
+from rmqcli import Admin, ClientConfig, Producer, ProducerConfig, ProducerMessage
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.api.calls.send import send_batch_message
 from rmqcli.cli.main import run
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
-from rmqcli.testing import faults
+from rmqcli.position import AtOffset, AtTime, Latest, PlusN
+from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.batch import encode_items
+from tests.admin.dlq.letters import client_of
 from tests.copy.copying import copied, prepared, stored
+from tests.kit.wiped import wiped
 
 
 @pytest.fixture
@@ -64,31 +71,63 @@ def test_other_clusters_with_more_brokers_get_queues_by_index(rmq_cluster_factor
     ]
 
 
-def test_with_another_number_of_queues_sharding_keys_decide(cluster, log):
-    cluster.create_topic("few", queues=2)
-    sharded = {"__SHARDINGKEY": "customer-7"}
+def test_with_another_number_of_queues_message_groups_stay_together(
+    rmq_cluster_factory, log
+):
+    """What a proxy sent to a group later came to another queue than the copies."""
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("src", queues=3, attributes={"message.type": "FIFO"})
+    cluster.create_topic("few", queues=2, attributes={"message.type": "FIFO"})
+    by_proxy = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
+
+    def send(topic, numbers):
+        with Producer(client=by_proxy) as producer:
+            for number in numbers:
+                for group in ("a", "group-1"):
+                    body = f"{group} {number}".encode()
+                    producer.send(ProducerMessage(topic, body, message_group=group))
+
+    send("src", range(3))
+    copied(cluster, cluster, log, topics=("src", "few"))
+    send("few", range(3, 5))
+    assert stored(cluster, "few") == {
+        ("broker-a", 0): [b"a 0", b"a 1", b"a 2", b"a 3", b"a 4"],
+        ("broker-a", 1): [b"group-1 %d" % number for number in range(5)],
+    }
+
+
+def test_with_another_number_of_queues_a_priority_decides(cluster, log):
+    """The messages of one priority came to the queue of another one."""
+    cluster.create_topic("urgent", queues=4)
+    cluster.create_topic("few", queues=3)
+    cluster.create_topic("many", queues=6)
     with Producer(namesrv=cluster.namesrv) as producer:
-        for number in range(9):
-            producer.send(
-                ProducerMessage("src", b"k%d" % number, properties=sharded),
-                selector=select_by_hash,
-                arg="customer-7",
-            )
+        for number in range(8):
+            priority = {"_SYS_MSG_PRIORITY_": str(number % 4)}
+            body = b"%d" % (number % 4)
+            producer.send(ProducerMessage("urgent", body, properties=priority))
+    for target in ("few", "many"):
+        copied(cluster, cluster, log.with_name(target), topics=("urgent", target))
+    assert stored(cluster, "few") == {
+        ("broker-a", 0): [b"0", b"0"],
+        ("broker-a", 1): [b"1", b"1"],
+        ("broker-a", 2): [b"2", b"2", b"3", b"3"],
+    }
+    assert stored(cluster, "many") == {
+        ("broker-a", number): [b"%d" % number] * 2 for number in range(4)
+    }
+
+
+def test_with_another_number_of_queues_the_messages_of_a_queue_stay_together(
+    cluster, log
+):
+    cluster.create_topic("few", queues=2)
     cluster.send("src", bodies(30))
     copied(cluster, cluster, log, topics=("src", "few"))
     found = stored(cluster, "few")
-    queues = [q for q, each in found.items() if b"k0" in each]
-    with Admin(namesrv=cluster.namesrv) as admin:
-        wanted = select_by_hash(
-            admin.queues("few"), ProducerMessage("few", b""), "customer-7"
-        )
-    assert queues == [(wanted.broker_name, wanted.queue_id)]
-    keyed = [body for body in found[queues[0]] if body.startswith(b"k")]
-    assert keyed == [b"k%d" % number for number in range(9)]
     for each in stored(cluster, "src").values():
-        plain = [body for body in each if not body.startswith(b"k")]
-        (to,) = [b for b in found.values() if set(plain) <= set(b)]
-        assert [body for body in to if body in plain] == plain
+        (to,) = [b for b in found.values() if set(each) <= set(b)]
+        assert [body for body in to if body in each] == each
 
 
 def test_a_copy_has_what_the_producer_gave_and_nothing_else(cluster, log):
@@ -106,6 +145,68 @@ def test_a_copy_has_what_the_producer_gave_and_nothing_else(cluster, log):
     assert source.msg_id == sent.msg_id != found.msg_id
     # The broker adds what it adds to every message.
     assert set(found.properties) <= set(source.properties)
+
+
+def test_keys_are_copied_as_they_are(cluster, log):
+    """Several spaces became one, and a key with a wide space became two keys."""
+    keys = ["a  b", "订单\u30001"]
+    cluster.send("src", [Seed(body=b"x", properties={"KEYS": each}) for each in keys])
+    assert copied(cluster, cluster, log).is_complete
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert sorted(str(each.keys) for each in admin.read("dst", to="latest")) == keys
+
+
+def test_a_body_that_is_large_when_it_is_inflated_is_copied(cluster, log):
+    """The copy ended there, in this run and in each later one."""
+    config = ProducerConfig(max_message_size_bytes=16 << 20)
+    with Producer(namesrv=cluster.namesrv, config=config) as producer:
+        producer.send(ProducerMessage("src", b"x" * 5_000_000))
+    assert copied(cluster, cluster, log).copied == 1
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        (
+            b"p\x01" + b"v" * 32_500,
+            "properties of 32503 bytes are larger than the limit",
+        ),
+        (b"p\x01\xff\x02", "its properties are not valid UTF-8"),
+    ],
+)
+def test_properties_that_cannot_be_sent_are_named_and_the_others_are_copied(
+    cluster, log, properties, why
+):
+    cluster.create_topic("one", queues=1)
+    cluster.create_topic("other", queues=1)
+    items = [(b"a", b"p\x01v", 0), (b"b", properties, 0), (b"c", b"", 0)]
+    header = SendMessageRequestHeaderV2(
+        producer_group="g", topic="one", queue_id=0, batch=True, born_timestamp=1,
+        flag=0, sys_flag=0, default_topic="TBW102", default_topic_queue_nums=4,
+    )  # fmt: skip
+    with client_of(cluster) as client:
+        call = send_batch_message(header, encode_items(items))
+        client.invoke(cluster.broker().address, call)
+    report = copied(cluster, cluster, log, topics=("one", "other"))
+    assert stored(cluster, "other") == {("broker-a", 0): [b"a", b"c"]}
+    assert report.given_up is None
+    ((reason, named),) = report.named.items()
+    assert reason.startswith(why)
+    assert named == ["broker-a:0:1"]
+
+
+def test_copies_of_a_lite_topic_can_be_consumed_by_it(cluster, log):
+    """Of a batch a broker does not note the lite topics."""
+    lite = ProducerMessage("src", b"x", properties={"__LITE_TOPIC": "a"})
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for _ in range(5):
+            producer.send(lite)
+    assert copied(cluster, cluster, log).copied == 5
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = [m.properties["INNER_MULTI_DISPATCH"] for m in admin.read("dst")]
+    assert found == ["%LMQ%$dst$a"] * 5
+    assert stored(cluster, "dst") == stored(cluster, "src")
 
 
 def test_the_copy_of_a_delayed_message_is_an_ordinary_one(cluster, log):
@@ -169,6 +270,24 @@ def test_a_refused_request_stops_the_copy_and_keeps_the_order(cluster, log):
     assert report.unknown == []
     assert copied(cluster, cluster, log).is_complete
     assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_a_message_that_is_too_large_for_the_target_is_named(rmq_cluster_factory, log):
+    """Requests with several messages were too large as well, and nothing was copied."""
+    source = rmq_cluster_factory()
+    target = rmq_cluster_factory(settings={"max_message_size": 100_000})
+    source.create_topic("src", queues=1)
+    target.create_topic("dst", queues=1)
+    sent = [b"%d" % number * 30_000 for number in range(7)]
+    source.send("src", [*sent, b"x" * 150_000, b"behind it"])
+    for _ in range(2):
+        report = copied(source, target, log)
+        assert stored(target, "dst") == {("broker-a", 0): sent}
+        assert report.given_up is not None
+        assert report.given_up.message == (
+            "broker-a:0:7: the body has 150,000 bytes; the limit of the broker is"
+            " 100,000"
+        )
 
 
 @pytest.mark.parametrize("code", [2, 17])
@@ -236,6 +355,117 @@ def test_another_number_of_queues_is_refused_with_the_same_log(cluster, log):
         copied(cluster, cluster, log)
 
 
+def test_queues_that_were_added_to_both_topics_are_copied_from_their_beginning(
+    cluster, log
+):
+    """Another log copied what was copied already a second time, without a word."""
+    cluster.send("src", bodies(9))
+    copied(cluster, cluster, log)
+    cluster.create_topic("src", queues=5)
+    cluster.send("src", bodies(10, start=9))
+    with pytest.raises(RefusedError, match="broker-a:3, broker-a:4") as caught:
+        copied(cluster, cluster, log)
+    assert caught.value.hint == (
+        "add as many queues to topic dst, and the copy goes on; another file for the"
+        " log begins anew, and copies what is copied already once more"
+    )
+    cluster.create_topic("dst", queues=5)
+    report = copied(cluster, cluster, log, start=Latest())
+    assert (report.copied, report.is_complete) == (10, True)
+    assert stored(cluster, "dst") == stored(cluster, "src")
+    cluster.send("src", bodies(3, start=19))
+    assert copied(cluster, cluster, log).copied == 3
+
+
+def test_messages_before_the_time_of_the_start_are_not_copied_of_an_added_queue(
+    cluster, log
+):
+    start = AtTime(4_102_444_800_000, "2100-01-01T00:00:00Z")
+    topics = "src", "few"
+    cluster.create_topic("few", queues=2)
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 0
+    cluster.create_topic("src", queues=4)
+    cluster.send("src", bodies(3), queue_id=3)
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 0
+
+
+def test_queues_that_were_added_go_on_where_keys_decide(cluster, log):
+    cluster.create_topic("few", queues=2)
+    cluster.send("src", bodies(9))
+    copied(cluster, cluster, log, topics=("src", "few"))
+    cluster.create_topic("src", queues=5)
+    cluster.send("src", bodies(10, start=9))
+    assert copied(cluster, cluster, log, topics=("src", "few")).copied == 10
+    assert sorted(chain(*stored(cluster, "few").values())) == bodies(19)
+
+
+def test_queues_are_not_added_where_others_would_change_their_places(
+    rmq_cluster_factory, log
+):
+    """Before the queue of broker-b comes a new one of broker-a, by which it moves."""
+    source, target = rmq_cluster_factory(brokers=2), rmq_cluster_factory()
+    source.create_topic("src", queues=1)
+    target.create_topic("dst", queues=2)
+    source.send("src", bodies(4))
+    copied(source, target, log)
+    with Admin(namesrv=source.namesrv) as admin:
+        admin.update_topic("src", queue_nums=2)
+    target.create_topic("dst", queues=4)
+    with pytest.raises(RefusedError, match="and out of order") as caught:
+        copied(source, target, log)
+    assert caught.value.hint == (
+        "another file for the log begins anew, and copies what is copied already once"
+        " more"
+    )
+
+
+def test_a_queue_goes_on_where_the_first_run_would_have_begun(cluster, log):
+    """What came between the runs was left out: each run began at its own end."""
+    cluster.send("src", bodies(3))
+    assert copied(cluster, cluster, log, start=Latest()).copied == 0
+    cluster.send("src", bodies(6, start=3))
+    assert copied(cluster, cluster, log, start=Latest()).copied == 6
+    assert sorted(chain(*stored(cluster, "dst").values())) == bodies(6, start=3)
+
+
+@pytest.mark.parametrize("start", [AtOffset(5), PlusN(5)])
+def test_a_queue_that_ends_before_the_start_is_copied_from_there_later(
+    cluster, log, start
+):
+    cluster.create_topic("one", queues=1)
+    cluster.create_topic("other", queues=1)
+    topics = "one", "other"
+    cluster.send("one", bodies(3))
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 0
+    cluster.send("one", bodies(4, start=3))
+    assert copied(cluster, cluster, log, topics=topics, start=start).copied == 2
+    assert stored(cluster, "other") == {("broker-a", 0): [b"005", b"006"]}
+
+
+def test_a_copy_that_follows_a_shorter_queue_waits_for_the_start(cluster, log):
+    """It began at the end that the queue had at first."""
+    cluster.send("src", bodies(3), queue_id=1)
+    with prepared(cluster, cluster, log, start=AtOffset(5)) as run:
+        batches = run.batches(follow=True)
+        assert next(batches) == 0
+        cluster.send("src", bodies(4, start=3), queue_id=1)
+        assert next(batches) == 2
+    assert stored(cluster, "dst") == {("broker-a", 1): [b"005", b"006"]}
+
+
+def test_a_source_without_copies_that_was_wiped_is_recognized(rmq_cluster_factory, log):
+    source, target = rmq_cluster_factory(), rmq_cluster_factory()
+    source.create_topic("src", queues=1)
+    target.create_topic("dst", queues=1)
+    source.send("src", bodies(3))
+    assert copied(source, target, log, start=Latest()).copied == 0
+    source = wiped(source, rmq_cluster_factory)
+    source.create_topic("src", queues=1)
+    source.send("src", bodies(5))
+    with pytest.raises(RefusedError, match="another message at offset 2 than the log"):
+        copied(source, target, log, start=Latest())
+
+
 @pytest.mark.parametrize(
     "text", ["x\n", "{}\n", '{"version":2}\n', "[1]\n", "\x00\n", '{"version":3}\n']
 )
@@ -266,6 +496,27 @@ def test_any_bytes_are_a_log_or_an_error(tmp_path, data, has_head):
         state, length = read_copy_log(path, identity)
         assert length <= path.stat().st_size
         assert state.copied == 0
+
+
+@pytest.mark.parametrize("hidden", [["broker-b"], ["broker-a", "broker-b"]])
+def test_a_topic_that_cannot_be_read_is_refused(rmq_cluster_factory, log, hidden):
+    """Its messages, as those of a write-only topic of dead letters, were left out."""
+    cluster = rmq_cluster_factory(brokers=2)
+    for topic in ("src", "dst"):
+        cluster.create_topic(topic, queues=2)
+    cluster.send("src", bodies(8))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.update_topic("src", perm=2, brokers=hidden)
+    with pytest.raises(RefusedError) as caught:
+        copied(cluster, cluster, log)
+    assert caught.value.message == (
+        f"topic src is not readable on {', '.join(hidden)}: its messages there would be"
+        " left out"
+    )
+    assert str(caught.value.hint) == (
+        "make it readable: Admin.update_topic('src') perm=6"
+    )
+    assert stored(cluster, "dst") == {}
 
 
 def test_a_topic_is_not_copied_to_itself(cluster, log):

@@ -19,8 +19,10 @@ from rmqcli import (
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of
 from tests.copy.copying import stored
+from tests.kit.wiped import wiped
 
 
 @pytest.fixture(autouse=True)
@@ -119,21 +121,80 @@ def test_new_messages_are_followed_until_the_caller_ends_it(copy, source, target
     assert b"new" in bodies
 
 
+def commit(source, group, *, topic="src", queue_id=0, offset):
+    with Admin(namesrv=source.namesrv) as admin:
+        admin.create_group(group)
+    with client_of(source) as client:
+        call = update_consumer_offset(group, topic, queue_id, commit_offset=offset)
+        client.invoke(source.broker().address, call)
+
+
 def test_a_group_goes_on_in_the_copy(copy, source, target):
     copy.execute()
-    with Admin(namesrv=source.namesrv) as admin:
-        admin.create_group("g")
+    commit(source, "g", queue_id=1, offset=3)
     with pytest.raises(NotFoundError) as caught:
         copy.plan_group("g")
     assert caught.value.hint.endswith("with: Admin.create_group('g')")
-    with client_of(source) as client:
-        call = update_consumer_offset("g", "src", 1, commit_offset=3)
-        client.invoke(source.broker().address, call)
     with Admin(namesrv=target.namesrv) as admin:
         admin.create_group("g")
         assert admin.apply_reset(copy.plan_group("g")).is_complete
         lags = {each.queue_id: each.committed for each in admin.lag("g").queues}
     assert lags == {0: 0, 1: 3}
+
+
+def test_a_group_skips_no_message_that_producers_sent_between_two_copies(
+    copy, source, target
+):
+    copy.execute()
+    target.send("dst", [b"new"], queue_id=1)
+    source.send("src", [b"last"], queue_id=1)
+    copy.execute()
+    commit(source, "g", queue_id=1, offset=6)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    planned = copy.plan_group("g")
+    assert {q.queue.queue_id: q.target for q in planned.plan.queues}[1] == 5
+
+
+def test_a_group_goes_on_behind_copies_that_were_stored_twice(source, target):
+    source.create_topic("one", queues=1)
+    target.create_topic("other", queues=1)
+    copy = connect(source.namesrv).copy("one", "other", to=connect(target.namesrv))
+    source.send("one", [b"first"] * 2)
+    assert copy.execute().copied == 2
+    source.send("one", [b"twice"] * 3)
+    target.faults.next(
+        faults.disconnect(is_handled=True), code=RequestCode.SEND_BATCH_MESSAGE
+    )
+    assert len(copy.execute().unknown) == 1
+    assert copy.execute().is_complete
+    commit(source, "g", topic="one", offset=4)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    assert stored(target, "other") == {("broker-a", 0): [b"first"] * 2 + [b"twice"] * 6}
+    assert [each.target for each in copy.plan_group("g").plan.queues] == [7]
+
+
+def test_positions_are_not_planned_by_the_log_of_other_topics(
+    copy, source, target, rmq_cluster_factory
+):
+    """They were those of copies that the target had lost."""
+    copy.execute()
+    commit(source, "g", queue_id=1, offset=3)
+    again = wiped(target, rmq_cluster_factory)
+    again.create_topic("dst", queues=2)
+    again.send("dst", [b"other"] * 20)
+    with Admin(namesrv=again.namesrv) as admin:
+        admin.create_group("g")
+    with pytest.raises(RefusedError, match="dst@broker-a:0 has another message at"):
+        copy.plan_group("g")
+
+
+def test_positions_are_not_planned_with_queues_that_could_not_be_read(copy, target):
+    copy.execute()
+    target.faults.add(faults.answer(1, "disk is gone"), code=RequestCode.PULL_MESSAGE)
+    with pytest.raises(RefusedError, match="2 queues could not be read: no positions"):
+        copy.plan_group("g")
 
 
 def test_wrong_uses_are_errors(source, target):

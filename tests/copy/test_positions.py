@@ -39,6 +39,23 @@ def test_of_two_queues_in_one_the_first_unread_message_counts():
     assert map_positions(runs, {A: 4, B: 3}) == {T: 7}
 
 
+def test_messages_of_others_between_copies_are_not_skipped():
+    """The group went on behind what producers had sent to the target meanwhile."""
+    runs = [run(A, range(5), T, 0), run(A, range(5, 8), T, 7)]
+    assert map_positions(runs, {A: 3}) == {T: 3}
+    assert map_positions(runs, {A: 6}) == {T: 5}
+    assert map_positions(runs, {A: 8}) == {T: 5}
+
+
+def test_messages_that_an_earlier_run_may_have_stored_are_skipped():
+    """Where three offsets got no answer, up to three messages are their copies."""
+    runs = [run(A, range(5), T, 0), run(A, range(5, 8), T, 8)]
+    assert map_positions(runs, {A: 8}, {1: 3}) == {T: 11}
+    assert map_positions(runs, {A: 8}, {1: 2}) == {T: 5}
+    assert map_positions(runs, {A: 8}, {0: 3}) == {T: 5}
+    assert map_positions(runs, {A: 8}, {2: 3}) == {T: 5}
+
+
 def test_a_queue_without_copies_has_no_position():
     assert map_positions([], {A: 3}) == {}
 

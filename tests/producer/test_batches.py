@@ -28,9 +28,9 @@ def message(body=b"x", **fields):
     return ProducerMessage("orders", body, **fields)
 
 
-def gathered(messages):
+def gathered(messages, *, has_queue=False):
     """Gather messages, check that their order is kept, and return the batch lengths."""
-    gather: Gathered[ProducerMessage] = Gathered()
+    gather: Gathered[ProducerMessage] = Gathered(has_queue=has_queue)
     batches = [batch for each in messages for batch in gather.add(each)]
     batches += gather.rest()
     assert [each for batch in batches for each in batch] == messages
@@ -60,6 +60,12 @@ def test_what_a_batch_cannot_hold_goes_alone_and_in_order():
     small = message()
     assert gathered([small, small, large, small, delayed, delayed]) == [2, 1, 1, 1, 1]
     assert gathered([ProducerMessage("%RETRY%g", b"x")] * 2) == [1, 1]
+    urgent = message(properties={"_SYS_MSG_PRIORITY_": "1"})
+    assert gathered([small, small, urgent, urgent, small]) == [2, 1, 1, 1]
+    assert gathered([small, small, urgent, urgent, small], has_queue=True) == [5]
+    lite = message(properties={"__LITE_TOPIC": "a"})
+    assert gathered([small, small, lite, small]) == [2, 1, 1]
+    assert gathered([small, small, lite, small], has_queue=True) == [2, 1, 1]
 
 
 @pytest.fixture
@@ -74,6 +80,21 @@ def producer(cluster):
     config = ProducerConfig(send_msg_timeout_ms=500, create_topic_key=None)
     with Producer(namesrv=cluster.namesrv, config=config) as producer:
         yield producer
+
+
+def test_a_priority_decides_the_queue_of_a_message_unless_the_caller_does(
+    cluster, producer
+):
+    """Any queue got it: brokers do not look at the priorities of a batch."""
+    sender = BatchSender(producer)
+    urgent = message(b"1", properties={"_SYS_MSG_PRIORITY_": "1"})
+    for _ in range(3):
+        sender.send([urgent])
+    assert [each.queue_id for each in stored(cluster, "orders")] == [1, 1, 1]
+    large = message(b"x" * ALONE_BYTES, properties={"_SYS_MSG_PRIORITY_": "1"})
+    for each in (urgent, large):
+        sender.send([each], queue=MessageQueue("orders", "broker-a", 0))
+    assert [each.queue_id for each in stored(cluster, "orders")] == [0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("fault", [faults.answer(2, "busy"), faults.disconnect()])

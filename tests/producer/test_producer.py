@@ -245,6 +245,35 @@ def test_what_cannot_be_a_batch_is_refused(producer, messages, why):
         producer.send_batch(messages)
 
 
+def test_messages_with_a_priority_are_refused_in_a_batch_without_a_queue(
+    rmq_cluster, producer
+):
+    """A broker stored them in the queue of the request, whatever their priorities."""
+    rmq_cluster.create_topic("urgent", queues=4)
+    urgent = ProducerMessage("urgent", b"x", properties={"_SYS_MSG_PRIORITY_": "3"})
+    for batch in ([ProducerMessage("urgent", b"x"), urgent], [urgent]):
+        with pytest.raises(UnsupportedError) as caught:
+            producer.send_batch(batch)
+        assert caught.value.message == (
+            "messages with a priority cannot be in a batch without a queue, because"
+            " brokers do not look at the priorities of a batch"
+        )
+        assert caught.value.hint == "send them one by one, with submit"
+    assert stored(rmq_cluster, "urgent") == []
+    producer.send_batch([urgent], queue=MessageQueue("urgent", "broker-a", 1))
+    assert [each.queue_id for each in stored(rmq_cluster, "urgent")] == [1]
+
+
+def test_messages_of_a_lite_topic_are_refused_in_a_batch(rmq_cluster, producer):
+    """Their consumers got none of them: a broker notes those of single messages."""
+    rmq_cluster.create_topic("chats", queues=4)
+    lite = ProducerMessage("chats", b"x", properties={"__LITE_TOPIC": "a"})
+    for queue in (None, MessageQueue("chats", "broker-a", 1)):
+        with pytest.raises(UnsupportedError, match="a lite topic cannot be in a batch"):
+            producer.send_batch([lite], queue=queue)
+    assert stored(rmq_cluster, "chats") == []
+
+
 def test_a_message_without_an_answer_is_stored_all_the_same(
     rmq_cluster, rmq_topic, producer
 ):

@@ -185,6 +185,19 @@ def test_messages_with_a_priority_are_stored_in_the_queue_of_their_priority(
         assert found.properties["_SYS_MSG_PRIORITY_"] == str(found.queue_id)
 
 
+def test_messages_of_a_lite_topic_can_be_consumed_by_it(rmq_cluster):
+    """Of a batch a broker does not note the lite topics."""
+    rmq_cluster.create_topic("chats", queues=1)
+    lite = ProducerMessage("chats", b"x", properties={"__LITE_TOPIC": "a"})
+    config = ProducerConfig(linger_ms=300)
+    with Producer(namesrv=rmq_cluster.namesrv, config=config) as producer:
+        for each in [producer.submit(lite) for _ in range(3)]:
+            each.result()
+    assert [
+        each.properties["INNER_MULTI_DISPATCH"] for each in stored(rmq_cluster, "chats")
+    ] == ["%LMQ%$chats$a"] * 3
+
+
 def test_delayed_messages_do_not_wait_for_each_other(one_queue):
     one_queue.faults.next(faults.delay(1_000), code=SEND)
     with Producer(namesrv=one_queue.namesrv, config=PATIENT) as producer:

@@ -38,6 +38,12 @@ def test_shard(body, properties, shard):
     assert shard_of(OutgoingMessage(body, properties), "k", shards=8) == shard
 
 
+@pytest.mark.parametrize(("group", "shard"), [("a", 0), ("group-1", 1), ("订单", 1)])
+def test_a_message_group_goes_to_the_queue_of_proxies(group, shard):
+    message = OutgoingMessage(b"x", {"__SHARDINGKEY": group})
+    assert shard_of(message, "__SHARDINGKEY", shards=4) == shard
+
+
 def test_a_message_without_the_field_is_named():
     with pytest.raises(
         UsageError, match="line 4: neither the body nor the properties have 'k'"

@@ -510,6 +510,17 @@ def test_letters_with_a_priority_go_back_to_the_queue_of_their_priority(
     assert stored_in(cluster, "repair") == {n: [str(n)] * 10 for n in range(4)}
 
 
+def test_letters_of_a_lite_topic_go_back_to_it(cluster, redrive):
+    """Of a batch a broker does not note the lite topics: no consumer got them."""
+    cluster.create_topic("repair", queues=1)
+    origin = {"RETRY_TOPIC": "repair", "__LITE_TOPIC": "a"}
+    cluster.send("%DLQ%billing", [Seed(body=b"x", properties=origin)] * 3)
+    redrive()
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = [m.properties["INNER_MULTI_DISPATCH"] for m in admin.read("repair")]
+    assert found == ["%LMQ%$repair$a"] * 3
+
+
 def test_a_letter_that_is_refused_does_not_stop_its_message_group(cluster, redrive):
     cluster.create_topic("repair", queues=4)
     add_keyed_letters(cluster, "a 0", "a 1", "a 2")

@@ -22,7 +22,6 @@ from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.wire.ids import (
     OffsetMsgId,
     UniqueId,
-    consistent_hash,
     crc32,
     decode_offset_msg_id,
     decode_unique_id,
@@ -32,6 +31,7 @@ from rmqcli.wire.ids import (
     host_text,
     java_string_hash,
     made_at_ms,
+    message_group_index,
     since_month_start_ms,
     tags_code,
 )
@@ -198,9 +198,11 @@ BUCKETS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "buckets", "expected"), BUCKETS)
-def test_message_groups_go_to_the_queues_that_java_chooses(key, buckets, expected):
-    assert consistent_hash(java_string_hash(key), buckets) == expected
+@pytest.mark.parametrize(("group", "queue_count", "expected"), BUCKETS)
+def test_message_groups_go_to_the_queues_that_java_chooses(
+    group, queue_count, expected
+):
+    assert message_group_index(group, queue_count) == expected
 
 
 def test_tags_code_without_tags():

@@ -27,7 +27,7 @@ from rmqcli.wire.headers.config import (
     GetTopicConfigRequestHeader,
 )
 from rmqcli.wire.headers.namesrv import GetRouteInfoRequestHeader
-from rmqcli.wire.ids import consistent_hash, java_string_hash
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.protobuf.definition_pb2 import (
     Assignment,
     Broker,
@@ -215,7 +215,7 @@ class ProxyRoutes:
         if not queues:
             return None
         if sharding_key:
-            index = consistent_hash(java_string_hash(sharding_key), len(queues))
+            index = message_group_index(sharding_key, len(queues))
         else:
             index = next(self._turns) % len(queues)
         queue = queues[index]

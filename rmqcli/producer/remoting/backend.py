@@ -55,7 +55,12 @@ from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import encode_items
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import PRIORITY, UNIQ_KEY
+from rmqcli.wire.message.properties import (
+    IGNORED_IN_BATCHES,
+    LITE_TOPIC,
+    PRIORITY,
+    UNIQ_KEY,
+)
 from rmqcli.wire.message.system_flag import (
     COMPRESSED,
     TRANSACTION_COMMIT,
@@ -224,9 +229,8 @@ class RemotingBackend:
             )
             return future
         content: Prepared | BatchPart
-        # Of a batch a broker does not look at the priorities.
-        is_alone = (
-            len(message.body) >= self._alone_bytes or PRIORITY in message.properties
+        is_alone = len(message.body) >= self._alone_bytes or not (
+            IGNORED_IN_BATCHES.isdisjoint(message.properties)
         )
         if is_alone:
             content = self._prepare(message)
@@ -279,7 +283,7 @@ class RemotingBackend:
         timeout_ms: int,
     ) -> list[SendResult]:
         """See ProducerBackend."""
-        prepared = self._prepare_batch(messages)
+        prepared = self._prepare_batch(messages, queue)
         if queue is not None:
             check_queue(queue, prepared.topic)
         return self._send(prepared, queue, timeout_ms)
@@ -396,13 +400,27 @@ class RemotingBackend:
             msg_id = self._ids.next_id()
         return msg_id, _with_id(message, msg_id, more)
 
-    def _prepare_batch(self, messages: Sequence[ProducerMessage]) -> Prepared:
+    def _prepare_batch(
+        self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
+    ) -> Prepared:
         topic = one_topic_of(messages)
         is_delayed = any(each.is_delayed for each in messages)
         if not takes_batches(topic, is_delayed=is_delayed):
             raise ConfigError("delayed messages and retry topics cannot be in a batch")
         for message in messages:
             _refuse_message_group(message)
+            if LITE_TOPIC in message.properties:
+                raise UnsupportedError(
+                    "messages of a lite topic cannot be in a batch, because brokers do"
+                    " not look at the lite topics of a batch",
+                    hint="send them one by one, with submit",
+                )
+            if PRIORITY in message.properties and queue is None:
+                raise UnsupportedError(
+                    "messages with a priority cannot be in a batch without a queue,"
+                    " because brokers do not look at the priorities of a batch",
+                    hint="send them one by one, with submit",
+                )
         msg_ids = self._next_ids(len(messages))
         body = encode_items(
             (message.body, _with_id(message, msg_id), message.flag)

@@ -24,9 +24,9 @@ from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
-from rmqcli.wire.ids import consistent_hash, java_string_hash
+from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.properties import (
-    PRIORITY,
+    IGNORED_IN_BATCHES,
     SHARDING_KEY,
     UNIQ_KEY,
     encode_properties,
@@ -131,8 +131,8 @@ class RemotingSend(SendRequests):
             (body, properties, message.flag),
             msg_id=msg_id,
             size_bytes=len(body) + len(properties),
-            # Of a batch a broker does not look at the priorities.
-            is_alone=len(body) >= ALONE_BYTES or PRIORITY in message.properties,
+            is_alone=len(body) >= ALONE_BYTES
+            or not IGNORED_IN_BATCHES.isdisjoint(message.properties),
             timeout_ms=WAIT_MS_MAX,
             now_ms=self.clock.monotonic_ms(),
         )
@@ -181,7 +181,7 @@ class RemotingSend(SendRequests):
             return queues[shard_of(message, shard_by, shards=len(queues))]
         sharding_key = message.properties.get(SHARDING_KEY)
         if sharding_key and not self._options.is_fixed:
-            index = consistent_hash(java_string_hash(sharding_key), len(queues))
+            index = message_group_index(sharding_key, len(queues))
             self._keyed.add(queues[index])
             return queues[index]
         self._turn = (self._turn + 1) % len(queues)

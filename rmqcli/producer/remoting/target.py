@@ -22,7 +22,8 @@ from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.producer.backend import no_writable_queue
 from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.ids import java_string_hash
+from rmqcli.wire.ids import java_string_hash, message_group_index
+from rmqcli.wire.message.properties import SHARDING_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -126,9 +127,10 @@ def created_queues(
 def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
     """Return the index, below `shards`, of a message's queue; equal in every run.
 
-    Java's hash of a value decides, as in SelectMessageQueueByHash. The value is a field
-    of the body, if the body is a JSON object with that field, and else the property of
-    that name. Raises ConfigError when the message has neither.
+    Java's hash of a value decides, as in SelectMessageQueueByHash; for a message group
+    it is the queue in which a proxy stores the group. The value is a field of the body,
+    if the body is a JSON object with that field, and else the property of that name.
+    Raises ConfigError when the message has neither.
     """
     value = _field_text(message.body, field_name)
     if value is None:
@@ -139,6 +141,8 @@ def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
             f"{where}neither the body nor the properties have {field_name!r},"
             " by which the queue is chosen"
         )
+    if field_name == SHARDING_KEY:
+        return message_group_index(value, shards)
     return abs(java_string_hash(value)) % shards
 
 

@@ -97,7 +97,7 @@ def run_import(
 def _batches(
     content: ExportContent, queue: QueueFiles, *, start: int, topic: str
 ) -> Iterator[ImportBatch]:
-    gathered: Gathered[RecordMessage] = Gathered()
+    gathered: Gathered[RecordMessage] = Gathered(has_queue=True)
     offsets: deque[int] = deque()
 
     def made(messages: list[RecordMessage]) -> ImportBatch:

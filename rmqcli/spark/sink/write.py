@@ -22,6 +22,8 @@ from rmqcli.hint import Hint, LibraryCall
 from rmqcli.spark.messages import message_rows, messages_of
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.units import counted
+from rmqcli.wire.ids import message_group_index
+from rmqcli.wire.message.properties import SHARDING_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -154,7 +156,7 @@ class Writing:
                     place = message.topic, queue
                     there = gathered.get(place)
                     if there is None:
-                        there = gathered[place] = Gathered()
+                        there = gathered[place] = Gathered(has_queue=queue is not None)
                     waiting += 1
                     for batch in there.add(message):
                         waiting -= len(batch)
@@ -218,16 +220,22 @@ class _Queues:
     ) -> MessageQueue | None:
         """The queue of a message; None when the row leaves the choice to the producer.
 
+        A message group that no column overrules goes where a proxy stores it.
         Raises UsageError when no queue has the id, when queues on several brokers have
         it, and when the row has both an id and a sharding key. Also raises the errors
         of `Producer.queues`.
         """
+        message_group = None
         if queue_id is None and sharding_key is None:
-            return None
+            message_group = message.properties.get(SHARDING_KEY)
+            if not message_group or message.is_delayed:
+                return None
         topic = message.topic
         queues = self._of_topics.get(topic)
         if queues is None:
             queues = self._of_topics[topic] = self._producer.queues(topic)
+        if message_group:
+            return queues[message_group_index(message_group, len(queues))]
         if queue_id is None:
             from rmqcli.producer.producer import select_by_hash
 

@@ -33,6 +33,8 @@ INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 #: The lite topic, in a message of a topic of type LITE.
 LITE_TOPIC: Final = "__LITE_TOPIC"  # PROPERTY_LITE_TOPIC
+#: Brokers (from 5.4 and 5.5 on) heed these in single messages, and not in a batch.
+IGNORED_IN_BATCHES: Final = frozenset((PRIORITY, LITE_TOPIC))
 #: LiteUtil.LITE_TOPIC_PREFIX
 LMQ_PREFIX: Final = "%LMQ%$"
 _DIGITS_MAX: Final = 18
