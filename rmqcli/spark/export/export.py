@@ -394,7 +394,7 @@ class Export:
         request = self._with_schema_of(manifest, request, directory)
         extents = self.cluster.resolve(request)
         self._check_same(manifest, extents)
-        extents = continued(extents, manifest.ends())
+        extents = continued(extents, manifest.ends(), are_chosen=bool(request.queues))
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
         if not self.options.allow_gaps:

@@ -251,7 +251,12 @@ class TableExport:
         gone: tuple[QueueKey, ...] = ()
         if self.since_last and newest is not None:
             ends = newest.ends()
-            extents = continued(extents, ends, instead="into another table")
+            extents = continued(
+                extents,
+                ends,
+                are_chosen=bool(request.queues),
+                instead="into another table",
+            )
             if not request.queues:
                 present = {(e.queue.broker_name, e.queue.queue_id) for e in extents}
                 gone = tuple(sorted({*ends} - present - {*newest.gone}))

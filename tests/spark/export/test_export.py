@@ -265,15 +265,48 @@ def test_resume_of_a_finished_run_does_nothing(tmp_path):
 
 def test_since_last_begins_where_each_queue_ended(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
-    grown = {0: (0, 420), 1: (130, 260), 2: (40, 45), 3: (10, 20)}
+    grown = {0: (0, 420), 1: (130, 260), 2: (40, 45), 3: (0, 20)}
     record = export_of(tmp_path, MadeCluster(grown), since_last=True).run()
     assert [(q.queue_id, q.start, q.end) for q in record.queues] == [
         (0, 350, 420),
         (1, 260, 260),
         (2, 40, 45),
-        (3, 10, 20),
+        (3, 0, 20),
     ]
     assert offsets_in(tmp_path) == expected({**grown, 1: (120, 260)})
+
+
+def test_since_last_misses_the_first_messages_of_a_queue_that_was_added(tmp_path):
+    """They came after the last run, and the broker removed them before this one."""
+    export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
+    added = MadeCluster({0: (0, 100), 1: (10, 20)})
+    with pytest.raises(PartialError) as caught:
+        export_of(tmp_path, added, since_last=True).run()
+    assert caught.value.message == (
+        "broker-a queue 1 has lost offsets 0 to 10 since the last run"
+    )
+    record = export_of(tmp_path, added, since_last=True, allow_gaps=True).run()
+    assert [(g.queue_id, g.start, g.end, g.reason) for g in record.gaps()] == [
+        (1, 0, 10, "trimmed")
+    ]
+
+
+def test_since_last_of_chosen_queues_takes_another_one_as_it_is(tmp_path):
+    """Earlier runs were not asked for it, so nothing of it is missing since then."""
+    first = {"queues": ("0",)}
+    export_of(tmp_path, MadeCluster({0: (0, 100)}), request=first).run()
+    both = MadeCluster({0: (0, 110), 1: (10, 20)})
+    record = export_of(
+        tmp_path,
+        both,
+        since_last=True,
+        given=frozenset({"queues"}),
+        request={"queues": ("0", "1")},
+    ).run()
+    assert [(q.start, q.end, q.trimmed) for q in record.queues] == [
+        (100, 110, None),
+        (10, 20, None),
+    ]
 
 
 def test_since_last_with_nothing_new_leaves_no_run_behind(tmp_path):

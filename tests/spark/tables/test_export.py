@@ -433,6 +433,21 @@ def test_offsets_that_were_removed_have_to_be_accepted(export):
         export(table, found=without_four, options=FOLLOW)
 
 
+def test_first_messages_of_an_added_queue_that_were_removed_have_to_be_accepted(export):
+    def added(extents):
+        key = replace(extents[1].queue, queue_id=2)
+        return [
+            *extents,
+            replace(extents[1], queue=key, asked_start=3, min_offset=3),
+        ]
+
+    table = MemoryTable()
+    export(table)
+    with pytest.raises(PartialError, match="queue 2 has lost offsets 0 to 3 since the"):
+        export(table, found=added, options=FOLLOW)
+    assert len(table.texts) == 1
+
+
 def test_bodies_are_decoded_to_the_types_of_the_table(export, cluster):
     table = MemoryTable()
     _, said = export(table, decode="json", decode_infer=5)
