@@ -505,6 +505,20 @@ def node_of(files):
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Node"))
 
 
+def test_a_number_of_an_enum_with_several_names_becomes_the_first_one(tmp_path):
+    """As in the JSON of protobuf itself, and in Spark's from_protobuf."""
+    files = protobuf_set()
+    state = files.file[0].enum_type[0]
+    state.options.allow_alias = True
+    state.value.add(name="SENT", number=1)
+    state.value.add(name="SHIPPED", number=1)
+    path = written(tmp_path, "shop.pb", files.SerializeToString())
+    decode = parse_decode(f"protobuf:{path}:shop.Node")
+    found = decode.value(node_of(files)(state=1).SerializeToString())
+    assert isinstance(found, dict)
+    assert found["state"] == "SENT"
+
+
 def test_protobuf_bodies_become_values_of_any_shape(tmp_path):
     files = protobuf_set()
     path = written(tmp_path, "shop.pb", files.SerializeToString())
