@@ -72,6 +72,20 @@ def test_a_row_becomes_a_message(cluster):
     assert (third["tags"], third["keys"]) == ("B", None)
 
 
+def test_a_tag_replaces_the_property_that_differs_only_in_white_space(cluster):
+    """For a filter they are two tags; of keys, white space only separates them."""
+    properties = [("TAGS", "A "), ("KEYS", "k1  k2")]
+    batch = table(
+        1,
+        tags=pa.array(["A"]),
+        keys=pa.array(["k1 k2"]),
+        properties=pa.array([properties], TEXTS),
+    )
+    write(cluster, batch)
+    [row] = stored(cluster)
+    assert (row["tags"], row["keys"]) == ("A", "k1  k2")
+
+
 def test_the_names_of_columns_may_be_in_any_case(cluster):
     batch = table(rows=1, TAGS=pa.array(["A"]), Queue_Id=pa.array([1]))
     batch = batch.rename_columns(["Body", "TAGS", "Queue_Id"])
