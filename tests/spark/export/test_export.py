@@ -367,6 +367,40 @@ def test_trimmed_start_is_a_gap_without_success_until_allowed(tmp_path):
     assert (tmp_path / "_SUCCESS").exists()
 
 
+def test_a_later_run_does_not_hide_that_an_earlier_one_lacks_messages(tmp_path):
+    """`rmq import` and other readers take the mark for that of the whole export."""
+    request = {"from_position": "0"}
+    first = export_of(tmp_path, MadeCluster({0: (60, 100)}), request=request).run()
+    assert not first.is_accepted
+    grown, report = MadeCluster({0: (60, 120)}), SilentReport()
+    later = export_of(tmp_path, grown, since_last=True, report=report).run()
+    assert later.is_accepted
+    assert not (tmp_path / "_SUCCESS").exists()
+    assert str(report.infos[-1]) == (
+        f"run {first.run_id} lacks messages, so the export is not marked as complete;"
+        " accept that with resume=True and allow_gaps=True"
+    )
+    again = export_of(tmp_path, grown, resume=True, allow_gaps=True).run()
+    assert again.run_id == later.run_id
+    assert (tmp_path / "_SUCCESS").exists()
+    assert offsets_in(tmp_path) == expected({0: (60, 120)})
+
+
+def test_the_note_of_an_earlier_run_says_what_is_to_be_accepted(tmp_path):
+    """Its gap is accepted already, and what could not be decoded is not."""
+    broken = MadeSource(broken=frozenset({70}))
+    trimmed = MadeCluster({0: (60, 100)}, broken)
+    request = {"from_position": "0"}
+    export_of(tmp_path, trimmed, request=request, allow_gaps=True).run()
+    report = SilentReport()
+    grown = MadeCluster({0: (60, 120)})
+    later = export_of(tmp_path, grown, since_last=True, report=report).run()
+    assert str(report.infos[-1]).endswith("with resume=True and allow_undecodable=True")
+    again = export_of(tmp_path, grown, resume=True, allow_undecodable=True).run()
+    assert again == later
+    assert (tmp_path / "_SUCCESS").exists()
+
+
 def test_overlap_with_a_finished_run_is_refused(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     with pytest.raises(RefusedError, match="queue 0 offsets 300 to 350 have already"):
