@@ -25,6 +25,7 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
+from rmqcli.wire.message.properties import PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +77,15 @@ def goes_alone(message: ProducerMessage) -> bool:
     )
 
 
+def goes_apart(message: ProducerMessage) -> bool:
+    """Whether the broker has to choose the message's place: by its delay or priority.
+
+    Of a batch it does not look at the priorities. An empty body needs a batch.
+    """
+    has_priority = PRIORITY in message.properties and bool(message.body)
+    return message.is_delayed or has_priority
+
+
 @dataclass(slots=True)
 class SentCounts:
     """Counts of the messages that are stored.
@@ -120,8 +130,8 @@ class BatchSender:
     def send_apart(self, messages: Sequence[ProducerMessage]) -> None:
         """Store each message with a separate request, concurrently and in any order.
 
-        This is for delayed messages, which cannot be in a batch. Raises the errors of
-        `send`, but only after all messages were tried.
+        This is for messages that `goes_apart` tells. Raises the errors of `send`, but
+        only after all messages were tried.
         """
         futures = [self._producer.submit(each) for each in messages]
         failed = []
@@ -171,7 +181,10 @@ class BatchSender:
     def _attempt(
         self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
     ) -> list[SendResult]:
-        if len(messages) == 1 and goes_alone(messages[0]):
-            return [self._producer.send(messages[0], queue=queue)]
+        alone = messages[0] if len(messages) == 1 else None
+        if alone is not None and (
+            goes_alone(alone) or (queue is None and goes_apart(alone))
+        ):
+            return [self._producer.send(alone, queue=queue)]
         # A single message is also sent as a batch: only there may bodies be empty.
         return self._producer.send_batch(messages, queue=queue)

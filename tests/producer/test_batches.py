@@ -167,3 +167,15 @@ def test_messages_apart_are_stored_each_by_itself(cluster, producer):
     cluster.faults.add(faults.answer(13, "illegal"), code=SEND)
     with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
         sender.send_apart([message()])
+
+
+def test_a_message_with_a_priority_is_also_sent_again_by_itself(cluster, producer):
+    """In a batch it would be in a queue whose number is not its priority."""
+    urgent = cluster.create_topic("urgent", queues=4)
+    busy = cluster.faults.add(faults.answer(2, "busy"), code=SEND, times=6)
+    batches = cluster.faults.observe(code=BATCH)
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    properties = {"_SYS_MSG_PRIORITY_": "3"}
+    sender.send_apart([ProducerMessage(urgent, b"a", properties=properties)])
+    assert sender.counts == SentCounts(stored=1, unsure=0, weak=0)
+    assert (busy.hits, batches.seen) == (6, 0)

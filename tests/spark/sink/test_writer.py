@@ -233,6 +233,21 @@ def test_delayed_rows_arrive_later_than_others(cluster):
     assert [row["body"] for row in stored(cluster)] == [b"body 0"]
 
 
+def test_a_priority_chooses_the_queue_of_a_row_that_does_not(cluster):
+    """A broker stores a batch in the queue of the request, whatever the priorities."""
+    cluster.create_topic("urgent", queues=4)
+    priorities = [[("_SYS_MSG_PRIORITY_", str(n % 4))] for n in range(40)]
+    batch = table(40, properties=pa.array(priorities, TEXTS))
+    assert write(cluster, batch, topic="urgent").messages == 40
+    queues = {row["body"]: row["queue_id"] for row in stored(cluster, "urgent")}
+    assert queues == {b"body %d" % n: n % 4 for n in range(40)}
+
+    cluster.create_topic("chosen", queues=4)
+    chosen = batch.append_column("queue_id", pa.array([2] * 40))
+    write(cluster, chosen, topic="chosen")
+    assert {row["queue_id"] for row in stored(cluster, "chosen")} == {2}
+
+
 def test_rows_are_sent_in_batches_of_512(cluster):
     batches = cluster.faults.observe(code=RequestCode.SEND_BATCH_MESSAGE)
     assert write(cluster, table(1_100)).messages == 1_100
