@@ -71,10 +71,13 @@ class Gathered(Generic[M]):
 
 
 def goes_alone(message: ProducerMessage) -> bool:
-    """Whether the message cannot be in a batch, or is too large to gain from one."""
-    return len(message.body) >= ALONE_BYTES or not takes_batches(
-        message.topic, is_delayed=message.is_delayed
-    )
+    """Whether the message cannot be in a batch, or is too large to gain from one.
+
+    With a priority it gains the queue of the request: by itself it would be put into
+    that of its priority.
+    """
+    is_large = len(message.body) >= ALONE_BYTES and PRIORITY not in message.properties
+    return is_large or not takes_batches(message.topic, is_delayed=message.is_delayed)
 
 
 def goes_apart(message: ProducerMessage) -> bool:

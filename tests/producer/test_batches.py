@@ -179,3 +179,19 @@ def test_a_message_with_a_priority_is_also_sent_again_by_itself(cluster, produce
     sender.send_apart([ProducerMessage(urgent, b"a", properties=properties)])
     assert sender.counts == SentCounts(stored=1, unsure=0, weak=0)
     assert (busy.hits, batches.seen) == (6, 0)
+
+
+def test_a_large_message_with_a_priority_goes_to_the_queue_that_is_asked_for(
+    cluster, producer
+):
+    """By itself it would go to the queue of its priority, and an import loses it."""
+    urgent = cluster.create_topic("urgent", queues=4)
+    gathered: Gathered[ProducerMessage] = Gathered()
+    sender = BatchSender(producer)
+    large = ProducerMessage(
+        urgent, bytes(ALONE_BYTES), properties={"_SYS_MSG_PRIORITY_": "3"}
+    )
+    chosen = MessageQueue(urgent, "broker-a", 1)
+    for batch in [*gathered.add(large), *gathered.rest()]:
+        assert sender.send(batch, queue=chosen).queue == chosen
+    assert sender.counts == SentCounts(stored=1, unsure=0, weak=0)
