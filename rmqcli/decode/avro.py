@@ -1,7 +1,8 @@
 """Reads Avro bodies: each body is one value in Avro's binary encoding, no header.
 
 Values are those of fastavro. Dates, times and decimals are read as such; all other
-logical types are ignored. A body is corrupt when bytes follow the value.
+logical types are ignored. A body is corrupt when bytes follow the value, or when a
+decimal has more digits than its type: fastavro itself would round it.
 
 A schema may come from a server, and a body from anyone, so a schema is refused if a
 short body could describe a value of any size, or any depth, which fastavro reads
@@ -12,6 +13,7 @@ Source: https://avro.apache.org/docs/1.12.0/specification.
 
 from __future__ import annotations
 
+import decimal
 import io
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +42,11 @@ _DEPTH_MAX: Final = 64
 _FREE_PER_BYTE: Final = 4
 _FREE_MAX: Final = 2_000
 _BYTES: Final = {"float": 4, "double": 8}
+#: What decimals are called in the schema that fastavro reads with, and how their value
+#: is computed: no decimal that passes the check has more digits than a column.
+_EXACT: Final = "rmqcli-exact-decimal"
+_DIGITS_MAX: Final = 38
+_DIGITS: Final = decimal.Context(prec=_DIGITS_MAX)
 #: The marks of a schema that fastavro has parsed. It believes them, and checks nothing.
 _PARSED: Final = frozenset({"__fastavro_parsed", "__named_schemas"})
 #: The types that have a name, by which others may refer to them.
@@ -172,7 +179,7 @@ def is_decimal(schema: dict[str, Any]) -> bool:
         and schema.get("type") in ("bytes", "fixed")
         and isinstance(precision, int)
         and isinstance(scale, int)
-        and 1 <= precision <= 38
+        and 1 <= precision <= _DIGITS_MAX
         and 0 <= scale <= precision
     )
 
@@ -183,13 +190,26 @@ def is_time(schema: dict[str, Any]) -> bool:
     return all(isinstance(each, str) for each in found) and found in TIMES
 
 
+def _exact_decimal(data: bytes, schema: dict[str, Any], _: object) -> decimal.Decimal:
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if abs(unscaled) >= 10 ** schema["precision"]:
+        raise ValueError("a decimal has more digits than its type")
+    return decimal.Decimal(unscaled).scaleb(-schema.get("scale", 0), _DIGITS)
+
+
+for _kind in ("bytes", "fixed"):
+    fastavro.read.LOGICAL_READERS[f"{_kind}-{_EXACT}"] = _exact_decimal
+
+
 def _without_other_logical_types(schema: Any) -> Any:  # noqa: ANN401  # JSON
     if isinstance(schema, list):
         return [_without_other_logical_types(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     kept = dict(schema)
-    if not is_decimal(schema) and not is_time(schema):
+    if is_decimal(schema):
+        kept["logicalType"] = _EXACT
+    elif not is_time(schema):
         kept.pop("logicalType", None)
     for name in ("type", "items", "values"):
         if name in kept:

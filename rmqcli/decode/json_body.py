@@ -5,8 +5,9 @@ ignored. When a name occurs twice, the last value counts. A value fits a type wh
 conversion loses no information: an integer type takes whole numbers in its range,
 `decimal` takes numbers (also in a string) whose digits fit, times are in the form of
 RFC 3339 (in UTC when no time zone is given), and `binary` takes base64. Only `double`
-and `float` round; they take any number in their range. A `string` takes any value: a
-value that is not a string becomes its JSON text. `NaN` and `Infinity` are not JSON.
+and `float` round; they take any number in their range. What a time has below a
+microsecond is cut off. A `string` takes any value: a value that is not a string becomes
+its JSON text, with all digits. `NaN` and `Infinity` are not JSON.
 
 Source: JacksonParser in apache/spark, which rounds and accepts numbers as times.
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import decimal
-import json
 import re
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from rmqcli.decode.build import Leaf
-from rmqcli.decode.json import json_reader, read_json
+from rmqcli.decode.json import compact_json, json_reader, read_json
 from rmqcli.decode.schema import TIMESTAMP, parse_schema, simple_string
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class JsonBody:
     def __init__(self, schema: str) -> None:
         """Raises UsageError when the schema cannot be read."""
         self.value_type: pa.StructType = parse_schema(schema)
-        exact = "decimal" in simple_string(self.value_type)
+        kinds = simple_string(self.value_type)
+        exact = "decimal" in kinds or "string" in kinds
         self._read_json = json_reader(parse_float=decimal.Decimal if exact else None)
 
     def read(self, body: bytes) -> object:
@@ -100,15 +101,20 @@ def _float32(value: object) -> float:
 
 
 def _text(value: object) -> str:
-    if type(value) is str:
-        return value
-    return json.dumps(
-        value,
-        ensure_ascii=False,
-        allow_nan=False,
-        separators=(",", ":"),
-        default=_float,
-    )
+    return value if type(value) is str else _json_text(value)
+
+
+def _json_text(value: object) -> str:
+    """Return JSON in which numbers have the digits that they had in the body."""
+    match value:
+        case decimal.Decimal():
+            return str(value)
+        case list():
+            return f"[{','.join(map(_json_text, value))}]"
+        case dict():
+            fields = [f"{compact_json(k)}:{_json_text(v)}" for k, v in value.items()]
+            return f"{{{','.join(fields)}}}"
+    return compact_json(value)
 
 
 def _bytes(value: object) -> bytes:

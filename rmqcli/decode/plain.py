@@ -45,6 +45,7 @@ _REASONS: Final[tuple[tuple[type[Exception] | str, str], ...]] = (
     ("exceeds max_", "the body ends too early"),
     ("extra data", "bytes follow the value"),
     ("bytes follow", "bytes follow the value"),
+    ("more digits", "a decimal has more digits than its type"),
     ("references to", "references to other parts of the body are not supported"),
     (UnicodeDecodeError, "a text is not UTF-8"),
     ("unhashable", "a key of a map is a list or a map"),

@@ -1,8 +1,9 @@
 """Reads protobuf bodies: each body is a message whose type is in a descriptor set.
 
-An enum value becomes its name, or its number when the descriptor set has no name for
-it. A field that is not set is null where protobuf tracks presence (`optional`, `oneof`,
-messages, proto2); otherwise it has its default value. Unknown fields are ignored.
+An enum value becomes its name, of several the first one, or its number when the
+descriptor set has no name for it. A field that is not set is null where protobuf tracks
+presence (`optional`, `oneof`, messages, proto2); otherwise it has its default value.
+Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -196,8 +197,9 @@ class ProtobufReader:
         if descriptor is not None:
             return lambda value, room: self._message(value, descriptor, room)
         if field.enum_type is not None:
-            by_number = field.enum_type.values_by_number
-            names = {number: value.name for number, value in by_number.items()}
+            # Of several names for a number the first one counts.
+            every = reversed(field.enum_type.values)
+            names = {value.number: value.name for value in every}
             return lambda number, _: names.get(number) or str(number)
         return lambda value, _: value
 

@@ -88,6 +88,11 @@ def goes_alone(message: ProducerMessage, *, has_queue: bool) -> bool:
     )
 
 
+def goes_apart(message: ProducerMessage) -> bool:
+    """Whether the broker chooses the place of the message, by its delay or priority."""
+    return message.is_delayed or PRIORITY in message.properties
+
+
 def send_gathered(
     producer: Producer, messages: Sequence[ProducerMessage], queue: MessageQueue | None
 ) -> list[SendResult]:
@@ -146,8 +151,8 @@ class BatchSender:
     def send_apart(self, messages: Sequence[ProducerMessage]) -> None:
         """Store each message with a separate request, concurrently and in any order.
 
-        This is for delayed messages, which cannot be in a batch. Raises the errors of
-        `send`, but only after all messages were tried.
+        This is for messages that `goes_apart` tells. Raises the errors of `send`, but
+        only after all messages were tried.
         """
         futures = [self._producer.submit(each) for each in messages]
         failed = []

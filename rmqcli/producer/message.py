@@ -272,10 +272,11 @@ def record_properties(
         for name, value in given
         if value is not None and name not in SYSTEM_PROPERTIES
     }
-    for name, text in ((TAGS, tags), (KEYS, keys)):
-        # If the property has the same keys, keep it: it also has their white space.
-        if text and text.split() != str(properties.get(name, "")).split():
-            properties[name] = text
+    if tags:
+        properties[TAGS] = tags
+    # If the property has the same keys, keep it: it also has their white space.
+    if keys and keys.split() != str(properties.get(KEYS, "")).split():
+        properties[KEYS] = keys
     return properties
 
 

@@ -118,11 +118,14 @@ def continued(
     extents: Iterable[QueueExtent],
     ends: Mapping[tuple[str, int], int],
     *,
+    are_chosen: bool,
     instead: str = "into an empty folder",
 ) -> list[QueueExtent]:
     """Let each queue that was exported before start where its last run ended.
 
-    `ends` maps broker name and queue id to that offset. Raises RefusedError for a queue
+    `ends` maps broker name and queue id to that offset. Another queue was added since
+    then and starts at its very first message, unless the queues `are_chosen`: then
+    earlier runs may not have been asked for it. Raises RefusedError for a queue
     that now ends before it; the hint has `instead`, which says where to export the
     topic.
     """
@@ -141,6 +144,8 @@ def continued(
             # An end before the start only means that nothing is left to export.
             asked_end = max(end, extent.asked_end)
             extent = replace(extent, asked_start=end, asked_end=asked_end)
+        elif not are_chosen:
+            extent = replace(extent, asked_start=0)
         found.append(extent)
     return found
 

@@ -71,6 +71,25 @@ def test_a_value_that_fits_its_type_is_decoded(text, name, value):
     assert all(other is None for key, other in row.items() if key != name)
 
 
+@pytest.mark.parametrize("ddl", ["s string", "s string, n decimal(6,2), d double"])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("12345678901234567.89", "12345678901234567.89"),
+        ("-1.10", "-1.10"),
+        ("1e400", "1E+400"),
+        ('{"a": [0.12345678901234567890, {"ü": 2.50}], "b": null}',
+         '{"a":[0.12345678901234567890,{"ü":2.50}],"b":null}'),
+        ("[true, 18446744073709551616]", "[true,18446744073709551616]"),
+    ],
+)  # fmt: skip
+def test_a_number_that_becomes_a_text_keeps_all_of_its_digits(ddl, text, found):
+    """As a double, an amount or an ID of many digits would be another one."""
+    [row] = values(decoder_of(ddl), f'{{"s": {text}, "d": 0.1}}'.encode())
+    assert row["s"] == found
+    assert row.get("d", 0.1) == 0.1
+
+
 @pytest.mark.parametrize(
     "body",
     [

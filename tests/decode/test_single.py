@@ -323,6 +323,34 @@ def test_avro_bodies_become_values_whatever_union_they_have(tmp_path):
     assert decode.format == "avro"
 
 
+@pytest.mark.parametrize(
+    "kind", [{"type": "bytes"}, {"type": "fixed", "name": "Price", "size": 3}]
+)
+def test_a_decimal_of_avro_is_exact_or_refused(tmp_path, kind):
+    """fastavro would round one of more digits than its type has."""
+    price = {**kind, "logicalType": "decimal", "precision": 4, "scale": 2}
+    decode = avro_of(tmp_path, price)
+
+    def body_of(number):
+        data = number.to_bytes(3, "big", signed=True)
+        return data if kind["type"] == "fixed" else b"\x06" + data
+
+    for number, found in (
+        (9999, '"99.99"'),
+        (-9999, '"-99.99"'),
+        (1200, '"12.00"'),
+        (-1, '"-0.01"'),
+        (0, '"0.00"'),
+    ):
+        assert decode(body_of(number)) == found
+    for number in (10_000, 12_345, -12_345):
+        with pytest.raises(DecodeError) as caught:
+            decode(body_of(number))
+        assert caught.value.message == (
+            "not of the Avro schema: a decimal has more digits than its type"
+        )
+
+
 def record(*types, name="R"):
     fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)]
     return {"type": "record", "name": name, "fields": fields}
@@ -475,6 +503,20 @@ def node_of(files):
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(files.file[0].SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Node"))
+
+
+def test_a_number_of_an_enum_with_several_names_becomes_the_first_one(tmp_path):
+    """As in the JSON of protobuf itself, and in Spark's from_protobuf."""
+    files = protobuf_set()
+    state = files.file[0].enum_type[0]
+    state.options.allow_alias = True
+    state.value.add(name="SENT", number=1)
+    state.value.add(name="SHIPPED", number=1)
+    path = written(tmp_path, "shop.pb", files.SerializeToString())
+    decode = parse_decode(f"protobuf:{path}:shop.Node")
+    found = decode.value(node_of(files)(state=1).SerializeToString())
+    assert isinstance(found, dict)
+    assert found["state"] == "SENT"
 
 
 def test_protobuf_bodies_become_values_of_any_shape(tmp_path):

@@ -188,3 +188,31 @@ def test_messages_apart_are_stored_each_by_itself(cluster, producer):
     cluster.faults.add(faults.answer(13, "illegal"), code=SEND)
     with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
         sender.send_apart([message()])
+
+
+def test_a_message_with_a_priority_is_also_sent_again_by_itself(cluster, producer):
+    """In a batch it would be in a queue whose number is not its priority."""
+    urgent = cluster.create_topic("urgent", queues=4)
+    busy = cluster.faults.add(faults.answer(2, "busy"), code=SEND, times=6)
+    batches = cluster.faults.observe(code=BATCH)
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    properties = {"_SYS_MSG_PRIORITY_": "3"}
+    sender.send_apart([ProducerMessage(urgent, b"a", properties=properties)])
+    assert sender.counts == SentCounts(stored=1, unsure=0, weak=0)
+    assert (busy.hits, batches.seen) == (6, 0)
+
+
+def test_a_large_message_with_a_priority_goes_to_the_queue_that_is_asked_for(
+    cluster, producer
+):
+    """By itself it would go to the queue of its priority, and an import loses it."""
+    urgent = cluster.create_topic("urgent", queues=4)
+    gathered: Gathered[ProducerMessage] = Gathered(has_queue=True)
+    sender = BatchSender(producer)
+    large = ProducerMessage(
+        urgent, bytes(ALONE_BYTES), properties={"_SYS_MSG_PRIORITY_": "3"}
+    )
+    chosen = MessageQueue(urgent, "broker-a", 1)
+    for batch in [*gathered.add(large), *gathered.rest()]:
+        assert sender.send(batch, queue=chosen).queue == chosen
+    assert sender.counts == SentCounts(stored=1, unsure=0, weak=0)

@@ -355,22 +355,46 @@ class Export:
             later = " exports the messages that came later"
             done = Hint(f"{done}; ", Setting("since_last", True), later)
         self.report.info(done)
-        accepted = replace(
-            record,
-            gaps_allowed=record.gaps_allowed or self.options.allow_gaps,
-            undecodable_allowed=(
-                record.undecodable_allowed or self.options.allow_undecodable
-            ),
-        )
-        if accepted != record:
-            record = accepted
-            directory.commit(manifest.topic, record)
-        if record.is_accepted:
-            directory.set_success()
+        for run in manifest.runs:
+            accepted = replace(
+                run,
+                gaps_allowed=run.gaps_allowed or self.options.allow_gaps,
+                undecodable_allowed=(
+                    run.undecodable_allowed or self.options.allow_undecodable
+                ),
+            )
+            if not run.is_accepted and accepted != run:
+                directory.commit(manifest.topic, accepted)
+                manifest = manifest.with_runs([accepted])
+        record = manifest.run(record.run_id) or record
+        self._mark(directory, manifest, record)
         # This is left to do when a process was killed right after its commit.
         directory.drop_part_records(record.run_id)
         directory.sweep()
         return record
+
+    def _mark(
+        self, directory: ExportDirectory, manifest: Manifest, record: RunRecord
+    ) -> None:
+        """Mark the directory as complete if each of its runs is accepted.
+
+        A note names another run than `record` that is not; of `record` itself the
+        caller says so.
+        """
+        lacking = [run for run in manifest.runs if not run.is_accepted]
+        if not lacking:
+            directory.set_success()
+        for run in [each for each in lacking if each.run_id != record.run_id][:1]:
+            has_gaps = bool(run.gaps()) and not run.gaps_allowed
+            self.report.info(
+                Hint(
+                    f"run {run.run_id} lacks messages, so the export is not marked as"
+                    " complete; accept that with ",
+                    Setting("resume", True),
+                    " and ",
+                    Setting("allow_gaps" if has_gaps else "allow_undecodable", True),
+                )
+            )
 
     def _since_last(self, directory: ExportDirectory, manifest: Manifest) -> RunRecord:
         if not manifest.runs:
@@ -394,7 +418,7 @@ class Export:
         request = self._with_schema_of(manifest, request, directory)
         extents = self.cluster.resolve(request)
         self._check_same(manifest, extents)
-        extents = continued(extents, manifest.ends())
+        extents = continued(extents, manifest.ends(), are_chosen=bool(request.queues))
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
         if not self.options.allow_gaps:
@@ -531,8 +555,7 @@ class Export:
                 record = replace(record, empty_file=empty)
             directory.merge_undecodable(plan, temp)
             directory.commit(manifest.topic, record)
-            if record.is_accepted:
-                directory.set_success()
+            self._mark(directory, manifest.with_runs([record]), record)
             directory.drop_part_records(plan.run_id)
             return record
         finally:

@@ -1,7 +1,7 @@
 """The paths and names of everything that an export writes. Pure.
 
     DIR/<topic>.<broker>.q3.<from>-<to>.parquet       or below dt=…/, broker=…/queue=…/
-    DIR/_SUCCESS                                      marks the last run as complete
+    DIR/_SUCCESS                                      marks all runs as complete
     DIR/_rmq/manifest.json  lock
     DIR/_rmq/locks/<token>.json                       leases, in a remote storage,
                                                       instead of `lock`

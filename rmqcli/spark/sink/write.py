@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 #: Rows that are converted to messages at once, since an Arrow batch of Spark may hold
 #: large bodies.
 _ROWS: Final = 1_024
-#: Delayed messages that are sent concurrently, because brokers refuse them in batches.
-_DELAYED_MAX: Final = 256
+#: Messages that are sent concurrently, because they cannot be in batches.
+_APART_MAX: Final = 256
 #: Messages that may wait for their batches to fill, over all queues.
 _WAITING_MAX: Final = 16_384
 
@@ -121,7 +121,7 @@ class Writing:
         Raises PartialError, which says how many messages of the task are stored, or the
         original error when none is stored.
         """
-        from rmqcli.producer.batches import BatchSender, Gathered
+        from rmqcli.producer.batches import BatchSender, Gathered, goes_apart
         from rmqcli.producer.config import ProducerConfig
         from rmqcli.producer.producer import Producer
 
@@ -135,7 +135,7 @@ class Writing:
             create_topic_key=None,
         )
         gathered: dict[tuple[str, MessageQueue | None], Gathered[RecordMessage]] = {}
-        delayed: list[RecordMessage] = []
+        apart: list[RecordMessage] = []
         waiting = 0
         with with_hints(), Producer(client=client_config, config=config) as producer:
             sender = BatchSender(producer)
@@ -147,11 +147,11 @@ class Writing:
                     if message.is_delayed and queue is not None:
                         sender.send([message], queue=queue)
                         continue
-                    if message.is_delayed:
-                        delayed.append(message)
-                        if len(delayed) >= _DELAYED_MAX:
-                            sender.send_apart(delayed)
-                            delayed.clear()
+                    if queue is None and goes_apart(message):
+                        apart.append(message)
+                        if len(apart) >= _APART_MAX:
+                            sender.send_apart(apart)
+                            apart.clear()
                         continue
                     place = message.topic, queue
                     there = gathered.get(place)
@@ -165,7 +165,7 @@ class Writing:
                         _send_rest(gathered, sender)
                         waiting = 0
                 _send_rest(gathered, sender)
-                sender.send_apart(delayed)
+                sender.send_apart(apart)
             except RmqError as error:
                 if not counts.stored:
                     raise

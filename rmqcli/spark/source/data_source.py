@@ -281,14 +281,18 @@ class RocketMQReader(DataSourceReader):
         last = Latest() if end_ms is None else AtTime(end_ms, str(end_ms))
         with Client(self._options.client_config()) as client:
             found = resolve_ranges(client, [r.queue for r in ranges], first, last)
-        return [
-            OffsetRange(
-                each.queue,
-                each.start if start_ms is None else max(each.start, at.offsets.start),
-                each.end if end_ms is None else min(each.end, at.offsets.end),
-            )
-            for each, at in ((each, found[each.queue]) for each in ranges)
-        ]
+        narrowed = []
+        for each in ranges:
+            at = found[each.queue]
+            start, end = each.start, each.end
+            # Of messages below the lowest offset, which have been removed since the
+            # range was pinned, nothing tells the times.
+            if start_ms is not None and at.start.offset != at.start.min_offset:
+                start = max(start, at.offsets.start)
+            if end_ms is not None:
+                end = min(end, at.offsets.end)
+            narrowed.append(OffsetRange(each.queue, start, end))
+        return narrowed
 
 
 def schema_ddl(options: SourceOptions) -> str:

@@ -154,24 +154,25 @@ def limited(
 def behind_latest(progress: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return how far each topic is behind, by the progress of a streaming query.
 
-    The values have the names of Kafka's source. Sources of other formats, and progress
-    without `latestOffset`, give nothing.
+    The values have the names of Kafka's source; a topic that several sources read has
+    one set of them. Sources of other formats, and progress without `latestOffset`, give
+    nothing.
     """
-    found: dict[str, dict[str, float]] = {}
+    by_topic: dict[str, list[int]] = {}
     for source in progress.get("sources", ()):
         read, latest = (
             _nested_offsets(source.get(name)) for name in ("endOffset", "latestOffset")
         )
-        by_topic: dict[str, list[int]] = {}
         for queue, offsets in unread(read, latest).items():
             by_topic.setdefault(queue.topic, []).append(len(offsets))
-        for topic, counts in by_topic.items():
-            found[topic] = {
-                "avgOffsetsBehindLatest": sum(counts) / len(counts),
-                "maxOffsetsBehindLatest": max(counts),
-                "minOffsetsBehindLatest": min(counts),
-            }
-    return found
+    return {
+        topic: {
+            "avgOffsetsBehindLatest": sum(counts) / len(counts),
+            "maxOffsetsBehindLatest": max(counts),
+            "minOffsetsBehindLatest": min(counts),
+        }
+        for topic, counts in by_topic.items()
+    }
 
 
 def _nested_offsets(value: Any) -> Offsets:  # noqa: ANN401  # what a source reports

@@ -398,6 +398,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(queue not in ends for queue in before):
             ends = self._wait_for(before)
         if self._target is not None:
+            # A broker that was restarting then was not in the route.
+            for queue in before.keys() & ends.keys():
+                self._target.setdefault(queue, ends[queue])
             ends = {
                 queue: min(end, self._target[queue])
                 for queue, end in ends.items()

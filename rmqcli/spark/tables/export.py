@@ -240,18 +240,23 @@ class TableExport:
         if newest is None and state.columns is not None:
             self._check_unknown_rows(table)
         extents = self.cluster.resolve(request)
+        ends = {} if newest is None else newest.ends()
         if newest is not None:
             self.cluster.check_same(
                 request.topic,
-                ends_of(extents, newest.ends()),
+                ends_of(extents, ends),
                 newest.noted,
                 done="the table has read",
                 anew="export the new topic into another table",
             )
         gone: tuple[QueueKey, ...] = ()
         if self.since_last and newest is not None:
-            ends = newest.ends()
-            extents = continued(extents, ends, instead="into another table")
+            extents = continued(
+                extents,
+                ends,
+                are_chosen=bool(request.queues),
+                instead="into another table",
+            )
             if not request.queues:
                 present = {(e.queue.broker_name, e.queue.queue_id) for e in extents}
                 gone = tuple(sorted({*ends} - present - {*newest.gone}))
@@ -259,9 +264,14 @@ class TableExport:
             plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
         )
         if self.allow_gaps:
+            for name, queue_id in gone:
+                self.report.info(
+                    f"{name} queue {queue_id} is no longer in the route; it was"
+                    f" exported up to {ends[name, queue_id]}"
+                )
             return queues, gone
         if self.since_last and newest is not None:
-            refuse_lost(queues, [(*key, newest.ends()[key]) for key in gone])
+            refuse_lost(queues, [(*key, ends[key]) for key in gone])
         for queue in queues:
             if queue.trimmed is not None:
                 raise PartialError(

@@ -265,15 +265,48 @@ def test_resume_of_a_finished_run_does_nothing(tmp_path):
 
 def test_since_last_begins_where_each_queue_ended(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
-    grown = {0: (0, 420), 1: (130, 260), 2: (40, 45), 3: (10, 20)}
+    grown = {0: (0, 420), 1: (130, 260), 2: (40, 45), 3: (0, 20)}
     record = export_of(tmp_path, MadeCluster(grown), since_last=True).run()
     assert [(q.queue_id, q.start, q.end) for q in record.queues] == [
         (0, 350, 420),
         (1, 260, 260),
         (2, 40, 45),
-        (3, 10, 20),
+        (3, 0, 20),
     ]
     assert offsets_in(tmp_path) == expected({**grown, 1: (120, 260)})
+
+
+def test_since_last_misses_the_first_messages_of_a_queue_that_was_added(tmp_path):
+    """They came after the last run, and the broker removed them before this one."""
+    export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
+    added = MadeCluster({0: (0, 100), 1: (10, 20)})
+    with pytest.raises(PartialError) as caught:
+        export_of(tmp_path, added, since_last=True).run()
+    assert caught.value.message == (
+        "broker-a queue 1 has lost offsets 0 to 10 since the last run"
+    )
+    record = export_of(tmp_path, added, since_last=True, allow_gaps=True).run()
+    assert [(g.queue_id, g.start, g.end, g.reason) for g in record.gaps()] == [
+        (1, 0, 10, "trimmed")
+    ]
+
+
+def test_since_last_of_chosen_queues_takes_another_one_as_it_is(tmp_path):
+    """Earlier runs were not asked for it, so nothing of it is missing since then."""
+    first = {"queues": ("0",)}
+    export_of(tmp_path, MadeCluster({0: (0, 100)}), request=first).run()
+    both = MadeCluster({0: (0, 110), 1: (10, 20)})
+    record = export_of(
+        tmp_path,
+        both,
+        since_last=True,
+        given=frozenset({"queues"}),
+        request={"queues": ("0", "1")},
+    ).run()
+    assert [(q.start, q.end, q.trimmed) for q in record.queues] == [
+        (100, 110, None),
+        (10, 20, None),
+    ]
 
 
 def test_since_last_with_nothing_new_leaves_no_run_behind(tmp_path):
@@ -331,6 +364,40 @@ def test_trimmed_start_is_a_gap_without_success_until_allowed(tmp_path):
     assert not (tmp_path / "_SUCCESS").exists()
     again = export_of(tmp_path, cluster, request=request, allow_gaps=True).run()
     assert again.gaps_allowed
+    assert (tmp_path / "_SUCCESS").exists()
+
+
+def test_a_later_run_does_not_hide_that_an_earlier_one_lacks_messages(tmp_path):
+    """`rmq import` and other readers take the mark for that of the whole export."""
+    request = {"from_position": "0"}
+    first = export_of(tmp_path, MadeCluster({0: (60, 100)}), request=request).run()
+    assert not first.is_accepted
+    grown, report = MadeCluster({0: (60, 120)}), SilentReport()
+    later = export_of(tmp_path, grown, since_last=True, report=report).run()
+    assert later.is_accepted
+    assert not (tmp_path / "_SUCCESS").exists()
+    assert str(report.infos[-1]) == (
+        f"run {first.run_id} lacks messages, so the export is not marked as complete;"
+        " accept that with resume=True and allow_gaps=True"
+    )
+    again = export_of(tmp_path, grown, resume=True, allow_gaps=True).run()
+    assert again.run_id == later.run_id
+    assert (tmp_path / "_SUCCESS").exists()
+    assert offsets_in(tmp_path) == expected({0: (60, 120)})
+
+
+def test_the_note_of_an_earlier_run_says_what_is_to_be_accepted(tmp_path):
+    """Its gap is accepted already, and what could not be decoded is not."""
+    broken = MadeSource(broken=frozenset({70}))
+    trimmed = MadeCluster({0: (60, 100)}, broken)
+    request = {"from_position": "0"}
+    export_of(tmp_path, trimmed, request=request, allow_gaps=True).run()
+    report = SilentReport()
+    grown = MadeCluster({0: (60, 120)})
+    later = export_of(tmp_path, grown, since_last=True, report=report).run()
+    assert str(report.infos[-1]).endswith("with resume=True and allow_undecodable=True")
+    again = export_of(tmp_path, grown, resume=True, allow_undecodable=True).run()
+    assert again == later
     assert (tmp_path / "_SUCCESS").exists()
 
 

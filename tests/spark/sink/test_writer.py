@@ -72,6 +72,20 @@ def test_a_row_becomes_a_message(cluster):
     assert (third["tags"], third["keys"]) == ("B", None)
 
 
+def test_a_tag_replaces_the_property_that_differs_only_in_white_space(cluster):
+    """For a filter they are two tags; of keys, white space only separates them."""
+    properties = [("TAGS", "A "), ("KEYS", "k1  k2")]
+    batch = table(
+        1,
+        tags=pa.array(["A"]),
+        keys=pa.array(["k1 k2"]),
+        properties=pa.array([properties], TEXTS),
+    )
+    write(cluster, batch)
+    [row] = stored(cluster)
+    assert (row["tags"], row["keys"]) == ("A", "k1  k2")
+
+
 def test_the_names_of_columns_may_be_in_any_case(cluster):
     batch = table(rows=1, TAGS=pa.array(["A"]), Queue_Id=pa.array([1]))
     batch = batch.rename_columns(["Body", "TAGS", "Queue_Id"])
@@ -236,6 +250,21 @@ def test_delayed_rows_arrive_later_than_others(cluster):
     """Brokers refuse delayed messages in batches."""
     assert write(cluster, table(delay=pa.array([None, 3, 3]))).messages == 3
     assert [row["body"] for row in stored(cluster)] == [b"body 0"]
+
+
+def test_a_priority_chooses_the_queue_of_a_row_that_does_not(cluster):
+    """A broker stores a batch in the queue of the request, whatever the priorities."""
+    cluster.create_topic("urgent", queues=4)
+    priorities = [[("_SYS_MSG_PRIORITY_", str(n % 4))] for n in range(40)]
+    batch = table(40, properties=pa.array(priorities, TEXTS))
+    assert write(cluster, batch, topic="urgent").messages == 40
+    queues = {row["body"]: row["queue_id"] for row in stored(cluster, "urgent")}
+    assert queues == {b"body %d" % n: n % 4 for n in range(40)}
+
+    cluster.create_topic("chosen", queues=4)
+    chosen = batch.append_column("queue_id", pa.array([2] * 40))
+    write(cluster, chosen, topic="chosen")
+    assert {row["queue_id"] for row in stored(cluster, "chosen")} == {2}
 
 
 def test_rows_are_sent_in_batches_of_512(cluster):

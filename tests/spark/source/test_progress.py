@@ -126,3 +126,20 @@ def test_the_progress_says_how_far_each_topic_is_behind():
         },
     }
     assert behind_latest({}) == {}
+
+
+def test_a_topic_that_several_sources_read_is_as_far_behind_as_all_of_them():
+    behind, up_to_date = (
+        {
+            "endOffset": f'{{"orders": {{"broker-a": {{"0": {offset}}}}}}}',
+            "latestOffset": '{"orders": {"broker-a": {"0": 15}}}',
+        }
+        for offset in (5, 15)
+    )
+    assert behind_latest({"sources": [behind, up_to_date]}) == {
+        "orders": {
+            "avgOffsetsBehindLatest": 5.0,
+            "maxOffsetsBehindLatest": 10,
+            "minOffsetsBehindLatest": 0,
+        }
+    }

@@ -329,6 +329,23 @@ def test_store_times_are_searched_for(rmq_cluster_factory, rmq_clock):
     assert partitions(narrowed_reader(cluster, condition)) == [(0, 1, 2)]
 
 
+def test_what_is_removed_before_store_times_are_searched_for_is_not_left_out(
+    rmq_cluster_factory, rmq_clock
+):
+    """The range was pinned with it, and it may be what the condition wants."""
+    cluster = rmq_cluster_factory(clock=rmq_clock)
+    cluster.create_topic("orders", queues=1)
+    for name in "abcd":
+        cluster.send("orders", [name])
+        cluster.advance(3_600_000)
+    condition = ("GreaterThanOrEqual", "store_timestamp", 1_700_000_000_000)
+    reader = narrowed_reader(cluster, condition)
+    cluster.broker().trim("orders", 2)
+    [planned] = reader.partitions()
+    with pytest.raises(PartialError, match="offsets 0 to 1 are no longer"):
+        list(reader.read(planned))
+
+
 def test_a_broker_that_restarts_is_waited_for(cluster):
     fill(cluster, 40)
     reader = batch_reader(data_source(cluster))

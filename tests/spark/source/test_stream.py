@@ -148,6 +148,28 @@ def test_available_now_ends_where_the_queues_ended(cluster, stream_reader):
     assert take(reader, end) == (end, [])
 
 
+@LIMITS
+def test_available_now_reads_queues_of_a_broker_that_was_not_there_at_first(
+    rmq_cluster_factory, stream_reader
+):
+    """The target was pinned without them; the checkpoint knows them."""
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("orders", queues=1)
+    for each in both.brokers:
+        both.send("orders", ["m"] * 2, broker=each.name)
+    start = {"orders": {"broker-a": {"0": 1}, "broker-b": {"0": 1}}}
+    reader = stream_reader(both, startingOffsets="earliest")
+    both.broker("broker-b").kill()
+    reader.prepareForTriggerAvailableNow()
+    both.broker("broker-b").restart()
+    end, rows = take(reader, start)
+    assert bare(end) == {"orders": {"broker-a": {"0": 2}, "broker-b": {"0": 2}}}
+    assert rows == [(0, 1), (0, 1)]
+    for each in both.brokers:
+        both.send("orders", ["m"], broker=each.name)
+    assert take(reader, end) == (end, [])
+
+
 def test_a_version_that_passes_no_limit_says_so(cluster, stream_reader, monkeypatch):
     monkeypatch.setattr(stream, "ReadMaxRows", None)
     with pytest.raises(UnsupportedError, match="maxOffsetsPerTrigger needs PySpark 4"):

@@ -407,7 +407,11 @@ def test_a_queue_that_is_gone_has_to_be_accepted_once(export):
     table.kept = replace(table.kept, newest=replace(newest, covered=covered))
     with pytest.raises(PartialError, match="broker-b queue 3 is no longer in the"):
         export(table, options=FOLLOW)
-    export(table, options={"since_last": True, "allow_gaps": True}.items())
+    _, said = export(table, options={"since_last": True, "allow_gaps": True}.items())
+    assert said == [
+        "broker-b queue 3 is no longer in the route; it was exported up to 9",
+        "orders 0",
+    ]
     assert table.kept.newest.gone == (("broker-b", 3),)
     run, said = export(table, options=FOLLOW)
     assert run.commit is None, said
@@ -431,6 +435,21 @@ def test_offsets_that_were_removed_have_to_be_accepted(export):
     table.kept = replace(table.kept, newest=export_four)
     with pytest.raises(PartialError, match="has lost offsets 2 to 4 since the last"):
         export(table, found=without_four, options=FOLLOW)
+
+
+def test_first_messages_of_an_added_queue_that_were_removed_have_to_be_accepted(export):
+    def added(extents):
+        key = replace(extents[1].queue, queue_id=2)
+        return [
+            *extents,
+            replace(extents[1], queue=key, asked_start=3, min_offset=3),
+        ]
+
+    table = MemoryTable()
+    export(table)
+    with pytest.raises(PartialError, match="queue 2 has lost offsets 0 to 3 since the"):
+        export(table, found=added, options=FOLLOW)
+    assert len(table.texts) == 1
 
 
 def test_bodies_are_decoded_to_the_types_of_the_table(export, cluster):
