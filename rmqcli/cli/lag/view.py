@@ -197,7 +197,7 @@ GROUP_COLUMNS = (
     _number(
         "queues",
         value=lambda lag: None,  # `LagView` has their order and trends
-        shown=lambda row: _known_count(row, (t["queues"] for t in row["topics"])),
+        shown=lambda row: _known_count(row, (t["queues"] or 0 for t in row["topics"])),
         priority=60,
     ),
     _number(
