@@ -110,8 +110,9 @@ class GroupReading:
 class TopicLag:
     """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
-    `queue_nums` is None where it is not known which queues a broker has. `expression` is the members' filter. Messages that it excludes count as lag until a
-    member has moved past them.
+    `queue_nums` is None where it is not known which queues a broker has. `expression`
+    is the members' filter. Messages that it excludes count as lag until a member has
+    moved past them.
     """
 
     topic: str | None
