@@ -327,6 +327,8 @@ complete -c rmq -n '__rmq_at \'message resend\'' -l tls-key -r -F -d 'Key of the
 complete -c rmq -n '__rmq_at \'message resend\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'message resend\'' -s h -l help -d 'Show this help'
 complete -c rmq -n '__rmq_at \'message recall\'' -s t -l topic -x -a '(__rmq_names topic)' -d 'Topic of the message'
+complete -c rmq -n '__rmq_at \'message recall\'' -l endpoints -x -d 'Use this proxy, over gRPC and TLS, instead of name servers'
+complete -c rmq -n '__rmq_at \'message recall\'' -l plaintext -d 'Do not use TLS with the proxy'
 complete -c rmq -n '__rmq_at \'message recall\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'message recall\'' -l profile -x -a '(__rmq_names profile)' -d 'Use the cluster of this profile'
 complete -c rmq -n '__rmq_at \'message recall\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Output format'

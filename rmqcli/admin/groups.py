@@ -49,6 +49,7 @@ from rmqcli.errors import (
     PartialError,
     RefusedError,
     RmqError,
+    TransportError,
     UnsupportedError,
 )
 from rmqcli.hint import Hint, LibraryCall, Setting
@@ -155,7 +156,7 @@ def list_groups(client: Client) -> GroupList:
             unknown.add(group)
         elif connection is not None:
             found.setdefault(group, []).append(connection)
-    proxied = find_proxied_members(client)
+    proxied = find_proxied_members(client, errors)
     if proxied.errors:
         errors = {**proxied.errors, **errors}
         unknown.update(brokers_of)
@@ -255,7 +256,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
         elif answer is not None:
             connections[name] = answer
     proxies: Mapping[str, str] = {}
-    of_proxies = find_proxied_members(client)
+    of_proxies = find_proxied_members(client, errors)
     proxied = of_proxies.by_group.get(group)
     errors = {**of_proxies.errors, **errors}
     topics = _topics(client, group, answering, errors)
@@ -706,12 +707,18 @@ def check_may_delete(
 def delete_group(
     client: Client, group: str, masters: Addresses, *, remove_offsets: bool
 ) -> list[GroupResult]:
-    """Delete `group` on `masters`; the result is `unchanged` where it did not exist."""
+    """Delete `group` on `masters`; the result is `unchanged` where it did not exist.
+
+    A master that does not answer a question about the group is not changed.
+    """
     configs = _configs(client, group, masters, GroupChange())
+    silent = {n: e for n, e in configs.items() if isinstance(e, TransportError)}
+    answering = {n: at for n, at in masters.items() if n not in silent}
     call = delete_subscription_group(group, clean_offset=remove_offsets)
-    answers = change_each(client, masters, call, look=_how_to_look(group))
+    answers = change_each(client, answering, call, look=_how_to_look(group))
     results = []
-    for name, error in answers.items():
+    for name in masters:
+        error = silent[name] if name in silent else answers[name]
         if error is not None:
             results.append(_failed(group, name, masters, error))
         else:

@@ -61,11 +61,12 @@ class RecallPlan:
 def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     """Find the message of a recall handle, or with `topic` of an id; change nothing.
 
-    Raises UsageError for an id without `topic`, RefusedError for a message with a delay
-    level, which RocketMQ cannot recall, NotFoundError when no such message waits, and
-    PartialError when that is not known of every broker.
+    Raises UsageError for an id without `topic` and for a handle of another topic,
+    RefusedError for a message with a delay level, which RocketMQ cannot recall,
+    NotFoundError when no such message waits, and PartialError when that is not known of
+    every broker.
     """
-    handle = _handle_of(ref)
+    handle = parse_handle(ref, topic=topic)
     if handle is not None:
         topic, msg_id = handle.topic, handle.message_id
     elif topic is not None:
@@ -175,11 +176,20 @@ def apply_recall(client: Client, plan: RecallPlan) -> None:
         )
 
 
-def _handle_of(ref: str) -> RecallHandle | None:
+def parse_handle(ref: str, *, topic: str | None) -> RecallHandle | None:
+    """Return the parts of a recall handle, None if `ref` is not one.
+
+    Raises UsageError if it is of a message of another topic than `topic`.
+    """
     try:
-        return decode_recall_handle(ref)
+        handle = decode_recall_handle(ref)
     except DecodeError:
         return None
+    if topic not in (None, handle.topic):
+        raise UsageError(
+            f"the recall handle is of a message of topic {handle.topic}, not {topic}"
+        )
+    return handle
 
 
 def _refuse_level(

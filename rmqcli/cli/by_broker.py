@@ -109,14 +109,14 @@ def show_detail(
     """Write the details of a topic or a group in the format of `--output`.
 
     JSON contains all of `data`; JSON lines and CSV contain only the list
-    `data[list_name]`. `write_tables` writes the tables.
+    `data[list_name]`, which may be None. `write_tables` writes the tables.
     """
     if common.output == "json":
         emit_json(data)
     elif common.output == "table":
         write_tables()
     else:
-        write_rows(data[list_name], columns=columns, fmt=common.output)
+        write_rows(data[list_name] or (), columns=columns, fmt=common.output)
 
 
 def rows_of_silent(

@@ -647,6 +647,7 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
         masters = choose_masters(
             client, cluster=options.cluster, brokers=options.broker or ()
         )
+        client.ask_silent_once()
         for warning in groups_change.check_may_delete(
             client,
             group,
@@ -659,7 +660,12 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
         results = groups_change.delete_group(
             client, group, masters, remove_offsets=options.remove_offsets
         )
-        if options.remove_topics:
+        if options.remove_topics and any(each.error for each in results):
+            common.messages.warn(
+                f"the retry and dead-letter topics of {safe(group)} are kept, because"
+                " the group is not deleted everywhere"
+            )
+        elif options.remove_topics:
             results += groups_change.delete_topics_of(client, group)
         kept = (
             {}
@@ -680,19 +686,22 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
 
 
 def _data(detail: GroupDetail) -> dict[str, Any]:
+    """Return the details for JSON. A list is null where brokers may have more of it."""
     from rmqcli.cli.lag.view import POP_KEYS
 
+    none: list[Any] | None = None if detail.errors else []
     return {
         "group": detail.group,
         "kind": detail.kind,
         "consume_type": detail.consume_type,
         "message_model": detail.message_model,
         "consume_from_where": detail.consume_from_where,
-        "members": [row_of(MEMBER_COLUMNS, each) for each in detail.members],
+        "members": [row_of(MEMBER_COLUMNS, each) for each in detail.members] or none,
         "subscriptions": [
             row_of(_SUBSCRIPTION_COLUMNS, each) for each in detail.subscriptions
-        ],
-        "topics": detail.topics,
+        ]
+        or none,
+        "topics": detail.topics or none,
         "mismatches": detail.mismatches,
         "pop": detail.pop and row_of(POP_KEYS, detail.pop),
         "configs": [
@@ -744,7 +753,8 @@ def _version_name(number: int) -> str:
 
 def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
     parts = [detail.consume_type, detail.message_model, detail.consume_from_where]
-    words = " ".join(part for part in parts if part) or "no active members"
+    nobody = "no active members" if data["members"] == [] else "members unknown"
+    words = " ".join(part for part in parts if part) or nobody
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
         lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")

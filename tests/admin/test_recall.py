@@ -232,3 +232,16 @@ def test_copies_on_one_broker_are_recalled_by_when_they_are_due(start):
         first, _ = caught.value.hint.partition(": ")[2].split(", ")
         admin.apply_recall(admin.plan_recall(first))
         assert waiting(admin) == ["later"]
+
+
+def test_a_handle_of_another_topic_is_refused(start):
+    cluster = start()
+    sent = send(cluster, "stays", delay_ms=HOUR_MS)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        handle = admin.plan_recall(sent.msg_id, topic="orders").recall_handle
+        with pytest.raises(UsageError) as caught:
+            admin.plan_recall(handle, topic="payments")
+        assert caught.value.message == (
+            "the recall handle is of a message of topic orders, not payments"
+        )
+        assert waiting(admin) == ["stays"]

@@ -28,14 +28,14 @@ class Shell:
     """Runs `rmq group` against a cluster."""
 
     def __init__(self, capsys, namesrv):
-        self._capsys = capsys
+        self.capsys = capsys
         self._namesrv = namesrv
 
     def __call__(self, *words):
         """Run `rmq group`; return exit code, JSON of stdout or None, and stderr."""
-        self._capsys.readouterr()
+        self.capsys.readouterr()
         code = run(["group", *words, "-n", self._namesrv, "-o", "json"])
-        out, err = self._capsys.readouterr()
+        out, err = self.capsys.readouterr()
         return code, json.loads(out) if out else None, err
 
     def rows(self, *words, code=0):
@@ -248,7 +248,7 @@ def test_a_silent_broker_costs_its_own_row(start):
     expected = [("broker-a", "changed"), ("broker-b", "failed")]
     assert rmq.rows("update", "G", "--max-retries", "1", *slow, code=6) == expected
     delete = ("delete", "G", "--remove-offsets", "--yes", *slow)
-    expected = [("broker-a", "deleted"), ("broker-b", "unknown")]
+    expected = [("broker-a", "deleted"), ("broker-b", "failed")]
     assert rmq.rows(*delete, code=6) == expected
     cluster.faults.clear()
     expected = [("broker-a", "unchanged"), ("broker-b", "deleted")]
@@ -349,6 +349,42 @@ def test_its_topics_go_only_when_that_is_asked_for(start):
     topics = cluster.call(lambda: set(cluster.broker().state.topics.all()))
     assert "T" in topics
     assert not {"%RETRY%G", "%DLQ%G"} & topics
+
+
+def test_a_broker_that_hangs_is_asked_once_and_its_group_is_not_deleted(start):
+    """It took five timeouts, and the group's retries were deleted with their topic."""
+    cluster, rmq = start(brokers=2)
+    with_offsets(cluster)
+    asked = cluster.faults.observe(broker="broker-b")
+    cluster.faults.add(faults.drop_request(), broker="broker-b")
+    delete = ("delete", "G", "--yes", "-r", "--remove-topics", "--timeout", "1s")
+    code, rows, err = rmq(*delete)
+    assert code == 6
+    assert [(row["name"], row["server"], row["result"]) for row in rows] == [
+        ("G", "broker-a", "deleted"),
+        ("G", "broker-b", "failed"),
+    ]
+    assert "no answer from" in rows[1]["error"]
+    assert "the retry and dead-letter topics of G are kept" in err
+    assert [each.command.code for each in asked.requests] == [
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    ]
+    topics = cluster.call(lambda: set(cluster.broker().state.topics.all()))
+    assert topics >= {"%RETRY%G", "%DLQ%G"}
+
+
+def test_where_a_broker_does_not_answer_members_and_topics_are_unknown(start):
+    """`group show` showed empty lists, and that no member is active."""
+    cluster, rmq = start(brokers=2)
+    cluster.create_group("G")
+    cluster.broker("broker-b").hang()
+    code, data, _ = rmq("show", "G", "--timeout", "1s")
+    assert code == 6
+    assert (data["members"], data["subscriptions"], data["topics"]) == (None,) * 3
+    words = ["group", "show", "G", "--timeout", "1s", "-n", cluster.namesrv]
+    rmq.capsys.readouterr()
+    run([*words, "-o", "table"])
+    assert rmq.capsys.readouterr().out.startswith("group G: members unknown\n")
 
 
 def test_a_group_with_members_is_not_deleted(start):

@@ -152,6 +152,24 @@ def test_lag_shows_what_a_hung_broker_has_as_unknown(
     assert "broker-a: " in err
 
 
+@pytest.mark.parametrize("command", ["lag", "lag G"])
+def test_lag_does_not_know_that_nobody_is_online_where_a_broker_does_not_answer(
+    rmq_cluster_factory, capsys, command
+):
+    """It showed no members, and that none are active: the other broker has none."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_group("G")
+    cluster.broker("broker-b").hang()
+    words = [*command.split(), "-n", cluster.namesrv, "--timeout", "1s"]
+    assert run([*words, "-o", "json"]) == 6
+    [group] = json.loads(capsys.readouterr().out)
+    assert (group["group"], group["state"]) == ("G", "UNKNOWN")
+    assert group["members"] is None
+    assert group["client_reason"] == "members are unknown: no answer from broker-b"
+    [topic] = group["topics"]
+    assert (topic["topic"], topic["queues"]) == (None, None)
+
+
 def test_what_lag_has_seen_of_a_hung_broker_tells_groups_from_topics_of_pop(
     rmq_cluster, capsys
 ):

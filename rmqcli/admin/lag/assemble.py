@@ -225,6 +225,8 @@ class Assembler:
         reading.queues += self._lost.get(group, ())
         if self._lost.get(group):
             reading.dead_letters = None
+        if reading.members is None and reading.members_unknown is None:
+            reading.members_unknown = _members_unknown(reading.failures)
         self._add_held(reading)
         self._add_notes(reading)
         return reading
@@ -353,6 +355,12 @@ class Assembler:
             for queue, names in holders.items()
             if len(names) > 1
         ]
+
+
+def _members_unknown(failures: Sequence[BrokerFailure]) -> str | None:
+    """Return why no member is known; None if every broker reported that it has none."""
+    names = ", ".join(sorted({each.broker_name for each in failures}))
+    return f"members are unknown: no answer from {names}" if names else None
 
 
 def broker_failure(part: BrokerPart) -> BrokerFailure:

@@ -110,8 +110,9 @@ class GroupReading:
 class TopicLag:
     """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
-    `expression` is the members' filter. Messages that it excludes count as lag until a
-    member has moved past them.
+    `queue_nums` is None where it is not known which queues a broker has. `expression`
+    is the members' filter. Messages that it excludes count as lag until a member has
+    moved past them.
     """
 
     topic: str | None
@@ -119,7 +120,7 @@ class TopicLag:
     known_lag: int
     age_ms: int | None
     state: LagState
-    queue_nums: int
+    queue_nums: int | None
     is_retry: bool
     expression: str | None = None
 
@@ -292,7 +293,7 @@ def _topic_lag(
         known_lag=_known(queues),
         age_ms=_oldest(queues),
         state=_worst(queues),
-        queue_nums=sum(queue.queue_id is not None for queue in queues),
+        queue_nums=sum(queue.queue_id is not None for queue in queues) or None,
         is_retry=is_retry(topic),
         expression=None if subscription is None else subscription.sub_string,
     )

@@ -165,13 +165,19 @@ class ProxiedMembers:
         return None
 
 
-def find_proxied_members(client: Client) -> ProxiedMembers:
-    """Find the members of every group that are behind proxies in cluster mode."""
+def find_proxied_members(
+    client: Client, failed: Mapping[str, RmqError] | None = None
+) -> ProxiedMembers:
+    """Find the members of every group that are behind proxies in cluster mode.
+
+    A broker that has not answered another request, as `failed` says, is not asked.
+    """
     now_ms = client.clock.epoch_ms()
     masters = {
         name: broker.master_address
         for name, broker in client.cluster_info().brokers.items()
         if broker.master_address is not None
+        and not isinstance((failed or {}).get(name), TransportError)
     }
     answers = run_tasks(
         client, [_read_broker(each, client.clock) for each in masters.values()]

@@ -1,12 +1,13 @@
 """Plan files: what `--out` writes and `--apply` reads.
 
     plan.json     the JSON of the plan, as on stdout
-    plan.csv      group,topic,broker_name,queue_id,committed,target
+    plan.csv      group,topic,broker_name,queue_id,committed,target,max_offset,
+                  last_message; the last two may be missing
     other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it
                   names no broker, so a queue id must exist on one broker only
 
-The JSON also records on which cluster the plan was made, and the last message of each
-queue (`witness`), by which `--apply` recognizes the topic; a CSV does not.
+Both note the last message of each queue (`witness`), by which `--apply` recognizes the
+topic. The JSON also records on which cluster the plan was made.
 
 A file may come from anywhere: its size is limited, and every value is checked.
 """
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.plan import ResetPlan
 
 CSV_HEADER = ("group", "topic", "broker_name", "queue_id", "committed", "target")
+_NOTED_HEADER = ("max_offset", "last_message")
 _BYTES_MAX = 64 << 20
 
 
@@ -75,7 +77,7 @@ def write_plan(
         rows = [_with_message(row, plan.topic, noted) for row in document["queues"]]
         text = json.dumps({**document, "queues": rows}, indent=2) + "\n"
     elif path.suffix == ".csv":
-        text = _to_csv(plan)
+        text = _to_csv(plan, noted)
     else:
         raise ConfigError(f"{path} must end in .json or .csv")
     replace_file(path, text.encode())
@@ -137,11 +139,12 @@ def _with_message(
     return {**row, "max_offset": end.until, "last_message": end.witness}
 
 
-def _to_csv(plan: ResetPlan) -> str:
+def _to_csv(plan: ResetPlan, noted: Mapping[MessageQueue, Noted]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(CSV_HEADER)
+    writer.writerow((*CSV_HEADER, *_NOTED_HEADER))
     for each in plan.queues:
+        end = noted.get(each.queue)
         writer.writerow(
             (
                 plan.group,
@@ -150,6 +153,8 @@ def _to_csv(plan: ResetPlan) -> str:
                 each.queue.queue_id,
                 each.committed,
                 each.target,
+                None if end is None else end.until,
+                None if end is None else json.dumps(end.witness),
             )
         )
     return out.getvalue()
@@ -191,20 +196,40 @@ def _noted(row: Mapping[str, object]) -> Noted | None:
     return Noted(until, parse_witness(row["last_message"]))
 
 
+def _noted_in_csv(where: str, max_offset: str, last_message: str) -> Noted | None:
+    until = _number(where, "max_offset", max_offset)
+    if until is None:
+        return None
+    try:
+        return Noted(until, parse_witness(json.loads(last_message)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{where}: last_message is not a message: {error}") from error
+
+
 def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
         raise ConfigError(f"{path} is not a CSV file: {error}") from error
-    is_ours = bool(lines) and tuple(lines[0]) == CSV_HEADER
+    header = tuple(lines[0]) if lines else ()
+    is_ours = header in (CSV_HEADER, (*CSV_HEADER, *_NOTED_HEADER))
     for number, line in enumerate(lines[1:] if is_ours else lines, start=1 + is_ours):
         where = f"{path}, line {number}"
         match [cell.strip() for cell in line]:
             case []:
                 continue
-            case [group, topic, broker_name, queue_id, committed, target] if is_ours:
+            case [group, topic, broker_name, queue_id, committed, target, *more] if (
+                is_ours and len(line) == len(header)
+            ):
                 yield _Row(
-                    where, group, topic, broker_name, queue_id, target, committed
+                    where,
+                    group,
+                    topic,
+                    broker_name,
+                    queue_id,
+                    target,
+                    committed,
+                    _noted_in_csv(where, *more) if more else None,
                 )
             case [topic, partition, offset] if not is_ours:
                 yield _Row(where, None, topic, None, partition, offset, None)

@@ -374,7 +374,7 @@ class Follower:
                 return
             followed.asked = ""
             found = witness_at(offset, answer.body)
-            if not _is_there(witness, answer):
+            if not is_there(witness, answer):
                 followed.reading.failed(start)
                 self._doubt(queue)
                 if found is None:
@@ -504,7 +504,7 @@ class Follower:
                     isinstance(answer, PullAnswer)
                     and witness is not None
                     and witness is followed.witness
-                    and not _is_there(witness, answer)
+                    and not is_there(witness, answer)
                 )
             if is_another:
                 self._doubt(queue)
@@ -700,7 +700,7 @@ class Follower:
                 self._say(error.message)
 
 
-def _is_there(witness: Witness, answer: PullAnswer) -> bool:
+def is_there(witness: Witness, answer: PullAnswer) -> bool:
     """Whether the answer to a pull at the offset of `witness` may be of its queue.
 
     A message that is not there, though the queue is long enough, shows nothing: it was

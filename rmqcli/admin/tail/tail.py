@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.read.body import last_record
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.tail.broker_return import BrokerReturn
-from rmqcli.admin.tail.follow import Follower, FollowOptions, Seen
+from rmqcli.admin.tail.follow import Follower, FollowOptions, Seen, is_there
 from rmqcli.admin.tail.last import read_last
 from rmqcli.admin.tail.merge import StoreTimeMerger
-from rmqcli.admin.witness import last_witness
-from rmqcli.errors import RmqError
+from rmqcli.admin.witness import ANOTHER, last_witness
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,7 +108,7 @@ class Tail(Generic[T]):
         self.is_showing_last = plan.last is not None
         #: whether --timeout or --idle-timeout ended the run
         self.is_timed_out = False
-        #: what was read of queues before they are followed
+        #: what was read of queues, until they are followed
         self._seen: dict[MessageQueue, Seen] = {}
         #: brokers whose outage was announced
         self._troubled: set[str] = set()
@@ -116,6 +118,10 @@ class Tail(Generic[T]):
 
     def items(self) -> Iterator[list[T]]:
         """Yield all items to show, in lists that are never empty."""
+        yield from self._items()
+        self._compare_seen()
+
+    def _items(self) -> Iterator[list[T]]:
         plan = self._plan
         phases = [self._last_phase() if plan.last is not None else self._range_phase()]
         if plan.follow:
@@ -194,18 +200,44 @@ class Tail(Generic[T]):
             self.gaps.setdefault(chunk.queue, []).extend(chunk.missing)
 
     def _heard_before(self, chunk: Chunk) -> None:
-        """Remember the first and the last message of a queue that will be followed.
+        """Remember the message that was read first of a queue, and the latest one.
 
-        The topic may be deleted and created again before it is followed.
+        The topic may be deleted and created again while it is read, or before it is
+        followed.
         """
         self._heard(chunk)
-        if not chunk.body or not self._plan.follow:
+        if not chunk.body:
             return
         latest = last_record(chunk.body)
         before = self._seen.get(chunk.queue)
-        first = last_witness(latest) if before is None else before.first
-        if first is not None:
-            self._seen[chunk.queue] = Seen(first, latest)
+        if before is None:
+            first = last_witness(latest)
+            if first is not None:
+                self._seen[chunk.queue] = Seen(first, latest)
+        elif chunk.start >= before.first.queue_offset:
+            self._seen[chunk.queue] = Seen(before.first, latest)
+
+    def _compare_seen(self) -> None:
+        """Abandon the queues that no longer have the message that was read first.
+
+        What was shown of such a queue may be of two topics. Queues that cannot be read
+        now are left as they are, and brokers that hang are not waited for again.
+        """
+        questions = {}
+        for queue, seen in self._seen.items():
+            if queue in self.abandoned or queue.broker_name in self._troubled:
+                continue
+            try:
+                address = self._client.reader_of(queue)
+            except RmqError:
+                continue
+            call = pull_message(queue, seen.first.queue_offset, max_msg_nums=1)
+            questions[queue] = (address, call)
+        for queue, answer in ask_many(self._client, questions).items():
+            if not isinstance(answer, RmqError) and not is_there(
+                self._seen[queue].first, answer
+            ):
+                self.abandoned[queue] = PartialError(f"{ANOTHER} while it was read")
 
     def _range_phase(self) -> Iterator[list[T]]:
         ranges = [r for r in self._plan.ranges if len(r)]
@@ -272,7 +304,7 @@ class Tail(Generic[T]):
             count=count,
             batcher=self._batcher,
             options=self._read_options(),
-            on_chunk=self._heard,
+            on_chunk=self._heard_before,
             look_back=self._plan.look_back,
         )
         self.abandoned.update(found.abandoned)
@@ -310,6 +342,7 @@ class Tail(Generic[T]):
             seen=self._seen,
         )
         follower.abandoned = self.abandoned
+        self._seen = {}  # the follower compares from here on
         try:
             while (left_ms := self.left_ms()) > 0:
                 self._plan.on_turn()

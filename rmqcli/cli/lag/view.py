@@ -123,13 +123,20 @@ QUEUE_KEYS = _pick(
     " age_ms state reason client_id visible_at",
 )
 
+#: Wanted before there are rates: the columns of a table that is watched must not move.
 TREND_COLUMNS = (
-    _number("rate_in", title="IN/S", priority=15),
-    _number("rate_out", title="OUT/S", priority=15),
-    Column("drain_ms", title="DRAIN", shown=_duration("drain_ms"), priority=28),
+    _number("rate_in", title="IN/S", priority=15, is_wanted=True),
+    _number("rate_out", title="OUT/S", priority=15, is_wanted=True),
+    Column(
+        "drain_ms",
+        title="DRAIN",
+        shown=_duration("drain_ms"),
+        priority=28,
+        is_wanted=True,
+    ),
     Column("verdict", states=GROUP_STATES, priority=5),
 )
-SPARK_COLUMN = Column("spark", title="TREND", priority=8)
+SPARK_COLUMN = Column("spark", title="TREND", priority=8, is_wanted=True)
 
 _TOPIC_KEYS = (
     Column("topic"),
@@ -197,7 +204,7 @@ GROUP_COLUMNS = (
     _number(
         "queues",
         value=lambda lag: None,  # `LagView` has their order and trends
-        shown=lambda row: _known_count(row, (t["queues"] for t in row["topics"])),
+        shown=lambda row: _known_count(row, (t["queues"] or 0 for t in row["topics"])),
         priority=60,
     ),
     _number(

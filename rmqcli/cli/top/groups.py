@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: A group that is not on the screen is read after this time for each group there is:
 #: about 0.4 ms of computing for each, which is then a thirtieth of a core.
 FULL_MS_A_GROUP = 12
-_HISTORY = 20
+_HISTORY = 10
 
 
 class _Trends:
@@ -76,11 +76,14 @@ class _Trends:
         return samples.take([lag], at_ms=at_ms).get(lag.group)
 
     def spark(self, key: Hashable, lag: int | None) -> str:
-        """Add a lag; return the sparkline of the last ones."""
+        """Add a lag; return the sparkline of the last ones.
+
+        It is padded, because a column that grows makes others disappear.
+        """
         history = self._history.setdefault(key, [])
         history.append(lag)
         del history[:-_HISTORY]
-        return sparkline(history)
+        return sparkline(history).rjust(_HISTORY)
 
     def keep(self, groups: Iterable[str]) -> None:
         """Forget all groups but these."""

@@ -23,6 +23,7 @@ from rmqcli.cli.top.view import View, ViewKey, clock_time, refresh
 from rmqcli.cli.ui.escape import safe_bytes
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.cli.ui.records.text import Pretty
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import DecodeError, RmqError
 from rmqcli.position import Earliest, Latest
@@ -305,6 +306,8 @@ class LettersView(View):
         if found is None:
             return ()
         notes = [f"{queue}: {error.message}" for queue, error in found.errors.items()]
+        hints = [with_flags(error.hint) for error in found.errors.values()]
+        notes += filter(None, dict.fromkeys(hints))
         if found.undecodable:
             notes.append(f"{found.undecodable:,} cannot be decoded")
         if found.missing:

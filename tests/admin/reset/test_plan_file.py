@@ -14,6 +14,7 @@ from rmqcli.admin.witness import Noted, Witness
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 
+NOTED = "group,topic,broker_name,queue_id,committed,target,max_offset,last_message"
 A0, A1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 B0 = MessageQueue("T", "b", 0)
 
@@ -42,12 +43,12 @@ def test_what_was_written_is_read(tmp_path):
     ]
     document = {"group": "G", "topic": "T", "queues": rows}
     noted = {A0: Noted(9, Witness(8, "0A", 1_000)), A1: Noted(9, None)}
-    for name, recognized in (("p.json", noted), ("p.csv", {})):
+    for name in ("p.json", "p.csv"):
         write_plan(tmp_path / name, plan, document, noted)
         found = read_plan(tmp_path / name, group="G", topic="T", queues=[])
         assert found.targets == {A0: 5, A1: 7}
         assert found.planned_from == {A0: 3, A1: None}
-        assert found.noted == recognized
+        assert found.noted == noted
     assert sorted(each.name for each in tmp_path.iterdir()) == ["p.csv", "p.json"]
     with pytest.raises(UsageError, match=r"\.json or \.csv"):
         write_plan(tmp_path / "p.txt", plan, document, {})
@@ -78,6 +79,11 @@ def test_a_damaged_last_message_is_not_a_plan(tmp_path, more):
         read(tmp_path / "p.json", json.dumps(document))
 
 
+def test_a_queue_of_a_csv_whose_last_message_was_not_read_is_not_compared(tmp_path):
+    found = read(tmp_path / "p.csv", f"{NOTED}\nG,T,a,0,3,5,,\n")
+    assert (found.targets, found.noted) == ({A0: 5}, {})
+
+
 @pytest.mark.parametrize("text", ['"T",0,5\n"T",1,7\n', "G,T,0,5\r\nG,T,1,7\r\n\r\n"])
 def test_a_csv_of_kafka_names_no_broker(tmp_path, text):
     found = read(tmp_path / "k.csv", text)
@@ -97,6 +103,10 @@ def test_a_csv_of_kafka_names_no_broker(tmp_path, text):
         ("H,T,0,5", "group 'H' is not 'G'"),
         ("T,0,5\nT,0,6", "appears twice"),
         ("T,0", "unexpected number of columns: 2"),
+        (f"{NOTED}\nG,T,a,0,3,5", "line 2: unexpected number of columns: 6"),
+        (f"{NOTED}\nG,T,a,0,3,5,x,null", "line 2: max_offset 'x' is not a number"),
+        (f"{NOTED}\nG,T,a,0,3,5,9,", "line 2: last_message is not a message"),
+        (f"{NOTED}\nG,T,a,0,3,5,9,8", "line 2: last_message is not a message"),
         ('"T', "is not a CSV file"),
         ("{", "is not a plan"),
         ('{"group": "G"}', "is not a plan"),

@@ -137,6 +137,81 @@ def test_a_topic_that_was_made_anew_before_it_is_followed_is_announced(
     assert f"{QUEUE}: {ANOTHER}; continuing at offset 0" in said
 
 
+def tail_of(client, said, on_chunk=lambda: None, **plan):
+    """A tail of the queue with 400 messages that gives out texts."""
+    made = TailPlan(ranges=(OffsetRange(QUEUE, 0, 400),), filter=TailFilter(), **plan)
+
+    def texts(_queue, messages):
+        on_chunk()
+        return [
+            each.body.decode() for each in messages if isinstance(each, StoredMessage)
+        ]
+
+    batcher = Batcher(made.filter, texts, TailCounts())
+    return Tail(client, made, batcher, say=said.append)
+
+
+@pytest.mark.parametrize("count", [4, 1_000])
+@pytest.mark.parametrize("ends_at", [None, 200])
+def test_a_topic_that_is_made_anew_while_a_range_is_read_is_not_complete(
+    client, cluster, count, ends_at
+):
+    """Messages of both topics were shown as those of one, and nothing was said."""
+    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
+    tail = tail_of(client, [], count=ends_at)
+    is_made_anew = False
+    for _ in tail.items():
+        if not is_made_anew:
+            make_anew(cluster, count)
+            is_made_anew = True
+    assert tail.abandoned[QUEUE].message == f"{ANOTHER} while it was read"
+
+
+def test_a_topic_that_is_made_anew_while_its_last_messages_are_read_is_not_complete(
+    client, cluster
+):
+    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
+    made_anew: list[int] = []
+
+    def once():
+        if not made_anew:
+            make_anew(cluster, 1_000)
+            made_anew.append(1_000)
+
+    tail = tail_of(client, [], on_chunk=once, last=100)
+    assert sum(map(len, tail.items())) == 100
+    assert tail.abandoned[QUEUE].message == f"{ANOTHER} while it was read"
+
+
+def test_a_topic_that_stays_while_it_is_read_is_complete(client, cluster):
+    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
+    for plan in ({}, {"last": 100}):
+        tail = tail_of(client, [], **plan)
+        assert sum(map(len, tail.items())) == plan.get("last", 400)
+        assert tail.abandoned == {}
+
+
+@pytest.mark.parametrize("count", [40, 400, 1_000])
+def test_a_topic_that_is_made_anew_after_its_last_messages_were_shown_is_announced(
+    client, cluster, count
+):
+    """It was followed from the end that the old topic had."""
+    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
+    said: list[str] = []
+    shown: list[str] = []
+    new = [f"new {n}" for n in range(count)]
+    end = time.monotonic() + PATIENCE_S
+    for items in tail_of(client, said, last=40, follow=True).items():
+        shown += items
+        if shown == [f"old {n}" for n in range(360, 400)]:
+            make_anew(cluster, count)
+        if shown[-count:] == new:
+            break
+        assert time.monotonic() < end, (shown, said)
+    assert shown == [*(f"old {n}" for n in range(360, 400)), *new]
+    assert said == [f"{QUEUE}: {ANOTHER}; continuing at offset 0"]
+
+
 def pulled_since(pulls, count):
     """Return a condition that holds after that many more pulls."""
     wanted = pulls.seen + count
