@@ -257,7 +257,7 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
                     at_least=letters.known_count,
                 )
             )
-    return measured
+    return measured + _unseen(measured, patterns, reasons)
 
 
 def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]:
@@ -283,7 +283,10 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
     )
     answered_ms = client.clock.epoch_ms()
     now_ms: dict[str, int] = {}
+    clockless: dict[str, RmqError] = {}
     for detail in details:
+        if detail.row.error is not None:
+            clockless[detail.row.broker_name] = detail.row.error
         if detail.runtime is not None:  # the master first
             clock = broker_clock(
                 detail.runtime, asked_ms=asked_ms, answered_ms=answered_ms
@@ -318,8 +321,12 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
             newest_ms = max(times, default=0)
             if times and newest_ms <= 0:
                 reason = f"{name}: it does not tell when a message was stored"
+            elif times and name not in now_ms:
+                error = clockless.get(name)
+                why = "" if error is None else f": {error.message}"
+                reason = f"{name}: its clock is not known{why}"
             elif times:
-                ages.append(max(0, now_ms.get(name, answered_ms) - newest_ms))
+                ages.append(max(0, now_ms[name] - newest_ms))
         # A broker that does not answer may have a newer message.
         if reason is None and not ages:
             reason = _NO_MESSAGE
@@ -438,6 +445,16 @@ def _of_groups(
     if not found and not is_named and reading.failures:
         first = reading.failures[0]  # there may be groups
         raise PartialError(f"{first.broker_name}: {first.message}")
+    # Which groups a broker had that has left the route is remembered.
+    listed = client.cluster_info().brokers
+    silent = next(
+        (
+            f"{failure.broker_name}: {failure.message}"
+            for failure in reading.failures
+            if failure.broker_name in listed
+        ),
+        "",
+    )
     measured = []
     for group in _chosen(set(found), patterns):
         if group in found:
@@ -455,11 +472,30 @@ def _of_groups(
                     )
                 )
         else:
-            error = not_found("group", group)
-            measured.append(
-                Measurement(subject=group, value=None, reason=error.message)
-            )
-    return measured
+            reason = silent or not_found("group", group).message
+            measured.append(Measurement(subject=group, value=None, reason=reason))
+    return measured + _unseen(measured, patterns, silent)
+
+
+def _unseen(
+    measured: Sequence[Measurement], patterns: Sequence[str], silent: str
+) -> list[Measurement]:
+    """Return what is not known of globs: the groups of a broker that is silent.
+
+    `silent` says which broker is, and why. Nothing is added where a group is unknown
+    already.
+    """
+    if not silent or any(
+        each.value is None and not each.is_left_out for each in measured
+    ):
+        return []
+    return [
+        Measurement(
+            subject=pattern, value=None, reason=f"there may be more groups: {silent}"
+        )
+        for pattern in patterns
+        if _is_glob(pattern)
+    ]
 
 
 def _lag(lag: GroupLag) -> Measurement:

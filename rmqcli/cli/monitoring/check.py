@@ -382,7 +382,9 @@ class _Report:
         text = f"{measured.subject}: "
         if measured.value is not None:
             text += self.unit.text(measured.value)
-        elif measured.at_least:
+        elif measured.at_least or (
+            self.thresholds.is_low_bad and measured.at_least is not None
+        ):
             word = "at most" if self.thresholds.is_low_bad else "at least"
             text += f"{word} {self.unit.text(measured.at_least)}"
         else:

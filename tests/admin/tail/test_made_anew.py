@@ -191,27 +191,6 @@ def test_a_topic_that_stays_while_it_is_read_is_complete(client, cluster):
         assert tail.abandoned == {}
 
 
-@pytest.mark.parametrize("count", [40, 400, 1_000])
-def test_a_topic_that_is_made_anew_after_its_last_messages_were_shown_is_announced(
-    client, cluster, count
-):
-    """It was followed from the end that the old topic had."""
-    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
-    said: list[str] = []
-    shown: list[str] = []
-    new = [f"new {n}" for n in range(count)]
-    end = time.monotonic() + PATIENCE_S
-    for items in tail_of(client, said, last=40, follow=True).items():
-        shown += items
-        if shown == [f"old {n}" for n in range(360, 400)]:
-            make_anew(cluster, count)
-        if shown[-count:] == new:
-            break
-        assert time.monotonic() < end, (shown, said)
-    assert shown == [*(f"old {n}" for n in range(360, 400)), *new]
-    assert said == [f"{QUEUE}: {ANOTHER}; continuing at offset 0"]
-
-
 def pulled_since(pulls, count):
     """Return a condition that holds after that many more pulls."""
     wanted = pulls.seen + count

@@ -59,6 +59,7 @@ def test_a_message_is_recalled_by_its_handle_after_it_was_confirmed(cluster, cap
     assert recall(cluster, sent.recall_handle, "--no-input") == 7
     with Admin(namesrv=cluster.namesrv) as admin:
         (waiting,) = admin.delayed("later").messages
+        assert waiting.due_ms is not None
         capsys.readouterr()
         assert recall(cluster, sent.recall_handle, "--yes", "-o", "json") == 0
         assert admin.delayed("later").messages == []

@@ -7,9 +7,16 @@ import shlex
 
 import pytest
 
-from rmqcli.admin.check import measure_behaviour
+from rmqcli import Admin
+from rmqcli.admin.check import (
+    Measurement,
+    MonitorStatus,
+    Thresholds,
+    measure_behaviour,
+)
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.cli.monitoring.check import _TIME, _Report
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.model import MessageQueue
@@ -481,3 +488,71 @@ def test_without_a_place_for_the_history_nothing_is_known(tmp_path, check):
     code, out = check("lag idle --behaviour")
     assert code == 3
     assert "idle: 0 messages, the history cannot be kept: " in out
+
+
+@pytest.fixture
+def apart(rmq_cluster_factory):
+    """Group pay1 is on broker-a only, pay2 on broker-b only, and broker-b hangs."""
+    cluster = rmq_cluster_factory(brokers=2)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        for broker, topic, group in (
+            ("broker-a", "ta", "pay1"),
+            ("broker-b", "tb", "pay2"),
+        ):
+            admin.create_topic(topic, queue_nums=1, brokers=[broker])
+            admin.create_topic(f"%RETRY%{group}", queue_nums=1, brokers=[broker])
+            admin.create_group(group, brokers=[broker])
+            offsets = cluster.broker(broker).state.offsets
+            for name in (topic, f"%RETRY%{group}"):
+                cluster.call(lambda g=group, t=name, at=offsets: at.commit(g, t, 0, 0))
+        admin.delete_topic("%RETRY%pay2")
+    cluster.broker("broker-b").hang()
+    return cluster
+
+
+@pytest.mark.parametrize("check", ["lag", "age", "retention"])
+def test_a_glob_beside_a_broker_that_hangs_may_have_missed_groups(apart, capfd, check):
+    """It was OK: the one group that was seen is, and nobody knew of the other."""
+    bound = "1" if check == "lag" else "1s"
+    words = ["check", check, "pay*", "--warn", bound, "-n", apart.namesrv]
+    code = run([*words, "--timeout", "1s", "-o", "json"])
+    seen, unseen = json.loads(capfd.readouterr().out)["measurements"]
+    assert (seen["subject"], seen["status"]) == ("pay1", "ok")
+    assert (unseen["subject"], unseen["status"], unseen["value"]) == (
+        "pay*",
+        "unknown",
+        None,
+    )
+    assert unseen["reason"].startswith("there may be more groups: broker-b: no answer")
+    assert code == 3
+
+
+def test_beside_a_broker_that_hangs_no_group_is_said_not_to_exist(apart, capfd):
+    words = ["check", "lag", "pay2", "pay1*", "--warn", "1", "-n", apart.namesrv]
+    assert run([*words, "--timeout", "1s", "-o", "json"]) == 3
+    found = json.loads(capfd.readouterr().out)["measurements"]
+    (pay2,) = [each for each in found if each["subject"] == "pay2"]
+    assert pay2["reason"].startswith("broker-b: no answer")
+
+
+def test_without_the_clock_of_a_broker_the_age_of_a_message_is_unknown(cluster, capfd):
+    """It was taken by the clock of this machine, which may be hours apart."""
+    denied = faults.answer(16, "no")
+    cluster.faults.add(denied, code=RequestCode.GET_BROKER_RUNTIME_INFO)
+    words = ["check", "topic", "orders", "--warn", "10m", "-n", cluster.namesrv]
+    assert run([*words, "-o", "json"]) == 3
+    (found,) = json.loads(capfd.readouterr().out)["measurements"]
+    assert found["value"] is None
+    assert found["reason"].startswith("broker-a: its clock is not known: ")
+
+
+def test_no_time_left_is_written_as_such():
+    """A time that is known in part, and is over, was written as unknown."""
+    over = Measurement(subject="g", value=None, at_least=0.0, reason="no answer")
+    thresholds = Thresholds(critical=60_000, is_low_bad=True)
+    report = _Report(
+        "retention", "group", _TIME, thresholds, [over], [], MonitorStatus.CRITICAL, ""
+    )
+    assert report.nagios().startswith(
+        "RETENTION CRITICAL: g: at most 0ms (critical from 1m), no answer | "
+    )
