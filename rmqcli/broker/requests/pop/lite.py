@@ -26,6 +26,7 @@ from rmqcli.broker.requests.pop.pop_message import (
     PASSED,
     TOO_LATE_MS,
     WRONG_OFFSET,
+    check_attempt_id,
     need_master,
     pop_offset,
     with_born_time,
@@ -209,6 +210,7 @@ def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -
         )
     if broker.lite.bound_topic(group) != topic:
         raise Refusal(invalid, f"subscription bind topic not match, {group}")
+    check_attempt_id(header.attempt_id)
 
 
 def _pop_lmq(
