@@ -1,13 +1,15 @@
-"""Lite topics: what is refused, hidden and forgotten, to the millisecond and message."""
+"""Lite topics: what is refused, hidden and forgotten, and exactly when."""
 
 from __future__ import annotations
 
 import pytest
 
+from rmqcli.broker.effects import Peer
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.lite import (
     LiteSubscriptionCtlRequestBody,
     LiteSubscriptionDTO,
+    OffsetOption,
 )
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
@@ -17,10 +19,11 @@ from rmqcli.wire.headers.pop import (
     PopLiteMessageRequestHeader,
 )
 from rmqcli.wire.receipt_handle import ReceiptHandle, encode_receipt_handle
-from tests.broker.driving import CLIENT, Driver, need
+from tests.broker.driving import Driver, need
 from tests.broker.popping import messages
 from tests.broker.sending import like, send
 
+WAITING = Peer(2, "127.0.0.1:40002")
 LMQ = "%LMQ%$T$a"
 
 
@@ -53,13 +56,14 @@ class Lite:
             sent = send(self.driver, properties=properties, body=body.encode())
             assert sent.code == 0
 
-    def subscribe(self, *lite_topics):
+    def subscribe(self, *lite_topics, option=None):
         change = LiteSubscriptionDTO(
             action="PARTIAL_ADD",
             client_id="me",
             group="g",
             topic="T",
             lite_topic_set=list(lite_topics),
+            offset_option=option,
         )
         body = LiteSubscriptionCtlRequestBody(subscription_set=[change])
         code = RequestCode.LITE_SUBSCRIPTION_CTL
@@ -83,10 +87,9 @@ class Lite:
 
     def hold(self, **changes):
         """Send a receive that is held; return the list that its answer comes into."""
-        sent = self.driver.sent[CLIENT.number] = []
-        header = self.header(changes)
-        assert self.driver.ask(RequestCode.POP_LITE_MESSAGE, header) is None
-        return sent
+        code, header = RequestCode.POP_LITE_MESSAGE, self.header(changes)
+        assert self.driver.ask(code, header, peer=WAITING) is None
+        return self.driver.sent[WAITING.number]
 
     def pop(self, **changes):
         """Bodies with the number of earlier deliveries."""
@@ -293,6 +296,54 @@ def test_an_attempt_id_has_at_most_255_characters(lite):
         "the attempt id has 256 characters; the maximum is 255",
     )
     assert lite.pop(attempt_id="x" * 255) == [("a1", "0")]
+
+
+def test_an_attempt_gets_its_batch_again(lite):
+    lite.send("a1")
+    assert lite.pop(attempt_id="x") == [("a1", "0")]
+    assert lite.pop(attempt_id="x") == [("a1", "0")]
+    assert lite.pop(attempt_id="y") == []
+    lite.driver.wait(60_000)
+    assert lite.pop(attempt_id="y") == [("a1", "1")]
+
+
+def test_a_receive_without_the_time_of_its_birth_is_born_when_it_arrives(lite):
+    held = lite.hold(born_time=0, poll_time=2_000)
+    lite.driver.wait(1_950)
+    assert held == []
+    lite.driver.wait(1)
+    assert [each.remark for each in held] == ["NO_MESSAGE_IN_QUEUE"]
+
+
+def test_a_batch_without_an_invisible_time_has_that_of_the_next_receive(lite):
+    lite.send("a1")
+    assert lite.pop(invisible_time=0) == [("a1", "0")]
+    assert lite.pop(invisible_time=1_000) == []
+    lite.driver.wait(1_000)
+    assert lite.pop(invisible_time=1_000) == [("a1", "1")]
+
+
+def test_a_receive_that_waits_gets_the_next_batch_with_the_last_acknowledgement(lite):
+    lite.send("a1", "a2")
+    lite.pop()
+    held = lite.hold(poll_time=20_000)
+    lite.send("a3")
+    assert lite.ack(0) == (0, None)
+    assert held == []
+    assert lite.ack(1) == (0, None)
+    (answer,) = held
+    assert [each.raw_body for each in messages(answer)] == [b"a3"]
+
+
+def test_an_acknowledgement_of_before_a_reset_leaves_the_new_offset(lite):
+    lite.send("a1", "a2")
+    lite.pop(max_msg_num=1)
+    assert lite.ack(0) == (0, None)
+    assert lite.pop() == [("a2", "0")]
+    lite.subscribe("a", option=OffsetOption(type="POLICY", value=1))
+    assert lite.ack(1) == (0, None)
+    assert lite.committed() == 0
+    assert lite.pop() == [("a1", "0"), ("a2", "0")]
 
 
 @pytest.mark.parametrize(
