@@ -156,6 +156,31 @@ def test_rates_need_two_collections_that_are_far_enough_apart(cluster):
     assert values["rocketmq_group_consume_tps", *place, "billing", "orders"] > 0
 
 
+def test_a_topic_keeps_its_rate_when_another_group_is_new(cluster):
+    with Scrapes(cluster.namesrv) as scrapes:
+        scrapes.collect()
+        cluster.send("orders", ["x"] * 400, queue_id=1)
+        for group in ("a-new", "z-new"):
+            cluster.create_group(group)
+            commit(cluster, group, {0: 2, 1: 401})
+        scrapes.clock.ahead_ms += 200_000
+        values = scrapes.collect()
+    rates = about(values, "rocketmq_producer_tps")
+    assert rates == {
+        ("broker-a", "DefaultCluster", "orders"): pytest.approx(2, abs=0.2)
+    }
+    assert ("rocketmq_group_in_tps", "z-new") not in values
+
+
+def test_a_group_that_has_read_everything_has_an_age_of_0(cluster):
+    commit(cluster, "billing", {0: 2, 1: 1})
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    assert about(values, "rocketmq_group_age_seconds") == {("billing",): 0}
+    place = ("broker-a", "DefaultCluster", "billing", "orders")
+    assert values["rocketmq_group_get_latency_by_storetime_seconds", *place] == 0
+
+
 def test_a_reset_to_an_earlier_offset_is_not_a_negative_rate(cluster):
     with Scrapes(cluster.namesrv) as scrapes:
         scrapes.collect()

@@ -95,12 +95,10 @@ def _own_fields(stage: Stage) -> str:
     return f"{fields.get('MSG_REGION')!r} {fields.get('TRACE_ON')}"
 
 
-def _joined(stage: Stage, code: int) -> str:
-    """The answer about a group with a member, asked on the member's connection."""
-    # When the link of an earlier row closes, its group is forgotten a moment later.
-    group = f"{stage.group}-joined-{code:d}"
+def beat(link: raw.Link, client_id: str, group: str) -> None:
+    """Send the heartbeat of a member."""
     heartbeat = {
-        "clientID": "me",
+        "clientID": client_id,
         "producerDataSet": [],
         "consumerDataSet": [
             {
@@ -113,9 +111,16 @@ def _joined(stage: Stage, code: int) -> str:
             }
         ],
     }
+    body = json.dumps(heartbeat).encode()
+    assert link.ask(RequestCode.HEART_BEAT, body=body).code == 0
+
+
+def _joined(stage: Stage, code: int) -> str:
+    """The answer about a group with a member, asked on the member's connection."""
+    # When the link of an earlier row closes, its group is forgotten a moment later.
+    group = f"{stage.group}-joined-{code:d}"
     with raw.Link(stage.address) as link:
-        body = json.dumps(heartbeat).encode()
-        assert link.ask(RequestCode.HEART_BEAT, body=body).code == 0
+        beat(link, "me", group)
         answer = link.ask(code, {"consumerGroup": group})
         if code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
             return f"{answer.code} {json.loads(answer.body)['consumerIdList']}"

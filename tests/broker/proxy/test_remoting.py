@@ -17,8 +17,9 @@ from rmqcli import (
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import ConnectError, UsageError
+from rmqcli.testing import ManualClock
 from rmqcli.wire.codes import RequestCode
-from tests.broker.proxy.remoting import TABLE, Stage
+from tests.broker.proxy.remoting import TABLE, Stage, beat
 from tests.broker.wire_client import WireClient
 from tests.kit import raw
 from tests.kit.waiting import wait_until
@@ -91,6 +92,28 @@ def test_a_producer_and_a_consumer_work_through_the_port(cluster):
             if len(found) == 20:
                 break
     assert found == {b"%d" % number for number in range(20)}
+
+
+def test_a_member_without_a_heartbeat_for_120_s_is_forgotten(start):
+    cluster = start(clock=ManualClock(), proxy=ProxyOptions(remoting_port=0))
+    address = cluster.proxy.remoting_address
+    with raw.Link(address) as silent, raw.Link(address) as alive:
+
+        def members():
+            code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+            answer = alive.ask(code, {"consumerGroup": "g"})
+            return json.loads(answer.body)["consumerIdList"] if answer.body else None
+
+        beat(silent, "silent", "g")
+        beat(alive, "alive", "g")
+        cluster.advance(60_000)
+        beat(alive, "alive", "g")
+        cluster.advance(60_000)
+        assert members() == ["silent", "alive"]
+        cluster.advance(6_000)
+        wait_until(lambda: members() == ["alive"])
+        cluster.advance(60_000)
+        wait_until(lambda: members() is None)
 
 
 def test_a_killed_broker_fails_only_its_own_requests():
