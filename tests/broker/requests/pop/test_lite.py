@@ -19,12 +19,24 @@ from rmqcli.wire.headers.pop import (
     PopLiteMessageRequestHeader,
 )
 from rmqcli.wire.receipt_handle import ReceiptHandle, encode_receipt_handle
-from tests.broker.driving import Driver, need
+from tests.broker.driving import CLIENT, Driver, need
 from tests.broker.popping import messages
 from tests.broker.sending import like, send
 
 WAITING = Peer(2, "127.0.0.1:40002")
 LMQ = "%LMQ%$T$a"
+
+
+def change_of(*lite_topics, **fields):
+    fields = {
+        "action": "PARTIAL_ADD",
+        "client_id": "me",
+        "group": "g",
+        "topic": "T",
+        "lite_topic_set": list(lite_topics),
+        **fields,
+    }
+    return LiteSubscriptionDTO(**fields)
 
 
 class Lite:
@@ -50,24 +62,20 @@ class Lite:
             SubscriptionGroupConfig(group_name=name, attributes=attributes, **changes)
         )
 
-    def send(self, *bodies):
+    def send(self, *bodies, topic="T"):
         for body in bodies:
             properties = {"__LITE_TOPIC": body[0]}
-            sent = send(self.driver, properties=properties, body=body.encode())
+            sent = send(self.driver, topic, properties, body=body.encode())
             assert sent.code == 0
 
-    def subscribe(self, *lite_topics, option=None):
-        change = LiteSubscriptionDTO(
-            action="PARTIAL_ADD",
-            client_id="me",
-            group="g",
-            topic="T",
-            lite_topic_set=list(lite_topics),
-            offset_option=option,
-        )
-        body = LiteSubscriptionCtlRequestBody(subscription_set=[change])
+    def call(self, *changes, peer=CLIENT):
+        """Change subscriptions; return the code."""
+        body = LiteSubscriptionCtlRequestBody(subscription_set=list(changes))
         code = RequestCode.LITE_SUBSCRIPTION_CTL
-        assert need(self.driver.ask(code, body=encode_body(body))).code == 0
+        return need(self.driver.ask(code, body=encode_body(body), peer=peer)).code
+
+    def subscribe(self, *lite_topics, peer=CLIENT, **fields):
+        assert self.call(change_of(*lite_topics, **fields), peer=peer) == 0
 
     def header(self, changes):
         fields = {
@@ -340,7 +348,7 @@ def test_an_acknowledgement_of_before_a_reset_leaves_the_new_offset(lite):
     lite.pop(max_msg_num=1)
     assert lite.ack(0) == (0, None)
     assert lite.pop() == [("a2", "0")]
-    lite.subscribe("a", option=OffsetOption(type="POLICY", value=1))
+    lite.subscribe("a", offset_option=OffsetOption(type="POLICY", value=1))
     assert lite.ack(1) == (0, None)
     assert lite.committed() == 0
     assert lite.pop() == [("a1", "0"), ("a2", "0")]
@@ -399,3 +407,107 @@ def test_a_client_loses_its_lite_topics_3_minutes_after_its_last_call(
     lite.driver.wait(240_000 - again_ms)
     lite.send("a1")
     assert lite.pop() == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "committed", "popped"),
+    [
+        (OffsetOption(type="TAIL_N", value=5), 0, [("a1", "0"), ("a2", "0")]),
+        (OffsetOption(type="OFFSET", value=1), 1, [("a2", "0")]),
+        # The group's own offset: the outstanding batch stays hidden.
+        (OffsetOption(type="OFFSET", value=0), 0, []),
+    ],
+)
+def test_an_offset_option_moves_the_group(lite, option, committed, popped):
+    lite.send("a1", "a2")
+    lite.pop(max_msg_num=1)
+    if option.type == "TAIL_N":
+        assert lite.ack(0) == (0, None)
+    lite.subscribe("a", offset_option=option)
+    assert lite.committed() == committed
+    assert lite.pop() == popped
+
+
+def test_a_client_has_the_lite_topics_of_one_group_and_one_topic(lite):
+    lite.put_group("h", {"lite.bind.topic": "T"})
+    lite.send("a1", "b1")
+    assert lite.pop(consumer_group="h") == []
+    lite.subscribe("b", group="h")
+    assert lite.pop() == []
+    assert lite.pop(consumer_group="h") == [("b1", "0")]
+    lite.subscribe("a")
+    lite.subscribe("b", topic="other")
+    assert lite.pop() == []
+
+
+def test_an_exclusive_group_takes_a_lite_topic_from_its_own_clients_only(lite):
+    """The client that has lost it is told on the connection of its last call."""
+    for group in ("g", "h"):
+        lite.put_group(group, {"lite.bind.topic": "T", "lite.sub.model": "Exclusive"})
+    lite.subscribe("b", peer=WAITING)
+    lite.subscribe("a", client_id="other", group="h")
+    lite.subscribe("a", client_id="two")
+    (told,) = lite.driver.sent[WAITING.number][1:]
+    assert (told.code, told.ext_fields["clientId"]) == (200073, "me")
+    lite.send("a1")
+    assert lite.pop() == []
+    assert lite.pop(client_id="other", consumer_group="h") == [("a1", "0")]
+    assert lite.pop(client_id="two") == [("a1", "0")]
+
+
+def test_clients_of_a_group_take_turns(lite):
+    two = Peer(3, "127.0.0.1:40003")
+    lite.subscribe("a", client_id="two")
+    lite.hold(poll_time=20_000)
+    code = RequestCode.POP_LITE_MESSAGE
+    header = lite.header({"client_id": "two", "poll_time": 20_000})
+    assert lite.driver.ask(code, header, peer=two) is None
+    lite.send("a1")
+    assert len(lite.driver.sent[WAITING.number]) == 1
+    assert lite.ack(0) == (0, None)
+    lite.hold(poll_time=20_000)
+    lite.send("a2")
+    assert len(lite.driver.sent[WAITING.number]) == 1
+    assert [each.raw_body for each in messages(lite.driver.sent[two.number][0])] == [
+        b"a2"
+    ]
+
+
+def test_a_receive_that_waits_gets_the_messages_of_a_new_subscription(lite):
+    lite.send("b1")
+    held = lite.hold(poll_time=20_000)
+    lite.subscribe("b")
+    (answer,) = held
+    assert [each.raw_body for each in messages(answer)] == [b"b1"]
+
+
+def test_a_wildcard_is_for_the_lite_topics_of_one_topic(lite):
+    lite.put_topic("other", attributes={"message.type": "LITE"})
+    lite.put_group("w", {"lite.bind.topic": "T", "lite.sub.wildcard": "true"})
+    lite.subscribe(action="COMPLETE_ADD", client_id="all", group="w")
+    lite.send("x1", topic="other")
+    held = lite.hold(client_id="all", consumer_group="w", poll_time=20_000)
+    assert held == []
+    lite.send("b1")
+    (answer,) = held
+    assert [each.raw_body for each in messages(answer)] == [b"b1"]
+    lite.subscribe(action="COMPLETE_REMOVE", client_id="all", group="w")
+    lite.send("c1")
+    assert lite.pop(client_id="all", consumer_group="w") == []
+
+
+def test_a_broker_has_at_most_100_000_subscriptions(lite):
+    many = ["a", *(f"a{number}" for number in range(100_000))]
+    assert lite.call(change_of(*many, action="COMPLETE_ADD")) == 2018
+    assert lite.call(change_of(*many[:-1], action="COMPLETE_ADD")) == 0
+    assert lite.call(change_of("b")) == 2018
+    assert lite.call(change_of("a1", action="PARTIAL_REMOVE")) == 0
+    assert lite.call(change_of("b")) == 0
+
+
+def test_a_broker_has_at_most_20_000_clients_with_lite_topics(lite):
+    clients = [change_of(client_id=f"c{number}") for number in range(19_999)]
+    assert lite.call(*clients) == 0
+    assert lite.call(change_of(client_id="one more")) == 2018
+    assert lite.call(change_of(action="COMPLETE_REMOVE")) == 0
+    assert lite.call(change_of(client_id="one more")) == 0
