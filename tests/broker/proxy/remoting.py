@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NO_BNAME = "15 Request doesn't have field bname"
 #: Of a queue to which no row sends.
-_PULL = {
+PULL = {
     "queueId": "1",
     "queueOffset": "0",
     "maxMsgNums": "1",
@@ -26,7 +26,7 @@ _PULL = {
     "suspendTimeoutMillis": "0",
     "subVersion": "0",
 }
-_SEND = {
+SEND = {
     "producerGroup": "P",
     "defaultTopic": "TBW102",
     "defaultTopicQueueNums": "4",
@@ -79,13 +79,13 @@ def _offset(stage: Stage, **fields: str) -> str:
 
 
 def _pulled(stage: Stage, **fields: str) -> str:
-    asked = {"consumerGroup": stage.group, "topic": stage.normal, **_PULL, **fields}
+    asked = {"consumerGroup": stage.group, "topic": stage.normal, **PULL, **fields}
     return stage.said(RequestCode.PULL_MESSAGE, **asked)
 
 
 def _sent(stage: Stage, topic: str, **fields: str) -> str:
     answer = stage.ask(
-        RequestCode.SEND_MESSAGE, {"topic": topic, **_SEND, **fields}, body=b"hello"
+        RequestCode.SEND_MESSAGE, {"topic": topic, **SEND, **fields}, body=b"hello"
     )
     return str(answer.code)
 
@@ -95,7 +95,9 @@ def _own_fields(stage: Stage) -> str:
     return f"{fields.get('MSG_REGION')!r} {fields.get('TRACE_ON')}"
 
 
-def beat(link: raw.Link, client_id: str, group: str) -> None:
+def beat(
+    link: raw.Link, client_id: str, group: str, *, subscription: Any = None
+) -> None:
     """Send the heartbeat of a member."""
     heartbeat = {
         "clientID": client_id,
@@ -106,7 +108,7 @@ def beat(link: raw.Link, client_id: str, group: str) -> None:
                 "consumeType": "CONSUME_PASSIVELY",
                 "messageModel": "CLUSTERING",
                 "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [],
+                "subscriptionDataSet": [] if subscription is None else [subscription],
                 "unitMode": False,
             }
         ],
