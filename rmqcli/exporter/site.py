@@ -121,7 +121,7 @@ def text_answer(status: int, text: bytes) -> SiteAnswer:
 
 def wants_open_metrics(accept: str) -> bool:
     """Whether the header `Accept` prefers OpenMetrics 1.0 to the text format."""
-    best = {_OPEN_METRICS: -1.0, "text/plain": -1.0}
+    best = {_OPEN_METRICS: 0.0, "text/plain": 0.0}
     for part in accept.split(","):
         kind, *parameters = (each.strip().lower() for each in part.split(";"))
         named = dict(each.partition("=")[::2] for each in parameters)

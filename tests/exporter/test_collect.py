@@ -8,14 +8,17 @@ import pytest
 
 from rmqcli import Admin, Consumer
 from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.exporter.collect import CollectorOptions
 from rmqcli.exporter.run import Exporter
+from rmqcli.exporter.site import MetricsSite
 from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import plant_settings
 from tests.exporter.pages import Scrapes, values_of
 from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import free_port
 
 START_MS = 1_767_322_800_000
 
@@ -151,6 +154,31 @@ def test_rates_need_two_collections_that_are_far_enough_apart(cluster):
         2, abs=0.2
     )
     assert values["rocketmq_group_consume_tps", *place, "billing", "orders"] > 0
+
+
+def test_a_topic_keeps_its_rate_when_another_group_is_new(cluster):
+    with Scrapes(cluster.namesrv) as scrapes:
+        scrapes.collect()
+        cluster.send("orders", ["x"] * 400, queue_id=1)
+        for group in ("a-new", "z-new"):
+            cluster.create_group(group)
+            commit(cluster, group, {0: 2, 1: 401})
+        scrapes.clock.ahead_ms += 200_000
+        values = scrapes.collect()
+    rates = about(values, "rocketmq_producer_tps")
+    assert rates == {
+        ("broker-a", "DefaultCluster", "orders"): pytest.approx(2, abs=0.2)
+    }
+    assert ("rocketmq_group_in_tps", "z-new") not in values
+
+
+def test_a_group_that_has_read_everything_has_an_age_of_0(cluster):
+    commit(cluster, "billing", {0: 2, 1: 1})
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    assert about(values, "rocketmq_group_age_seconds") == {("billing",): 0}
+    place = ("broker-a", "DefaultCluster", "billing", "orders")
+    assert values["rocketmq_group_get_latency_by_storetime_seconds", *place] == 0
 
 
 def test_a_reset_to_an_earlier_offset_is_not_a_negative_rate(cluster):
@@ -293,6 +321,41 @@ def test_pages_for_when_no_collection_ends_tell_that_nothing_is_read(cluster):
     assert values["rocketmq_exporter_last_collection_success",] == 0
     assert values["rocketmq_exporter_collections_total",] == 1
     assert [key for key in values if not key[0].startswith("rocketmq_exporter_")] == []
+
+
+def test_a_collection_begins_with_each_interval(cluster):
+    """One that takes longer ends first, and the next interval is waited for."""
+    clock, stop = ManualClock(now_ms=START_MS), threading.Event()
+    site = MetricsSite(clock, stale_after_ms=90_000)
+    durations_ms = [0, 10_000, 30_001, 70_000, 0]
+    began_ms, readiness = [], []
+
+    def on_run(run):
+        began_ms.append(clock.now_ms - START_MS)
+        readiness.append(site.answer("/readyz", "").status)
+        clock.advance(durations_ms[len(began_ms) - 1])
+        if len(began_ms) == len(durations_ms):
+            stop.set()
+
+    with Client(ClientConfig(namesrv=(cluster.namesrv,)), clock=clock) as client:
+        Exporter(client, CollectorOptions(interval_ms=30_000)).run(site, on_run, stop)
+    assert began_ms == [0, 30_000, 60_000, 120_000, 210_000]
+    assert readiness == [200] * 5
+
+
+def test_a_collection_that_read_nothing_does_not_make_the_site_ready():
+    stop = threading.Event()
+    site = MetricsSite(SYSTEM_CLOCK, stale_after_ms=90_000)
+    answers = []
+
+    def on_run(run):
+        answers.append(site.answer("/readyz", "").data)
+        stop.set()
+
+    unknown = ClientConfig(namesrv=(f"127.0.0.1:{free_port()}",))
+    with Client(unknown) as client:
+        Exporter(client, CollectorOptions()).run(site, on_run, stop)
+    assert answers == [b"nothing has been read from the cluster yet\n"]
 
 
 def test_a_broker_that_left_the_route_is_down_and_its_groups_are_not_known(two_brokers):

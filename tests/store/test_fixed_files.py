@@ -38,6 +38,29 @@ def content(files):
     }
 
 
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_path_that_became_a_link_is_not_opened(tmp_path, writable):
+    (tmp_path / "other").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    opened = OpenFiles(writable=writable)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        opened.fd(str(tmp_path / "link"))
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_path_that_became_a_pipe_is_not_waited_for(tmp_path, writable):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    # With a writer, an open that waits fails this test instead of holding it up.
+    writer = os.open(path, os.O_RDWR)
+    opened = OpenFiles(writable=writable)
+    try:
+        assert not os.get_blocking(opened.fd(path))
+    finally:
+        opened.close()
+        os.close(writer)
+
+
 def test_a_folder_without_files_begins_and_ends_at_0(tmp_path, opened):
     files = FixedFiles(tmp_path / "none", 100, opened)
     assert (files.start, files.limit, files.bases) == (0, 0, [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NO_BNAME = "15 Request doesn't have field bname"
 #: Of a queue to which no row sends.
-_PULL = {
+PULL = {
     "queueId": "1",
     "queueOffset": "0",
     "maxMsgNums": "1",
@@ -26,7 +26,7 @@ _PULL = {
     "suspendTimeoutMillis": "0",
     "subVersion": "0",
 }
-_SEND = {
+SEND = {
     "producerGroup": "P",
     "defaultTopic": "TBW102",
     "defaultTopicQueueNums": "4",
@@ -79,13 +79,13 @@ def _offset(stage: Stage, **fields: str) -> str:
 
 
 def _pulled(stage: Stage, **fields: str) -> str:
-    asked = {"consumerGroup": stage.group, "topic": stage.normal, **_PULL, **fields}
+    asked = {"consumerGroup": stage.group, "topic": stage.normal, **PULL, **fields}
     return stage.said(RequestCode.PULL_MESSAGE, **asked)
 
 
 def _sent(stage: Stage, topic: str, **fields: str) -> str:
     answer = stage.ask(
-        RequestCode.SEND_MESSAGE, {"topic": topic, **_SEND, **fields}, body=b"hello"
+        RequestCode.SEND_MESSAGE, {"topic": topic, **SEND, **fields}, body=b"hello"
     )
     return str(answer.code)
 
@@ -95,12 +95,12 @@ def _own_fields(stage: Stage) -> str:
     return f"{fields.get('MSG_REGION')!r} {fields.get('TRACE_ON')}"
 
 
-def _joined(stage: Stage, code: int) -> str:
-    """The answer about a group with a member, asked on the member's connection."""
-    # When the link of an earlier row closes, its group is forgotten a moment later.
-    group = f"{stage.group}-joined-{code:d}"
+def beat(
+    link: raw.Link, client_id: str, group: str, *, subscription: Any = None
+) -> None:
+    """Send the heartbeat of a member."""
     heartbeat = {
-        "clientID": "me",
+        "clientID": client_id,
         "producerDataSet": [],
         "consumerDataSet": [
             {
@@ -108,14 +108,21 @@ def _joined(stage: Stage, code: int) -> str:
                 "consumeType": "CONSUME_PASSIVELY",
                 "messageModel": "CLUSTERING",
                 "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                "subscriptionDataSet": [],
+                "subscriptionDataSet": [] if subscription is None else [subscription],
                 "unitMode": False,
             }
         ],
     }
+    body = json.dumps(heartbeat).encode()
+    assert link.ask(RequestCode.HEART_BEAT, body=body).code == 0
+
+
+def _joined(stage: Stage, code: int) -> str:
+    """The answer about a group with a member, asked on the member's connection."""
+    # When the link of an earlier row closes, its group is forgotten a moment later.
+    group = f"{stage.group}-joined-{code:d}"
     with raw.Link(stage.address) as link:
-        body = json.dumps(heartbeat).encode()
-        assert link.ask(RequestCode.HEART_BEAT, body=body).code == 0
+        beat(link, "me", group)
         answer = link.ask(code, {"consumerGroup": group})
         if code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
             return f"{answer.code} {json.loads(answer.body)['consumerIdList']}"

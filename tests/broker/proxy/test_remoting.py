@@ -17,8 +17,10 @@ from rmqcli import (
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.errors import ConnectError, UsageError
+from rmqcli.testing import ManualClock
 from rmqcli.wire.codes import RequestCode
-from tests.broker.proxy.remoting import TABLE, Stage
+from rmqcli.wire.message.decode import decode_messages
+from tests.broker.proxy.remoting import PULL, SEND, TABLE, Stage, beat
 from tests.broker.wire_client import WireClient
 from tests.kit import raw
 from tests.kit.waiting import wait_until
@@ -91,6 +93,104 @@ def test_a_producer_and_a_consumer_work_through_the_port(cluster):
             if len(found) == 20:
                 break
     assert found == {b"%d" % number for number in range(20)}
+
+
+def test_a_member_without_a_heartbeat_for_120_s_is_forgotten(start):
+    cluster = start(clock=ManualClock(), proxy=ProxyOptions(remoting_port=0))
+    address = cluster.proxy.remoting_address
+    with raw.Link(address) as silent, raw.Link(address) as alive:
+
+        def members():
+            code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+            answer = alive.ask(code, {"consumerGroup": "g"})
+            return json.loads(answer.body)["consumerIdList"] if answer.body else None
+
+        beat(silent, "silent", "g")
+        beat(alive, "alive", "g")
+        cluster.advance(60_000)
+        beat(alive, "alive", "g")
+        cluster.advance(60_000)
+        assert members() == ["silent", "alive"]
+        cluster.advance(6_000)
+        wait_until(lambda: members() == ["alive"])
+        cluster.advance(60_000)
+        wait_until(lambda: members() is None)
+
+
+@pytest.mark.parametrize("leave", ["unregister", "close"])
+def test_a_member_that_leaves_is_forgotten(cluster, leave):
+    address = cluster.proxy.remoting_address
+    fields = {"consumerGroup": f"left-by-{leave}"}
+
+    def code():
+        return raw.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields).code
+
+    with raw.Link(address) as link:
+        beat(link, "me", fields["consumerGroup"])
+        assert code() == 0
+        if leave == "unregister":
+            asked = {"clientID": "me", **fields}
+            assert link.ask(RequestCode.UNREGISTER_CLIENT, asked).code == 0
+            assert code() == 1
+    wait_until(lambda: code() == 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "found"),
+    [("TAG", "A", b"1"), ("TAG", "*", b"12"), ("SQL92", "TAGS = 'A'", b"1")],
+)
+def test_a_pull_has_the_subscription_of_the_heartbeats(start, kind, expression, found):
+    cluster = start(
+        proxy=ProxyOptions(remoting_port=0),
+        settings={"enable_property_filter": True},
+    )
+    cluster.create_topic("T", queues=1)
+    cluster.create_group("g")
+    for tag, body in (("A", "1"), ("B", "2")):
+        cluster.send("T", [body], tags=tag)
+    subscription = {
+        "topic": "T",
+        "subString": expression,
+        "expressionType": kind,
+        "tagsSet": ["A"] if expression == "A" else [],
+        "codeSet": [65] if expression == "A" else [],
+        "subVersion": 1,
+    }
+    with raw.Link(cluster.proxy.remoting_address) as link:
+        beat(link, "me", "g", subscription=subscription)
+        fields = {"consumerGroup": "g", "topic": "T", "bname": "broker-a"}
+        pull = {**PULL, "queueId": "0", "maxMsgNums": "32", "sysFlag": "0"}
+        answer = link.ask(RequestCode.PULL_MESSAGE, {**pull, **fields})
+    assert answer.code == 0
+    assert b"".join(each.raw_body for each in decode_messages(answer.body)) == found
+
+
+def test_a_half_message_is_refused(cluster):
+    cluster.create_topic("halves", attributes={"message.type": "TRANSACTION"})
+    fields = {
+        **SEND,
+        "topic": "halves",
+        "bname": "broker-a",
+        "properties": "TRAN_MSG\x01true\x02",
+    }
+    address = cluster.proxy.remoting_address
+    answer = raw.ask(address, RequestCode.SEND_MESSAGE, fields, body=b"x")
+    assert (answer.code, answer.remark) == (
+        13,
+        "the embedded proxy serves transactions over gRPC only",
+    )
+
+
+@pytest.mark.parametrize(("transferred", "code"), [("", 13), ("true", 0)])
+def test_only_a_message_that_is_transferred_may_have_another_type(
+    cluster, transferred, code
+):
+    topic = f"orderly{transferred}"
+    cluster.create_topic(topic, attributes={"message.type": "FIFO"})
+    mark = f"TRANSFER_FLAG\x01{transferred}\x02" if transferred else ""
+    fields = {**SEND, "topic": topic, "bname": "broker-a", "properties": mark}
+    address = cluster.proxy.remoting_address
+    assert raw.ask(address, RequestCode.SEND_MESSAGE, fields, body=b"x").code == code
 
 
 def test_a_killed_broker_fails_only_its_own_requests():

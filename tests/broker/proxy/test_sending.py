@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.faults import Answer, DelayAnswer, Disconnect
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
+from tests.broker.wire_client import WireClient
 from tests.kit.proxy.raw_client import code_of, message
 
 
@@ -102,6 +104,17 @@ def test_a_topic_of_several_brokers_is_written_everywhere(start, connect):
         ]
     )
     assert ends == [1, 1, 1, 1]
+
+
+def test_a_topic_that_was_deleted_is_made_again_with_4_queues(cluster, client):
+    """While the proxy still has its route; by a broker that makes topics."""
+    cluster.create_topic("T", queues=1)
+    client.send(message("T"))
+    with WireClient(cluster.broker().address) as wire:
+        assert wire.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == 0
+    assert code_of(client.send(message("T"))) == "OK"
+    config = cluster.call(lambda: cluster.broker().state.topics.get("T"))
+    assert (config.read_queue_nums, config.write_queue_nums) == (4, 4)
 
 
 def test_a_topic_that_cannot_be_written_is_forbidden(cluster, client):

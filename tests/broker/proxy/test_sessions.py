@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import grpc
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
@@ -90,6 +91,20 @@ def test_a_producer_gets_limits(client):
     backoff = answer.backoff_policy.exponential_backoff
     assert backoff.initial.ToMilliseconds() == 10
     assert backoff.max.ToMilliseconds() == 1_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(1, "PRODUCER"), (4, "PULL_CONSUMER"), (77, "UNRECOGNIZED")]
+)
+def test_a_subscription_of_a_client_that_is_no_consumer_is_refused(client, kind, name):
+    settings = consumer_settings("G", "T", kind=kind)
+    with pytest.raises(grpc.RpcError) as raised:
+        client.telemetry(settings)
+    assert raised.value.code() is grpc.StatusCode.INTERNAL
+    assert raised.value.details() == (
+        "process client telemetryCommand failed. Client type is not consumer,"
+        f" type: {name}"
+    )
 
 
 def test_each_settings_command_is_answered_and_an_empty_one_is_not(client):

@@ -26,6 +26,7 @@ from rmqcli.broker.requests.pop.pop_message import (
     PASSED,
     TOO_LATE_MS,
     WRONG_OFFSET,
+    check_attempt_id,
     need_master,
     pop_offset,
     with_born_time,
@@ -209,6 +210,7 @@ def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -
         )
     if broker.lite.bound_topic(group) != topic:
         raise Refusal(invalid, f"subscription bind topic not match, {group}")
+    check_attempt_id(header.attempt_id)
 
 
 def _pop_lmq(
@@ -270,7 +272,8 @@ def ack_lite(
             ResponseCode.INVALID_PARAMETER, "group type or bind topic not match."
         )
     lmq = lmq_name(topic, header.lite_topic or "")
-    if header.offset > (broker.store.queue_bounds(lmq, 0) or (0, 0))[1]:
+    _, end = broker.store.queue_bounds(lmq, 0) or (0, 0)
+    if header.offset > end:
         raise Refusal(ResponseCode.NO_MESSAGE, "ack offset illegal.")
     if header.queue_id != 0 or not handle.is_order:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "ack queue illegal.")
@@ -283,7 +286,11 @@ def ack_lite(
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "ack offset illegal.")
     if not offsets.has_pending_reset(group, lmq, 0):
         offsets.commit(group, lmq, 0, following)
-    if not orders.is_blocked(key, attempt_id=None, invisible_ms=0, now=now):
+    # A client that is woken in vain would lose its turn.
+    has_more = (offsets.query(group, lmq, 0) or 0) < end
+    if has_more and not orders.is_blocked(
+        key, attempt_id=None, invisible_ms=0, now=now
+    ):
         broker.lite.wake(lmq, group, now)
     return Reply()
 

@@ -81,7 +81,7 @@ BORN_TIME: Final = "bornTime"
 MESSAGES_MAX: Final = 32
 #: Limit of attempt ids, because the broker keeps them with their batch. Clients send
 #: UUIDs. RocketMQ has no limit.
-ATTEMPT_ID_CHARACTERS_MAX: Final = 255
+_ATTEMPT_ID_CHARACTERS_MAX: Final = 255
 #: A request is refused if it is processed this long after its poll time is over.
 TOO_LATE_MS: Final = 500
 ENDS_EARLY_MS: Final = 50
@@ -167,6 +167,17 @@ def need_master(broker: BrokerState) -> None:
         )
 
 
+def check_attempt_id(attempt_id: str | None) -> None:
+    """Raise Refusal(29) for an attempt id that is too long to be kept."""
+    characters = len(attempt_id or "")
+    if characters > _ATTEMPT_ID_CHARACTERS_MAX:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the attempt id has {characters} characters; the maximum is"
+            f" {_ATTEMPT_ID_CHARACTERS_MAX}",
+        )
+
+
 def check_readable(
     broker: BrokerState,
     request: BrokerRequest,
@@ -236,12 +247,7 @@ def _check(
         group=header.consumer_group,
         queue_id=header.queue_id,
     )
-    if len(header.attempt_id or "") > ATTEMPT_ID_CHARACTERS_MAX:
-        raise Refusal(
-            ResponseCode.INVALID_PARAMETER,
-            f"the attempt id has {len(header.attempt_id or '')} characters; the maximum"
-            f" is {ATTEMPT_ID_CHARACTERS_MAX}",
-        )
+    check_attempt_id(header.attempt_id)
     if header.max_msg_nums < 0:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
