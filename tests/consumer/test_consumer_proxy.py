@@ -231,7 +231,10 @@ def test_a_fifo_group_is_consumed_in_order_with_retries_in_place(cluster):
 
 
 def test_an_orderly_listener_may_suspend_its_message(cluster):
-    cluster.create_group("g", consume_message_orderly=True)
+    an_hour = {"customizedRetryPolicy": {"next": [3_600_000]}}
+    cluster.create_group(
+        "g", consume_message_orderly=True, raw={"groupRetryPolicy": an_hour}
+    )
     cluster.send("orders", ["x", "y"], queue_id=0)
     bodies = []
 
