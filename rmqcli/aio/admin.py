@@ -199,10 +199,11 @@ class AsyncAdmin(AsyncClient):
             sub_expression=sub_expression,
             on_undecodable=on_undecodable,
         )
+        portions = _portions(messages)
         calls = BlockingCalls(loop, threads_max=1)
         try:
-            while some := await calls.run(partial(_some, messages)):
-                for message in some:
+            while portion := await calls.run(partial(next, portions, None)):
+                for message in portion:
                     yield message
         finally:
             await calls.close_after_calls(admin.close).wait()
@@ -216,13 +217,20 @@ class AsyncAdmin(AsyncClient):
         return await self._call(partial(method, self._admin, *args, **kwargs))
 
 
-def _some(messages: Iterator[PulledMessage]) -> list[PulledMessage]:
-    """The next messages; none at the end."""
-    taken: list[PulledMessage] = []
+def _portions(messages: Iterator[PulledMessage]) -> Iterator[list[PulledMessage]]:
+    """The messages in lists; an error comes after the messages that came before it."""
+    portion: list[PulledMessage] = []
     size = 0
-    for message in messages:
-        taken.append(message)
-        size += message.body_bytes
-        if len(taken) == _MESSAGES_MAX or size >= _BYTES_MAX:
-            break
-    return taken
+    try:
+        for message in messages:
+            portion.append(message)
+            size += message.body_bytes
+            if len(portion) == _MESSAGES_MAX or size >= _BYTES_MAX:
+                yield portion
+                portion, size = [], 0
+    except Exception:
+        if portion:
+            yield portion
+        raise
+    if portion:
+        yield portion

@@ -239,7 +239,7 @@ class AsyncConsumer(AsyncClient):
         if timeout_ms is not None:
             wait_ms = timeout_ms
         runner.close_by(asyncio.current_task())
-        runner.cancel_after(wait_ms)
+        limit = self._loop.loop.call_later(wait_ms / 1000, runner.cancel)
         member.begin_close(timeout_ms=wait_ms + CANCEL_MS)
         if self._closing is None:
             self._closing = self._calls.close(
@@ -248,6 +248,7 @@ class AsyncConsumer(AsyncClient):
         if runner.is_current():
             return
         await self._closing.wait()
+        limit.cancel()
         await runner.ended()
 
     async def wait(self, timeout_ms: int | None = None) -> bool:

@@ -71,7 +71,6 @@ class ListenerTasks:
         self._turn_s = 0.0
         #: whether `_begin_turn` is on its way
         self._is_turning = False
-        self._cancelling: asyncio.TimerHandle | None = None
 
     def attach(self, loop: EventLoop) -> None:
         """Run in this loop, in copies of the caller's context."""
@@ -152,16 +151,6 @@ class ListenerTasks:
             self._lost(f"its listener raised {type(error).__name__}")
             raise LeaveRest from None
 
-    def cancel_after(self, wait_ms: int) -> None:
-        """Cancel the tasks after this time; of several calls the earliest counts."""
-        loop = self._loop.loop
-        at_s = loop.time() + wait_ms / 1000
-        if self._cancelling is not None:
-            if self._cancelling.when() <= at_s:
-                return
-            self._cancelling.cancel()
-        self._cancelling = loop.call_at(at_s, self.cancel)
-
     def cancel(self) -> None:
         """Cancel all tasks, and let no call begin."""
         self._is_ended = True
@@ -174,8 +163,6 @@ class ListenerTasks:
 
     async def ended(self) -> None:
         """Wait for the tasks, which have ended or were cancelled."""
-        if self._cancelling is not None:
-            self._cancelling.cancel()
         tasks = self._tasks - {asyncio.current_task()}
         if not tasks:
             return
@@ -376,7 +363,7 @@ class Iteration:
     def _add(self, job: Job) -> None:
         self._jobs.append(job)
         if self._is_closed:
-            self._end()
+            self.cancel()
         self._wake()
 
     def _wake(self) -> None:
@@ -391,12 +378,7 @@ class Iteration:
 
     def leave(self) -> None:
         """See Offered."""
-        self._post(self._end)
-
-    def cancel_after(self, wait_ms: int) -> None:
-        """Give up the message that the loop has after this time."""
-        assert self._loop is not None  # the consumer is open  # noqa: S101
-        self._loop.loop.call_later(wait_ms / 1000, self._end)
+        self._post(self.cancel)
 
     async def ended(self) -> None:
         """There are no tasks to wait for."""
@@ -419,13 +401,13 @@ class Iteration:
         )
         if is_with_other and not self._is_closing:
             assert looper is not None  # see above  # noqa: S101
-            looper.add_done_callback(lambda _: self._end())
+            looper.add_done_callback(lambda _: self.cancel())
         self._is_closing = True
         if not is_with_other:
-            self._end()
+            self.cancel()
         self._wake()
 
-    def _end(self) -> None:
+    def cancel(self) -> None:
         """Leave the current message, and all messages of the other jobs. Idempotent."""
         self._is_closing = self._is_closed = True
         job, self._job = self._job, None

@@ -8,8 +8,10 @@ from contextlib import aclosing
 
 import pytest
 
-from rmqcli import Admin, NotFoundError, ProducerMessage, UsageError
+from rmqcli import Admin, DeniedError, NotFoundError, ProducerMessage, UsageError
 from rmqcli.aio import AsyncAdmin, connect
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from tests.aio.interrupting import run_clean
 from tests.consumer.collecting import committed
 
@@ -69,6 +71,51 @@ def test_a_range_is_read_beside_other_calls_and_reads(rmq_cluster):
         return bodies, second
 
     assert run_clean(main) == (NAMES, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "sends", "all_pulls"), [(100_000, 2, 30), (4, 100, 94)]
+)
+def test_a_read_hands_messages_over_before_it_has_read_all(
+    rmq_cluster, body_bytes, sends, all_pulls
+):
+    """A read of large or of many messages must not fill the memory with them."""
+    rmq_cluster.create_topic("orders", queues=1)
+    for _ in range(sends):
+        rmq_cluster.send("orders", [b"x" * body_bytes] * 30)
+    pulls = rmq_cluster.faults.observe(code=RequestCode.PULL_MESSAGE)
+
+    async def main():
+        async with AsyncAdmin(namesrv=rmq_cluster.namesrv) as admin:
+            messages = admin.read("orders", to="latest")
+            await anext(messages)
+            before = pulls.seen
+            rest = [each async for each in messages]
+            return before, 1 + len(rest)
+
+    before, count = run_clean(main)
+    assert count == 30 * sends
+    assert pulls.seen >= all_pulls
+    assert before < all_pulls
+
+
+def test_a_read_that_fails_has_handed_over_what_came_before(rmq_cluster):
+    """The messages that have come since the last portion are not lost."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", NAMES)
+    denied = faults.answer(ResponseCode.NO_PERMISSION, "no")
+    rmq_cluster.faults.add(denied, code=RequestCode.PULL_MESSAGE, nth=20)
+    bodies = []
+
+    async def main():
+        async with AsyncAdmin(namesrv=rmq_cluster.namesrv) as admin:
+            async for each in admin.read("orders", to="latest"):
+                bodies.append(each.body)  # noqa: PERF401  # the loop does not end
+
+    with pytest.raises(DeniedError, match="no"):
+        run_clean(main)
+    # 19 pulls brought 32 messages each. The first portion had 500 of them.
+    assert bodies == NAMES[:608]
 
 
 @pytest.mark.parametrize("begun", [0, 1, 600])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
+import weakref
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -16,8 +19,15 @@ from hypothesis import strategies as st
 from rmqcli import ConfigError, ConsumerConfig, Fate, NotFoundError, UsageError
 from rmqcli.aio import AsyncConsumer
 from tests.aio.conftest import proxy_of
-from tests.aio.interrupting import eventually, interrupted, interruptions, run_clean
+from tests.aio.interrupting import (
+    Interruption,
+    eventually,
+    interrupted,
+    interruptions,
+    run_clean,
+)
 from tests.consumer.collecting import committed
+from tests.kit.waiting import PATIENCE_S
 
 TOPICS = count()
 NAMES = [b"%03d" % n for n in range(100)]
@@ -413,6 +423,45 @@ def test_a_close_does_not_wait_for_a_loop_whose_task_was_cancelled(rmq_cluster):
     assert committed(rmq_cluster, "g", "orders") == {0: 0}
 
 
+def test_a_message_that_no_loop_has_got_does_not_hold_up_a_close(rmq_cluster):
+    """The task that asked for it was cancelled there, and goes on with other work."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", NAMES[:2])
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        has_left, is_closed = asyncio.Event(), asyncio.Event()
+        bodies = []
+
+        async def work(consumer):
+            messages = aiter(consumer)
+            bodies.append((await anext(messages)).body)
+            # When so much time has passed, a request lets other tasks run first.
+            turn_s = loop.time() + 0.05
+            await eventually(lambda: loop.time() > turn_s)
+            with suppress(asyncio.CancelledError):
+                at_once = Interruption(1, "waiting")
+                bodies.append((await interrupted(anext(messages), at_once)).body)
+            has_left.set()
+            await is_closed.wait()
+
+        async with AsyncConsumer(
+            "g", "orders", consume_from="earliest", namesrv=rmq_cluster.namesrv
+        ) as consumer:
+            working = asyncio.create_task(work(consumer))
+            await has_left.wait()
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await consumer.close(timeout_ms=3_600_000)
+            finally:
+                is_closed.set()
+            await working
+        return bodies
+
+    assert run_clean(main) == NAMES[:1]
+    assert committed(rmq_cluster, "g", "orders") == {0: 1}
+
+
 def test_a_loop_that_takes_too_long_does_not_hold_up_a_close(rmq_cluster):
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send("orders", NAMES[:3])
@@ -700,6 +749,33 @@ def test_a_consumer_whose_loop_was_closed_does_not_hold_up_the_end_of_the_proces
 
 
 # --- closing, errors, the rest ---
+
+
+@pytest.mark.parametrize("has_listener", [True, False])
+def test_a_loop_keeps_nothing_of_a_closed_consumer(rmq_cluster, has_listener):
+    """A program may open and close many, with a long time for their listeners."""
+    rmq_cluster.create_topic("orders", queues=1)
+
+    async def handle(_message): ...
+
+    async def life():
+        consumer = AsyncConsumer(
+            "g",
+            "orders",
+            handle if has_listener else None,
+            namesrv=rmq_cluster.namesrv,
+            config=ConsumerConfig(await_termination_ms=3_600_000),
+        )
+        async with consumer:
+            pass
+        return weakref.ref(consumer)
+
+    async def main():
+        closed = await life()
+        gc.collect()
+        return closed()
+
+    assert run_clean(main) is None
 
 
 def test_a_listener_may_close_its_consumer(cluster, client, protocol):

@@ -13,6 +13,21 @@ from rmqcli.aio import AsyncProducer
 from rmqcli.aio.handover import Closing, EventLoop
 
 
+def test_the_error_of_a_close_is_raised_for_each_that_waits_for_its_end():
+    def fail():
+        raise OSError("the disk is full")
+
+    async def main():
+        closing = Closing(EventLoop(), fail)
+        return await asyncio.gather(
+            closing.wait(), closing.wait(), return_exceptions=True
+        )
+
+    errors = asyncio.run(main())
+    assert [str(each) for each in errors] == ["the disk is full"] * 2
+    assert all(isinstance(each, OSError) for each in errors)
+
+
 def test_actions_that_come_together_wake_the_loop_up_once():
     done: list[int] = []
     wake_ups: list[object] = []

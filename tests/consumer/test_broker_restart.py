@@ -114,9 +114,12 @@ def test_a_close_without_an_answer_says_that_the_last_commit_is_not_confirmed(
     cluster.create_topic("T", queues=1)
     cluster.send("T", ["a"])
     seen = Seen()
-    with consumer(cluster, "G", "T", seen, persist_consumer_offset_interval_ms=60_000):
+    with consumer(
+        cluster, "G", "T", seen, persist_consumer_offset_interval_ms=60_000
+    ) as running:
         seen.wait_for(1)
         cluster.broker().kill()
+    assert running._backend.is_confirmed is False
     (told,) = [each for each in warnings() if "commit" in each]
     assert told == (
         "the last commit is not confirmed, so messages may be consumed again"

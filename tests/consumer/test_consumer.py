@@ -207,12 +207,13 @@ def orders(running):
     return [q.queue_id for q in running.queues() if not q.topic.startswith("%")]
 
 
-def test_every_broadcasting_member_gets_every_message(
+def test_every_broadcasting_member_gets_every_message_and_remembers_how_far_it_came(
     rmq_cluster, rmq_topic, tmp_path, monkeypatch
 ):
+    """The name of its file has its client id, which is the same at each start."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    rmq_cluster.send(rmq_topic, names(40))
-    for instance in ("a", "b", "a"):
+
+    def consumed(instance, wanted):
         seen = Seen()
         with consumer(
             rmq_cluster,
@@ -223,11 +224,15 @@ def test_every_broadcasting_member_gets_every_message(
             instance_name=instance,
         ) as running:
             wait_until(lambda: len(running.queues()) == 4)
-            if (tmp_path / ".rocketmq_offsets" / running.client_id).exists():
-                rmq_cluster.send(rmq_topic, ["new"])
-                assert seen.wait_for(1) == ["new"]
-            else:
-                assert seen.wait_for(40) == names(40)
+            assert seen.wait_for(len(wanted)) == wanted
+            return running.client_id
+
+    rmq_cluster.send(rmq_topic, names(40))
+    for instance in ("a", "b", None):
+        consumed(instance, names(40))
+    rmq_cluster.send(rmq_topic, ["new"])
+    assert consumed("a", ["new"]) == "127.0.0.1@a"
+    assert consumed(None, ["new"]) == "127.0.0.1@DEFAULT"
     assert committed(rmq_cluster, "g", rmq_topic) == {}
 
 

@@ -147,6 +147,7 @@ def test_messages_are_consumed_and_acknowledged(cluster):
     message = seen.messages[0]
     assert (message.topic, message.tags, message.reconsume_times) == ("orders", "A", 0)
     assert running.wait(0)
+    assert running._backend.is_confirmed is True
     assert left_over(cluster) == []
 
 
@@ -231,7 +232,10 @@ def test_a_fifo_group_is_consumed_in_order_with_retries_in_place(cluster):
 
 
 def test_an_orderly_listener_may_suspend_its_message(cluster):
-    cluster.create_group("g", consume_message_orderly=True)
+    an_hour = {"customizedRetryPolicy": {"next": [3_600_000]}}
+    cluster.create_group(
+        "g", consume_message_orderly=True, raw={"groupRetryPolicy": an_hour}
+    )
     cluster.send("orders", ["x", "y"], queue_id=0)
     bodies = []
 
@@ -472,6 +476,7 @@ def test_a_queue_of_a_fifo_group_has_one_receive(proxy, inbox):
             seen.wait_for(number + 1)
         wait_until(lambda: inbox.waiting)
         assert inbox.waiting == 1
+    assert proxy.telemetry[0].settings.subscription.fifo
 
 
 def test_a_failed_ack_is_repeated(proxy, inbox):
@@ -499,9 +504,10 @@ def test_a_close_tells_of_acks_that_got_no_answer(proxy, inbox, caplog):
 
     proxy.answers["AckMessage"] = refuse
     seen = Seen()
-    with consumer(proxy, seen):
+    with consumer(proxy, seen) as running:
         inbox.put(1)
         wait_until(lambda: proxy.asked("AckMessage"))
+    assert running._backend.is_confirmed is False
     assert (
         "close ends with requests unanswered group=g messages=1; each that was not"
         " acknowledged will be delivered again"
@@ -639,11 +645,22 @@ def test_sql_and_several_topics_are_subscribed(proxy, inbox):
     inbox.put(1, 2, 3)  # because a start waits for the answer to an SQL expression
     with consumer(proxy, Seen(), topics=topics, pull_batch_size=1):
         wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 2)
-    found = {
-        each.message_queue.topic.name: each.filter_expression.expression
+    tag, by_sql = pb.FilterType.TAG, pb.FilterType.SQL
+    wanted = {"orders": (tag, "A || B"), "payments": (by_sql, "amount > 5")}
+    asked = {
+        each.message_queue.topic.name: each.filter_expression
         for each in proxy.asked("ReceiveMessage")
     }
-    assert found == {"orders": "A || B", "payments": "amount > 5"}
+    assert {name: (f.type, f.expression) for name, f in asked.items()} == wanted
+    settings = proxy.telemetry[0].settings
+    assert settings.client_type == pb.ClientType.PUSH_CONSUMER
+    assert settings.subscription.group.name == "g"
+    assert not settings.subscription.fifo
+    stated = {
+        each.topic.name: (each.expression.type, each.expression.expression)
+        for each in settings.subscription.subscriptions
+    }
+    assert stated == wanted
 
 
 def test_sql_that_cannot_be_read_is_an_error_of_the_start(cluster):

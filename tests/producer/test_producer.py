@@ -365,12 +365,19 @@ def test_it_is_tried_three_times_and_then_the_last_refusal_is_raised(
         (SEND, lambda producer, each: producer.send(each), 2),
         (SEND, lambda producer, each: producer.submit(each).result(), 4),
         (
+            SEND,
+            lambda producer, each: producer.submit(
+                ProducerMessage(each.topic, b"x", delay_level=1)
+            ).result(),
+            4,
+        ),
+        (
             RequestCode.SEND_BATCH_MESSAGE,
             lambda producer, each: producer.send_batch([each, each]),
             2,
         ),
     ],
-    ids=["send", "submit", "send_batch"],
+    ids=["send", "submit", "submit delayed", "send_batch"],
 )
 def test_retries_come_after_the_first_attempt_and_are_a_setting(
     rmq_cluster, rmq_topic, code, send, attempts

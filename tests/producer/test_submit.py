@@ -131,6 +131,19 @@ def test_each_message_of_an_unanswered_batch_has_an_error_with_its_own_id(one_qu
     assert lost[0].message.startswith(f"message {ids[1]} to topic orders may or may")
 
 
+def test_messages_wait_for_others_as_long_as_the_setting_says(one_queue):
+    one_queue.create_topic("others", queues=1)
+    batches = one_queue.faults.observe(code=BATCH)
+    with Producer(namesrv=one_queue.namesrv, config=LINGERING) as producer:
+        for body in (b"a", b"b", b"c"):
+            producer.submit(message(body))
+            producer.send(ProducerMessage("others", b"x"))
+        assert batches.seen == 0
+        assert bodies(one_queue, "orders") == []
+    assert batches.seen == 1
+    assert bodies(one_queue, "orders") == [b"a", b"b", b"c"]
+
+
 def test_a_submitted_message_cannot_be_cancelled(one_queue):
     with Producer(namesrv=one_queue.namesrv, config=LINGERING) as producer:
         future = producer.submit(message(b"kept"))

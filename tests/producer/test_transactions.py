@@ -48,6 +48,7 @@ def impatient(rmq_cluster_factory):
 def test_a_commit_shows_the_message_and_a_rollback_does_not(rmq_cluster, rmq_topic):
     sent = ProducerMessage(rmq_topic, b"a" * 5_000, tags="Paid", keys="k")
     seen = []
+    sends = rmq_cluster.faults.observe(code=RequestCode.SEND_MESSAGE_V2)
 
     def execute(message, result):
         seen.append((message, result.queue_offset, bodies(rmq_cluster, rmq_topic)))
@@ -61,6 +62,8 @@ def test_a_commit_shows_the_message_and_a_rollback_does_not(rmq_cluster, rmq_top
             ProducerMessage(rmq_topic, b"undone"), lambda *_: ROLLBACK
         )
     assert seen == [(sent, None, [])]
+    # 4: the half of a transaction; 1: its body is compressed
+    assert [each.command.ext_fields["f"] for each in sends.requests] == ["5", "4"]
     assert result.local_transaction_state is COMMIT
     assert undone.local_transaction_state is ROLLBACK
     (found,) = stored(rmq_cluster, rmq_topic)
@@ -76,6 +79,7 @@ def test_an_undecided_transaction_is_asked_for_until_it_is_decided(impatient, an
         asked.append((message.topic, message.body, message.msg_id))
         return COMMIT if len(asked) > 1 else answer
 
+    ends = impatient.faults.observe(code=RequestCode.END_TRANSACTION)
     with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
         result = producer.send_in_transaction(
             ProducerMessage("orders", b"x"), lambda *_: answer
@@ -83,6 +87,11 @@ def test_an_undecided_transaction_is_asked_for_until_it_is_decided(impatient, an
         assert result.local_transaction_state is UNKNOW
         wait_until(lambda: is_committed(impatient))
     assert asked[:2] == [("orders", b"x", result.msg_id)] * 2
+    stated = [each.command.ext_fields for each in ends.requests]
+    assert {each["transactionId"] for each in stated} == {result.msg_id}
+    from_checks = [each["fromTransactionCheck"] for each in stated]
+    assert from_checks.count("false") == 1
+    assert from_checks.count("true") >= 2
 
 
 @pytest.mark.injects_exceptions

@@ -346,7 +346,7 @@ class SimTasks(_Workers):
     def close_within(self, wait_ms: int) -> None:
         """What a close does in the loop: it cancels the tasks in time."""
         self._tasks.close_by(None)
-        self._tasks.cancel_after(wait_ms - CANCEL_MS)
+        self._loop.call_later((wait_ms - CANCEL_MS) / 1000, self._tasks.cancel)
 
     def end(self) -> None:
         """The member has ended, and with it its calls, without any further effect."""

@@ -217,6 +217,33 @@ def test_a_request_acknowledges_256_messages_of_one_topic(proxy, inbox):
     assert sorted(sizes) == [1, 256]
 
 
+@pytest.mark.parametrize("refused", [(), (1,), (256,)])
+def test_failures_of_several_ack_requests_are_told_together(proxy, inbox, refused):
+    """`refused` has the sizes of the requests that fail as a whole."""
+
+    def answer(request, _context):
+        if len(request.entries) in refused:
+            return service.AckMessageResponse(status=status("FORBIDDEN"))
+        found = service.AckMessageResponse(status=status("MULTIPLE_RESULTS"))
+        for entry in request.entries:
+            code = "INTERNAL_ERROR" if entry.message_id in ("id 3", "id 256") else "OK"
+            found.entries.add(receipt_handle=entry.receipt_handle, status=status(code))
+        return found
+
+    proxy.answers["AckMessage"] = answer
+    inbox.put(*range(257))
+    messages: list[ReceivedMessage] = []
+    with consumer_of(proxy) as consumer:
+        while len(messages) < 257:
+            messages += consumer.receive(await_ms=600_000)
+        messages.sort(key=lambda each: int(each.body))
+        with pytest.raises(AckError) as raised:
+            consumer.ack(messages)
+    failed = [each.msg_id for each, _ in raised.value.failures]
+    first = [f"id {number}" for number in range(256)] if 256 in refused else ["id 3"]
+    assert failed == [*first, "id 256"]
+
+
 @pytest.mark.parametrize("permission", [pb.Permission.WRITE, pb.Permission.NONE])
 def test_a_topic_that_cannot_be_read_is_an_error_with_its_reason(proxy, permission):
     def route(request, _context):

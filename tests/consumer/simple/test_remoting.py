@@ -7,15 +7,16 @@ import threading
 
 import pytest
 
-from rmqcli import ClientConfig, DeniedError, SimpleConsumer, tasks
+from rmqcli import ClientConfig, DeniedError, SimpleConsumer, sql, tasks
 from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple import remoting
 from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.consumer.simple.remoting import _sources
 from rmqcli.errors import NotFoundError, UnsupportedError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.testing import faults
-from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
@@ -41,7 +42,7 @@ def logged(caplog, text):
 def poison(cluster, topic):
     """Send a message to a group whose messages have one delivery, in one process."""
     cluster.create_group("billing", retry_max_times=0)
-    cluster.send(topic, ["poison"])
+    return cluster.send(topic, ["poison"])
 
 
 def again(consumer):
@@ -159,6 +160,76 @@ def test_the_routes_of_topics_that_are_no_longer_subscribed_are_not_asked_for(
         assert dropped.seen == before
 
 
+# --- receives ---
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "stated"),
+    [
+        (
+            {"topics": {"orders": "A || B"}},
+            {"max_messages": 7, "invisible_duration_ms": 15_000, "await_ms": 0},
+            {
+                "maxMsgNums": "7",
+                "invisibleTime": "15000",
+                "initMode": "1",
+                "expType": "TAG",
+                "exp": "A || B",
+                "order": "false",
+            },
+        ),
+        (
+            {
+                "topics": {"orders": sql("orders", "a > 1")},
+                "consume_from": "earliest",
+                "orderly": True,
+            },
+            {"await_ms": 0},
+            {
+                "maxMsgNums": "32",
+                "invisibleTime": "30000",
+                "initMode": "0",
+                "expType": "SQL92",
+                "exp": "a > 1",
+                "order": "true",
+            },
+        ),
+    ],
+)
+def test_a_receive_states_what_the_member_wants(
+    rmq_cluster, topic, options, wanted, stated
+):
+    nothing = faults.answer(ResponseCode.POLLING_TIMEOUT)
+    pops = rmq_cluster.faults.add(nothing, code=RequestCode.POP_MESSAGE)
+    with consumer_of(rmq_cluster, **options) as consumer:
+        consumer.receive(**wanted)
+    fields = pops.requests[0].command.ext_fields
+    assert {name: fields[name] for name in stated} == stated
+    assert (fields["consumerGroup"], fields["topic"]) == ("billing", "orders")
+    assert (fields["queueId"], fields["bornTime"]) == ("-1", "0")
+
+
+def test_a_received_message_is_hidden_for_the_time_of_the_receive(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        before_ms = SYSTEM_CLOCK.epoch_ms()
+        (message,) = consumer.receive(invisible_duration_ms=15_000)
+        after_ms = SYSTEM_CLOCK.epoch_ms()
+    assert before_ms + 15_000 <= message.invisible_until_ms <= after_ms + 15_000
+
+
+def test_a_message_whose_tag_only_has_the_same_hash_is_acknowledged(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["other"], tags="BB")
+    acks = rmq_cluster.faults.observe(code=RequestCode.ACK_MESSAGE)
+    with consumer_of(rmq_cluster, {topic: "Aa"}) as consumer:
+        assert consumer.receive(await_ms=100) == []
+        wait_until(lambda: acks.seen)
+    (ack,) = acks.requests
+    fields = ack.command.ext_fields
+    assert (fields["consumerGroup"], fields["topic"]) == ("billing", "orders")
+    assert fields["offset"] == "0"
+
+
 # --- deliveries ---
 
 
@@ -166,7 +237,8 @@ def test_a_message_that_is_no_dead_letter_yet_stays_where_it_was(
     rmq_cluster, topic, caplog
 ):
     """The copy is refused, so the message is not acknowledged, and comes again."""
-    poison(rmq_cluster, topic)
+    rmq_cluster.send("elsewhere", ["the first in the log"])
+    (sent,) = poison(rmq_cluster, topic)
     code = RequestCode.CONSUMER_SEND_MSG_BACK
     refused = rmq_cluster.faults.next(faults.answer(1, "the disk is full"), code=code)
     acks = rmq_cluster.faults.observe(code=RequestCode.ACK_MESSAGE)
@@ -180,6 +252,9 @@ def test_a_message_that_is_no_dead_letter_yet_stays_where_it_was(
         assert fields["delayLevel"] == "-1"
         assert fields["group"] == "billing"
         assert fields["maxReconsumeTimes"] == "0"
+        assert fields["originTopic"] == "%RETRY%billing_orders"
+        assert fields["originMsgId"] == sent.msg_id
+        assert int(fields["offset"]) > 0
         wait_until(lambda: again(consumer) == [] and acks.seen)
     levels = logged(caplog, "message moved to the dead-letter queue group=billing")
     assert levels == [logging.WARNING]
@@ -217,6 +292,44 @@ def test_a_message_is_delivered_once_more_than_its_group_retries(
         wait_until(lambda: found or copied.seen)
     assert [each.delivery_attempt for each in found] == [times + 1] * is_wanted
     assert copied.seen == (not is_wanted)
+
+
+def test_a_message_has_one_delivery_whatever_its_group_says(rmq_cluster, topic):
+    """The broker answers the group's retries only where a message has come before."""
+    rmq_cluster.create_group("billing", retry_max_times=-1)
+    records = [
+        encode_message(MessageFields(topic=topic, body=body, reconsume_times=times))
+        for body, times in ((b"second", 1), (b"first", 0))
+    ]
+    lease = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
+    rmq_cluster.faults.next(
+        faults.answer(0, body=b"".join(records), ext_fields=lease),
+        code=RequestCode.POP_MESSAGE,
+    )
+    copied = rmq_cluster.faults.observe(code=RequestCode.CONSUMER_SEND_MSG_BACK)
+    with consumer_of(rmq_cluster) as consumer:
+        assert [each.body for each in consumer.receive(await_ms=0)] == [b"first"]
+        wait_until(lambda: copied.seen)
+    assert copied.seen == 1
+
+
+def test_the_group_s_limit_is_asked_for_once_and_again_after_a_heartbeat(
+    rmq_cluster, topic, monkeypatch
+):
+    rmq_cluster.create_group("billing")
+    record = encode_message(MessageFields(topic=topic, body=b"x", reconsume_times=1))
+    lease = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
+    rmq_cluster.faults.add(
+        faults.answer(0, body=record, ext_fields=lease), code=RequestCode.POP_MESSAGE
+    )
+    asked = rmq_cluster.faults.observe(code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+    with consumer_of(rmq_cluster) as consumer:
+        for _ in range(3):
+            consumer.receive(await_ms=0)
+        assert asked.seen == 1
+    monkeypatch.setattr(remoting, "_HEARTBEAT_MS", 20)
+    with consumer_of(rmq_cluster) as consumer:
+        wait_until(lambda: consumer.receive(await_ms=0) and asked.seen >= 3)
 
 
 def test_the_group_s_limit_is_read_again_after_a_failure(rmq_cluster, topic, caplog):
@@ -315,9 +428,10 @@ def test_a_broker_before_5_0_gets_no_heartbeat(rmq_cluster_factory):
     cluster = rmq_cluster_factory(like="4.9.7")
     cluster.create_topic("orders")
     beats = cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    left = cluster.faults.observe(code=RequestCode.UNREGISTER_CLIENT)
     with consumer_of(cluster) as consumer, pytest.raises(UnsupportedError):
         consumer.receive(await_ms=0)
-    assert beats.seen == 0
+    assert (beats.seen, left.seen) == (0, 0)
 
 
 def test_topics_of_different_brokers_are_received_together(rmq_cluster_factory):
