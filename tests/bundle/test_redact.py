@@ -139,6 +139,8 @@ ENCODINGS = {
     ).decode(),
     "digits": lambda s: s.encode().hex(),
     "entities": lambda s: "".join(f"&#{ord(c)};" for c in s),
+    "entities without semicolons": lambda s: "".join(f"&#{ord(c)}" for c in s),
+    "entities with names": lambda s: s.replace("_", "&UnderBar;"),
 }
 
 
@@ -204,6 +206,12 @@ def test_short_secrets_are_counted_and_ordinary_words_stay():
 
 def test_a_secret_that_was_given_in_quotes_is_found_without_them():
     assert cleaned("is hunter21 here", '"hunter21"') == "is <removed> here"
+
+
+def test_a_secret_that_begins_with_another_one_is_removed_whole():
+    text = "hunter21 hunter21-tail -hunter21"
+    secrets = ["hunter21-tail", "hunter21", "-hunter21"]
+    assert cleaned(text, *secrets) == "<removed> <removed> <removed>"
 
 
 def test_a_number_is_removed_if_it_is_a_secret():
