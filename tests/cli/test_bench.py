@@ -116,8 +116,9 @@ def test_a_message_without_an_answer_is_unknown(bench, rmq_cluster, rmq_topic):
     rmq_cluster.faults.add(
         faults.disconnect(is_handled=True), code=RequestCode.SEND_MESSAGE_V2, times=1
     )
-    code, found, _ = bench("produce", rmq_topic, "--count", "4", "--threads", "1")
+    code, found, err = bench("produce", rmq_topic, "--count", "4", "--threads", "1")
     assert code == 6
+    assert "1 message failed" in err
     assert (found["messages"], found["failed"], found["unknown"]) == (3, 1, 1)
     assert len(stored(rmq_cluster, rmq_topic)) == 4
 
