@@ -362,6 +362,16 @@ def test_a_message_without_an_answer_may_arrive(measured, rmq_cluster):
     assert found.messages == 10
 
 
+def test_a_message_without_an_answer_that_does_not_arrive_is_counted(
+    measured, rmq_cluster, monkeypatch
+):
+    monkeypatch.setattr(runs, "GRACE_MS", 500)
+    rmq_cluster.faults.next(faults.disconnect(), code=SEND)
+    found = measured(LatencyBench, LatencyLoad, group="g", count=10).result()
+    assert found.more["not_received"] == found.unknown >= 1
+    assert found.messages == 10 - found.unknown
+
+
 def test_messages_are_sent_when_they_are_due(measured, rmq_cluster):
     """The last of five is due 4 intervals of 20 ms after the first."""
     sends = rmq_cluster.faults.observe(code=SEND)

@@ -283,6 +283,17 @@ def test_a_permission_that_does_not_come_back_is_a_failure(rmq, cluster):
     assert "still lists 1 topic of the broker without the write permission" in err
 
 
+def test_a_plan_names_the_broker_and_changes_nothing(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("fixed", order=True, brokers=["broker-b"])
+        plan = admin.plan_drain("broker-b")
+    assert plan.broker_name == "broker-b"
+    assert plan.address == cluster.broker("broker-b").address
+    assert plan.only_here == plan.ordered == ("fixed",)
+    assert plan.other_namesrvs is None
+    assert perms(cluster, "fixed", broker="broker-b") == [6]
+
+
 def test_a_broker_that_does_not_exist_is_not_drained(cluster):
     with Admin(namesrv=cluster.namesrv) as admin, pytest.raises(NotFoundError):
         admin.plan_drain("nope")
