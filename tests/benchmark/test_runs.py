@@ -72,7 +72,7 @@ def test_bodies_are_random_and_are_not_compressed(
 def test_what_will_not_get_better_ends_it(measured, rmq_cluster, way, code, error):
     for each in (SEND, RequestCode.SEND_BATCH_MESSAGE):
         rmq_cluster.faults.add(faults.answer(code, "no"), code=each)
-    bench = measured(ProduceBench, ProduceLoad, **WAYS[way])
+    bench = measured(ProduceBench, ProduceLoad, count=1_000, **WAYS[way])
     assert isinstance(bench.error, error)
     found = bench.result()
     assert (found.ended_by, found.messages, found.unknown) == ("error", 0, 0)
@@ -122,7 +122,7 @@ def test_one_success_shows_that_brokers_can_be_reached(measured, rmq_cluster, wa
 
 @pytest.mark.parametrize("acks", ["all", "none"])
 def test_no_topic_is_created(measured, rmq_cluster, acks):
-    load = {"topic": "unknown", "threads": 1, "acks": acks}
+    load = {"topic": "unknown", "count": 1_000, "threads": 1, "acks": acks}
     bench = measured(ProduceBench, ProduceLoad, **load)
     assert isinstance(bench.error, NotFoundError)
     assert (bench.result().failed, bench.result().unknown) == (1, 0)
@@ -204,7 +204,7 @@ def test_an_interrupt_keeps_what_was_measured(rmq_cluster, rmq_topic):
         if done >= 5:
             raise KeyboardInterrupt
 
-    load = ProduceLoad(topic=rmq_topic, rate_per_s=100)
+    load = ProduceLoad(topic=rmq_topic, count=1_000, rate_per_s=100)
     bench = ProduceBench(ClientConfig(namesrv=rmq_cluster.namesrv), load)
     with pytest.raises(KeyboardInterrupt):
         bench.run(stop)
