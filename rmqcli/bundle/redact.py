@@ -149,6 +149,7 @@ class Redactor:
             if len(text) >= chars_min and not _is_ordinary(text):
                 self._secrets.add(text)
                 self._find = None
+                self._cleaned.clear()
 
     # --- cleaning ---
 
@@ -160,8 +161,6 @@ class Redactor:
             return [self.clean(each) for each in value]
         if isinstance(value, str):
             return self.clean_text(value)
-        if value is None or isinstance(value, bool):
-            return value
         if str(value) in self._secrets:  # of digits
             self.count += 1
             return REMOVED
@@ -239,7 +238,6 @@ class Redactor:
         if self._find is None and self._secrets:
             ordered = sorted(self._secrets, key=len, reverse=True)
             self._find = re.compile("|".join(map(re.escape, ordered)))
-            self._cleaned.clear()
         return self._find
 
 
