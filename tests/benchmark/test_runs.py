@@ -372,6 +372,16 @@ def test_a_message_without_an_answer_that_does_not_arrive_is_counted(
     assert found.messages == 10 - found.unknown
 
 
+def test_messages_that_were_there_before_are_not_read(measured, rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, ["a"] * 8)
+    # While all messages of a queue are there, brokers let a new group begin with them.
+    rmq_cluster.broker().trim(rmq_topic, 1)
+    pulls = rmq_cluster.faults.observe(code=RequestCode.PULL_MESSAGE, topic=rmq_topic)
+    measured(LatencyBench, LatencyLoad, group="g", count=5)
+    offsets = [int(each.command.ext_fields["queueOffset"]) for each in pulls.requests]
+    assert min(offsets) == 2
+
+
 def test_messages_are_sent_when_they_are_due(measured, rmq_cluster):
     """The last of five is due 4 intervals of 20 ms after the first."""
     sends = rmq_cluster.faults.observe(code=SEND)
