@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 
@@ -323,7 +324,7 @@ def test_a_broker_is_shown_with_its_settings(admin):
 
 
 #: Every method that looks at, or changes, the brokers of a cluster or some brokers.
-WITH_PLACES = {
+WITH_PLACES: dict[str, dict[str, Any]] = {
     "accounts": {},
     "broker_settings": {},
     "clean_expired_queues": {},

@@ -309,7 +309,7 @@ def test_only_messages_of_the_same_run_count_and_each_of_them_once(
     measured, rmq_cluster, rmq_topic
 ):
     rmq_cluster.faults.next(faults.delay(500), code=SEND)
-    sent = []
+    sent: list[str] = []
 
     def send_more(_):
         found = stored(rmq_cluster, rmq_topic)
