@@ -11,6 +11,7 @@ from rmqcli.admin import transactions
 from rmqcli.admin.transactions import open_transactions_of
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError
 from rmqcli.testing import faults
@@ -136,6 +137,9 @@ def pair(rmq_cluster_factory):
     with shop(cluster) as producer, Admin(namesrv=cluster.namesrv) as admin:
         for body in ("1", "2", "3", "4"):  # brokers take turns
             send(producer, body, UNKNOWN)
+            # Those of the same millisecond are in the order of their queues.
+            sent_ms = SYSTEM_CLOCK.epoch_ms()
+            wait_until(lambda at_ms=sent_ms: SYSTEM_CLOCK.epoch_ms() > at_ms)
         for body in ("5", "6"):
             send(producer, body, COMMIT)
         wait_until(lambda: admin.open_transactions("orders").count == 4)
