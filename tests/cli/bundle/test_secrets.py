@@ -123,8 +123,8 @@ def test_a_configuration_that_cannot_be_read_does_not_stop_a_bundle(
 @pytest.mark.parametrize("name", ["login", "tls.key"])
 def test_a_file_that_cannot_be_read_hides_no_other_secret(folder, name):
     path = folder / "config.toml"
-    path.write_text(f"[profiles.other]\n{PROFILE}")
+    path.write_text(f'[profiles.one]\n{PROFILE}\n[profiles.two]\nsecret_key = "sk2"\n')
     path.chmod(0o600)
     (folder / name).unlink()
     of_file = {"tls.key": {KEY_LINE}, "login": {"ak-file", "sk-file", "st-file"}}
-    assert known(folder) == IN_PROFILE - of_file[name]
+    assert known(folder) == (IN_PROFILE | {"sk2"}) - of_file[name]
