@@ -7,12 +7,13 @@ import json
 import pytest
 
 from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
+from rmqcli.admin import delayed
 from rmqcli.api.calls.producer import recall_message
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK, SystemClock
-from rmqcli.errors import NotFoundError
+from rmqcli.errors import NotFoundError, PartialError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.recall_handle import RecallHandle, encode_recall_handle
@@ -179,3 +180,34 @@ def test_the_command_counts_by_due_time_and_says_what_it_could_not_read(start, c
     assert "orders: 1 delayed message\n" in capsys.readouterr().out
     cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
     assert run(do) == 6
+
+
+@pytest.mark.parametrize("kind", [{"delay_level": 9}, {"delay_ms": 3_000_000}])
+def test_as_many_messages_as_are_read_are_no_more_than_that(start, monkeypatch, kind):
+    """The messages of all topics count: each of them is read."""
+    monkeypatch.setattr(delayed, "SCANNED_MAX", 3)
+    cluster = start()
+    send(cluster, "1", **kind)
+    send(cluster, "elsewhere", topic="other", **kind)
+    send(cluster, "2", **kind)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        assert (found.count, found.scanned, found.errors) == (2, 3, {})
+        send(cluster, "3", **kind)
+        (error,) = admin.delayed("orders").errors.values()
+    assert isinstance(error, PartialError)
+    assert "more" in error.message
+
+
+def test_the_levels_of_a_broker_share_one_limit(start, monkeypatch):
+    monkeypatch.setattr(delayed, "SCANNED_MAX", 2)
+    cluster = start()
+    send(cluster, "1", delay_level=9)
+    send(cluster, "2", delay_level=10)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        assert (keys(found), found.errors) == (["1", "2"], {})
+        send(cluster, "3", delay_level=11)
+        found = admin.delayed("orders")
+        assert (keys(found), found.scanned) == (["1", "2"], 2)
+        assert "more delayed messages than the 2" in found.errors["broker-a"].message
