@@ -280,6 +280,34 @@ def test_messages_that_were_sent_and_not_received_are_an_error(
     assert '"1 message not received"' in err
 
 
+def test_a_broker_that_has_left_the_route_is_an_error(
+    bench, rmq_cluster_factory, monkeypatch, tmp_path, capsys
+):
+    """What it would have done is not measured."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    for each in cluster.brokers:
+        offsets = each.state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+    assert run(["lag", "billing", "-n", cluster.namesrv]) == 0
+    capsys.readouterr()
+    cluster.broker("broker-b").kill()
+    words = ("orders", "--count", "1")
+    for command in (("produce",), ("consume", "-g", "g"), ("latency",)):
+        code, _, err = bench(*command, *words, namesrv=cluster.namesrv)
+        assert code == 6, command
+        assert "broker-b" in err
+
+
+def test_without_a_message_nothing_was_measured(bench, rmq_topic):
+    words = ("consume", rmq_topic, "-g", "g", "--for", "200ms", "--warm-up", "0s")
+    code, found, err = bench(*words)
+    assert (code, found) == (1, None)
+    assert "nothing was measured: no message ended in the time" in err
+
+
 def test_a_topic_that_cannot_be_created_is_an_error(bench, rmq_cluster):
     rmq_cluster.faults.add(
         faults.answer(16, "not for you"), code=RequestCode.UPDATE_AND_CREATE_TOPIC
