@@ -273,6 +273,9 @@ def _letters(facts: Facts, errors: dict[str, str]) -> Any:
         errors["dead letters"] = "not read" if error is None else error.message
         return []
     errors |= {n: error.message for n, error in facts.letters.errors.items()}
+    for each in facts.letters.groups:
+        if each.reason is not None and not facts.letters.errors:
+            errors[f"group {each.group}"] = each.reason
     return [
         {**letters_row(each), "new_in_last_hour": facts.new_letters.get(each.group)}
         for each in facts.letters.groups

@@ -135,6 +135,57 @@ def test_an_existing_file_stays_unless_it_is_to_be_replaced(bundle, tmp_path):
     assert (code, list(files)) == (0, FILES)
 
 
+def test_a_file_that_appears_while_servers_are_asked_stays(
+    bundle, rmq_cluster, tmp_path
+):
+    path = tmp_path / "b.zip"
+    rmq_cluster.faults.observe(
+        code=RequestCode.GET_NAMESRV_CONFIG,
+        on_request=lambda _: path.write_text("mine"),
+    )
+    code = run(["bundle", "--out", "b.zip", "-n", rmq_cluster.namesrv])
+    assert (code, path.read_text()) == (2, "mine")
+
+
+def test_the_settings_in_use_are_in_it(bundle):
+    _, files, _ = bundle(
+        *("--timeout", "700ms", "--address-map", "10.0.0.1:10911=127.0.0.1:2"),
+        *("--tls-server-name", "broker.example", "--tls-insecure"),
+        namesrv="127.0.0.1:1",
+    )
+    found = json.loads(files["rmq.json"])
+    assert found["namesrv"] == ["127.0.0.1:1"]
+    assert found["timeout_ms"] == 700
+    assert found["address_map"] == {"10.0.0.1:10911": "127.0.0.1:2"}
+    assert found["tls"] == {
+        "ca_file": None,
+        "cert_file": None,
+        "key_file": None,
+        "server_hostname": "broker.example",
+        "insecure": True,
+    }
+    assert found["profile"] is None
+
+
+def test_dead_letters_that_are_not_known_are_named(bundle, rmq_cluster):
+    rmq_cluster.create_topic("%DLQ%billing", queues=1)
+    rmq_cluster.send("%DLQ%billing", ["x"])
+    _, files, _ = bundle()
+    (letters,) = json.loads(files["dead-letters.json"])
+    assert (letters["group"], letters["count"]) == ("billing", 1)
+    assert letters["new_in_last_hour"] == 1
+    rmq_cluster.faults.add(
+        faults.answer(16, "not for you"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="%DLQ%billing",
+    )
+    code, files, _ = bundle("--overwrite")
+    found = listed(files, "dead-letters.json")
+    assert (code, found["status"]) == (6, "partial")
+    assert list(found["errors"]) == ["group billing"]
+    assert "not for you" in found["errors"]["group billing"]
+
+
 @pytest.mark.parametrize("out", ["b.rar", "b", ".zip"])
 def test_a_name_that_does_not_tell_the_kind_is_refused_before_anything_is_read(
     out, tmp_path, monkeypatch, capsys
