@@ -216,12 +216,11 @@ def delayed_by_level(
         delay_ms = None
         if not isinstance(config, RmqError):  # else it is not known
             delay_ms = parse_duration_ms(delays[level - 1])
-        for message in stored_messages(
-            client, address, queue, start, min(end, start + left)
-        ):
+        read_end = min(end, start + left)
+        for message in stored_messages(client, address, queue, start, read_end):
             left -= 1
             yield level, delay_ms, queue, message
-        if left <= 0:
+        if read_end < end:
             raise PartialError(
                 f"{name} holds more delayed messages than the {SCANNED_MAX:,} that were"
                 " read"

@@ -457,7 +457,8 @@ class LatencyBench(Bench):
         assigned: set[object] = set()
 
         def on_start(start: Any) -> None:  # noqa: ANN401  # a QueueStart
-            assigned.add(start.queue)
+            if start.queue.topic == load.topic:  # not the group's retry topic
+                assigned.add(start.queue)
             if len(assigned) >= queues:
                 self._is_joined.set()
 
@@ -518,9 +519,11 @@ class LatencyBench(Bench):
         if error is None:
             self._in_a_row = 0
         elif isinstance(error, RmqError):
-            if not isinstance(error, SendUnknownError):
-                self._due_us.pop(number, None)  # nothing to receive
             self._failed(error, 1)
+            if not isinstance(error, SendUnknownError):
+                with self._received:
+                    self._due_us.pop(number, None)  # nothing to receive
+                    self._received.notify_all()
 
     def _on_batch(self, messages: Sequence[Message], _context: object) -> bool:
         for message in messages:

@@ -208,7 +208,7 @@ def _tar(folder: str, contents: Mapping[str, bytes], at_s: int) -> bytes:
     out = io.BytesIO()
     with (
         gzip.GzipFile("", "wb", fileobj=out, mtime=at_s) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        tarfile.open(fileobj=packed, mode="w") as archive,
     ):
         for name, content in contents.items():
             entry = tarfile.TarInfo(f"{folder}/{name}")

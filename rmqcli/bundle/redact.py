@@ -64,7 +64,6 @@ _HINT: Final = re.compile(
     rf"{_NAME}|://|:\\/|PRIVATE KEY|bearer|basic|eyJ|AKIA|ASIA|LTAI", re.IGNORECASE
 )
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-_ENTITY: Final = re.compile(r"&(?:#\w{1,8}|[a-z]{2,8});")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-]{6,}={0,2}")
 #: A decoded text without this can hold no secret that is looked for.
 _READABLE: Final = re.compile("[^\x00-\x1f\x7f\ufffd]{4}")
@@ -150,6 +149,7 @@ class Redactor:
             if len(text) >= chars_min and not _is_ordinary(text):
                 self._secrets.add(text)
                 self._find = None
+                self._cleaned.clear()
 
     # --- cleaning ---
 
@@ -161,8 +161,6 @@ class Redactor:
             return [self.clean(each) for each in value]
         if isinstance(value, str):
             return self.clean_text(value)
-        if value is None or isinstance(value, bool):
-            return value
         if str(value) in self._secrets:  # of digits
             self.count += 1
             return REMOVED
@@ -238,9 +236,8 @@ class Redactor:
     def _pattern(self) -> re.Pattern[str] | None:
         """Return the pattern that finds all known secrets; None without any."""
         if self._find is None and self._secrets:
-            ordered = sorted(self._secrets, key=lambda each: (-len(each), each))
+            ordered = sorted(self._secrets, key=len, reverse=True)
             self._find = re.compile("|".join(map(re.escape, ordered)))
-            self._cleaned.clear()
         return self._find
 
 
@@ -305,7 +302,7 @@ def _decoded(text: str) -> Iterator[str]:
         yield _unescaped(text)
     if "%" in text:
         yield unquote(text)
-    if "&" in text and _ENTITY.search(text) is not None:
+    if "&" in text:
         import html
 
         yield html.unescape(text)

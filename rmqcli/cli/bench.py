@@ -427,8 +427,8 @@ def _run(common: Common, bench: Bench, departed: Mapping[str, RmqError]) -> int 
         raise bench.error
     left = found.more.get("not_received", 0)
     if found.failed or left:
-        what = f"{found.failed:,} messages failed" if found.failed else ""
-        lost = f"{left:,} messages were sent and not received" if left else ""
+        what = f"{counted(found.failed, 'message')} failed" if found.failed else ""
+        lost = f"{counted(left, 'message')} not received" if left else ""
         raise PartialError(", ".join(part for part in (what, lost) if part))
     if not found.messages:
         raise _nothing_measured(found)

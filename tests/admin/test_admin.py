@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pytest
 
+from rmqcli import Definitions
 from rmqcli.admin.admin import Admin
 from rmqcli.admin.reset.result import QueueResult
 from rmqcli.api.calls.offset import update_consumer_offset
@@ -317,3 +321,67 @@ def test_a_broker_is_shown_with_its_settings(admin):
     assert detail.settings["brokerName"] == "broker-a"
     with pytest.raises(NotFoundError, match="broker nowhere does not exist"):
         admin.broker("nowhere")
+
+
+#: Every method that looks at, or changes, the brokers of a cluster or some brokers.
+WITH_PLACES: dict[str, dict[str, Any]] = {
+    "accounts": {},
+    "broker_settings": {},
+    "clean_expired_queues": {},
+    "clean_unused_topics": {},
+    "compare_broker_settings": {},
+    "create_group": {"group": "g"},
+    "create_topic": {"topic": "t"},
+    "definitions": {},
+    "delete_group": {"group": "g"},
+    "explain_access": {"user": "u", "resource": "Topic:t", "action": "Pub"},
+    "pause_group": {"group": "g"},
+    "plan_acl_deletion": {"user": "u"},
+    "plan_broker_settings": {"settings": {"flushDiskType": "SYNC_FLUSH"}},
+    "plan_definitions": {"definitions": Definitions(definitions=(), kinds=("topic",))},
+    "plan_rule": {
+        "user": "u", "resource": "Topic:t", "is_new": True, "actions": ["Pub"],
+    },
+    "plan_user": {"user": "u", "is_new": True, "password": "correct horse"},
+    "resume_group": {"group": "g"},
+    "update_group": {"group": "g", "retry_max_times": 3},
+    "update_topic": {"topic": "t", "perm": 4},
+}  # fmt: skip
+#: Those of them that take no brokers.
+WHOLE_CLUSTERS = ("definitions", "plan_definitions")
+
+
+def test_the_table_has_every_method_with_places():
+    methods = {
+        name: inspect.signature(method).parameters
+        for name, method in inspect.getmembers(Admin, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert {name for name in methods if "cluster" in methods[name]} == set(WITH_PLACES)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        *((name, "cluster") for name in WITH_PLACES),
+        *((name, "brokers") for name in WITH_PLACES if name not in WHOLE_CLUSTERS),
+    ],
+)
+def test_a_cluster_or_broker_that_is_not_there_is_no_other_one(
+    rmq_cluster, name, place
+):
+    """An argument that is lost on its way would change the default cluster."""
+    value = {"cluster": "nobody", "brokers": ["nobody"]}[place]
+    rmq_cluster.create_topic("t")
+    rmq_cluster.create_group("g")
+    changes = [
+        rmq_cluster.faults.observe(code=code)
+        for code in RequestCode
+        if code.name.startswith(("UPDATE_", "DELETE_", "CLEAN_", "AUTH_"))
+    ]
+    with (
+        Admin(namesrv=rmq_cluster.namesrv) as admin,
+        pytest.raises(NotFoundError, match="nobody"),
+    ):
+        getattr(admin, name)(**WITH_PLACES[name], **{place: value})
+    assert sum(each.seen for each in changes) == 0

@@ -7,15 +7,19 @@ import json
 import pytest
 
 from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
+from rmqcli.admin import delayed
+from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
 from rmqcli.api.calls.producer import recall_message
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK, SystemClock
-from rmqcli.errors import NotFoundError
+from rmqcli.errors import NotFoundError, PartialError
+from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.recall_handle import RecallHandle, encode_recall_handle
+from tests.admin.doctor.planting import plant_runtime, plant_settings
 from tests.kit.waiting import wait_until
 
 
@@ -179,3 +183,119 @@ def test_the_command_counts_by_due_time_and_says_what_it_could_not_read(start, c
     assert "orders: 1 delayed message\n" in capsys.readouterr().out
     cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
     assert run(do) == 6
+
+
+@pytest.mark.parametrize("kind", [{"delay_level": 9}, {"delay_ms": 3_000_000}])
+def test_as_many_messages_as_are_read_are_no_more_than_that(start, monkeypatch, kind):
+    """The messages of all topics count: each of them is read."""
+    monkeypatch.setattr(delayed, "SCANNED_MAX", 3)
+    cluster = start()
+    send(cluster, "1", **kind)
+    send(cluster, "elsewhere", topic="other", **kind)
+    send(cluster, "2", **kind)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        assert (found.count, found.scanned, found.errors) == (2, 3, {})
+        send(cluster, "3", **kind)
+        (error,) = admin.delayed("orders").errors.values()
+    assert isinstance(error, PartialError)
+    assert "more" in error.message
+
+
+def test_the_levels_of_a_broker_share_one_limit(start, monkeypatch):
+    monkeypatch.setattr(delayed, "SCANNED_MAX", 2)
+    cluster = start()
+    send(cluster, "1", delay_level=9)
+    send(cluster, "2", delay_level=10)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        assert (keys(found), found.errors) == (["1", "2"], {})
+        send(cluster, "3", delay_level=11)
+        found = admin.delayed("orders")
+        assert (keys(found), found.scanned) == (["1", "2"], 2)
+        assert "more delayed messages than the 2" in found.errors["broker-a"].message
+
+
+def waiting(due_ms, queue_offset=0):
+    return DelayedMessage(
+        queue=MessageQueue("SCHEDULE_TOPIC_XXXX", "broker-a", 0),
+        queue_offset=queue_offset,
+        msg_id=None,
+        keys=None,
+        stored_ms=1,
+        level=None,
+        due_ms=due_ms,
+    )
+
+
+def test_messages_are_counted_by_the_time_until_they_are_due():
+    found = DelayedMessages()
+    due = [None, 99, 100, 60_100, 60_101, 600_100, 600_101, 3_600_100, 3_600_101]
+    due += [86_400_100, 86_400_101, 98]
+    for due_ms in due:
+        found.add(waiting(due_ms), now_ms=100, limit=3)
+    assert (found.count, found.overdue) == (12, 2)
+    assert found.within == {
+        60_000: 2,
+        600_000: 2,
+        3_600_000: 2,
+        86_400_000: 2,
+        None: 2,
+    }
+    found.keep(11)
+    assert [each.due_ms for each in found.messages][:3] == [98, 99, 100]
+    assert len(found.messages) == 11
+    found.keep(3)
+    assert [each.due_ms for each in found.messages] == [98, 99, 100]
+
+
+def test_of_many_messages_the_next_are_kept_and_those_without_a_time_are_last():
+    found = DelayedMessages()
+    found.add(waiting(None), now_ms=0, limit=2)
+    for number in range(3_000, 0, -1):
+        found.add(waiting(number), now_ms=0, limit=2)
+    found.keep(2)
+    assert [each.due_ms for each in found.messages] == [1, 2]
+    assert found.count == 3_001
+    found.messages[:] = [waiting(None, 2), waiting(7), waiting(None, 1)]
+    found.keep(3)
+    assert [(e.due_ms, e.queue_offset) for e in found.messages] == [
+        (7, 0),
+        (None, 1),
+        (None, 2),
+    ]
+
+
+def test_the_delays_of_levels_are_those_of_the_broker(start):
+    cluster = start()
+    send(cluster, "ninth", delay_level=9)
+    plant_settings(cluster, messageDelayLevel="1s 2s 3s 4s 5s 6s 7s 8s 8m")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (found,) = admin.delayed("orders").messages
+    assert found.due_ms == found.stored_ms + 480_000
+
+
+def test_what_a_level_has_delivered_waits_no_longer(start):
+    cluster = start()
+    for body in ("1", "2", "3"):
+        send(cluster, body, delay_level=9)
+    plant_runtime(cluster, scheduleMessageOffset_9="2,3")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert keys(admin.delayed("orders")) == ["3"]
+
+
+def test_a_broker_that_has_left_the_route_is_an_error(
+    rmq_cluster_factory, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    for each in cluster.brokers:
+        offsets = each.state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+    assert run(["lag", "billing", "-n", cluster.namesrv]) == 0
+    cluster.broker("broker-b").kill()
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+    assert (list(found.errors), found.count) == (["broker-b"], 0)

@@ -58,6 +58,28 @@ def test_a_file_that_still_holds_a_secret_is_left_out():
     }
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"data": {"secretKey": "hunter2x"}},
+        {"error": "login with password=hunter2x failed"},
+        {"source": "rmq a --secret-key hunter2x"},
+        {"errors": {"redis://u:hunter2x@cache:1": "is down"}},
+        {"errors": {"broker-a": "login with password=hunter2x failed"}},
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_secret_that_one_part_tells_is_removed_from_all(told, is_first):
+    parts = [
+        BundlePart(**{"file": "a.json", "title": "A", "source": "rmq a", **told}),
+        BundlePart(file="b.json", title="B", source="rmq b", data="is hunter2x"),
+    ]
+    files = render(parts if is_first else parts[::-1], Redactor())
+    contents = {each.name: each.content for each in files}
+    assert contents["b.json"] == b'"is <removed>"\n'
+    assert "hunter2x" not in str(files)
+
+
 def test_a_file_of_more_than_64_mib_is_left_out():
     fits = ["." * 1_000] * 66_000
     room = (64 << 20) - len(json.dumps([*fits, ""], indent=2)) - 1

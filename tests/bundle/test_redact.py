@@ -49,7 +49,7 @@ def test_a_value_whose_name_says_that_it_is_a_secret_is_removed(name):
     assert found == {name: "<removed>", "other": "before <removed> after"}
 
 
-@pytest.mark.parametrize("value", [None, True, False, "", "true", "FALSE", "null"])
+@pytest.mark.parametrize("value", [None, True, False, "", "true", "FALSE", " null "])
 def test_a_setting_that_is_only_on_or_off_stays(value):
     assert cleaned({"passwordRequired": value}) == {"passwordRequired": value}
 
@@ -71,9 +71,14 @@ def test_a_setting_with_another_name_stays(name):
     assert cleaned({name: "value"}) == {name: "value"}
 
 
-def test_a_row_with_a_name_and_a_value_is_like_an_entry():
-    row = {"name": "secretKey", "value": "hunter2"}
-    assert cleaned([row]) == [{"name": "secretKey", "value": "<removed>"}]
+@pytest.mark.parametrize("name", ["name", "key", "setting"])
+@pytest.mark.parametrize("value", ["value", "Value"])
+def test_a_row_with_a_name_and_a_value_is_like_an_entry(name, value):
+    rows = [{name: "secretKey", value: "hunter2"}, {name: "brokerName", value: "b"}]
+    assert cleaned(rows) == [
+        {name: "secretKey", value: "<removed>"},
+        {name: "brokerName", value: "b"},
+    ]
 
 
 def test_all_that_is_below_a_secret_name_is_removed_and_known():
@@ -137,8 +142,14 @@ ENCODINGS = {
     "base64 among bytes": lambda s: base64.b64encode(
         bytes(range(128, 228)) + s.encode() + b"\xff" * 50
     ).decode(),
+    "base64 before more": lambda s: (
+        base64.b64encode(s.encode()).decode().strip("=") + "AB"
+    ),
     "digits": lambda s: s.encode().hex(),
+    "digits after another one": lambda s: "a" + s.encode().hex(),
     "entities": lambda s: "".join(f"&#{ord(c)};" for c in s),
+    "entities without semicolons": lambda s: "".join(f"&#{ord(c)}" for c in s),
+    "entities with names": lambda s: s.replace("_", "&UnderBar;"),
 }
 
 
@@ -179,8 +190,76 @@ def test_a_password_hidden_in_a_text_takes_the_whole_text_with_it():
     ]
 
 
-def test_a_secret_is_found_behind_escapes_of_escapes():
-    assert cleaned(r"\u006\u0038unter2", "hunter2") == "<removed>"
+@pytest.mark.parametrize(
+    "text", [r"\u006\u0038unter2", r"\x\u00368unter2", r"\x6\x38unter2"]
+)
+def test_a_secret_is_found_behind_escapes_of_escapes(text):
+    assert cleaned(text, "hunter2") == "<removed>"
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        ("hun\nter", r"hun\nter"),
+        ("hun\tter", r"hun\tter"),
+        ("hun\rter", r"hun\rter"),
+        ("hun\bter", r"hun\bter"),
+        ("hun\fter", r"hun\fter"),
+        ("hun\0ter", r"hun\0ter"),
+        ("hun\N{KEY}ter", r"hun\ud83d\udd11ter"),
+        ('hun"ter', r"hun\"ter"),
+    ],
+)
+def test_a_secret_is_found_behind_the_escape_of_any_character(secret, text):
+    assert cleaned(["is " + text, "is " + secret], secret) == [
+        "<removed>",
+        "is <removed>",
+    ]
+    redactor = Redactor([secret])
+    assert redactor.holds_secret("is " + text)
+    assert redactor.holds_secret("is " + secret)
+    assert not redactor.holds_secret("is hunter")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"password": "hunter2x"}],
+        ({"password": "hunter2x"},),
+        {"password": ["a", {"b": ("c", "hunter2x")}]},
+        {"password": r"hunter\u0032x"},
+        {"password": "'hunter2x' "},
+        {"password=hunter2x": 1},
+        {"credentials": "user=u password=hunter2x"},
+        {"a": {"b": "http://u:hunter2x@h"}},
+    ],
+)
+def test_a_secret_is_known_wherever_it_was_told(value):
+    assert cleaned([value, "is hunter2x"])[1] == "is <removed>"
+
+
+def test_a_secret_that_is_learnt_later_is_removed_from_the_same_text():
+    redactor = Redactor(["another1"])
+    assert redactor.clean("is hunter2x") == "is hunter2x"
+    redactor.learn({"password": "hunter2x"})
+    assert redactor.clean("is hunter2x") == "is <removed>"
+
+
+def test_what_is_removed_is_counted():
+    redactor = Redactor(["hunter2x", "12345678"])
+    value = {
+        "password": ["a", "b"],
+        "at": 12345678,
+        "hunter2x": None,
+        "text": ["is hunter2x", "is hunter2x", "nothing", "http://u:p@h"],
+    }
+    assert redactor.clean(value) == {
+        "password": "<removed>",
+        "at": "<removed>",
+        "<removed>": None,
+        "text": ["is <removed>", "is <removed>", "nothing", "http://<removed>@h"],
+    }
+    assert redactor.count == 6
 
 
 @pytest.mark.parametrize("times", range(1, 9))
@@ -197,13 +276,43 @@ def test_a_password_is_known_also_from_a_text_that_is_encoded_too_often():
 
 
 def test_short_secrets_are_counted_and_ordinary_words_stay():
-    redactor = Redactor(["abc", "", "RocketMQ", "long-enough"])
+    redactor = Redactor(["abc", "", " ", "RocketMQ", "TRUE", "null", "ab12"])
     assert redactor.short == 1
-    assert redactor.clean("abc RocketMQ long-enough") == "abc RocketMQ <removed>"
+    text = "abc RocketMQ True null"
+    assert redactor.clean(f"{text} ab12") == f"{text} <removed>"
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ("hunt2", "is hunt2"),  # may be part of another word
+        ("hunt22", "is <removed>"),
+    ],
+)
+def test_a_secret_that_only_its_name_tells_has_six_characters(told, text):
+    assert cleaned([{"password": told}, f"is {told}"]) == [
+        {"password": "<removed>"},
+        text,
+    ]
+
+
+def test_a_word_beside_the_name_of_a_secret_is_removed_there_only():
+    """`password=required` says nothing of the word in other texts."""
+    assert cleaned(["password=required", "an account is required"]) == [
+        "password=<removed>",
+        "an account is required",
+    ]
+    assert cleaned(["password=requiredxy", "is requiredxy"])[1] == "is <removed>"
 
 
 def test_a_secret_that_was_given_in_quotes_is_found_without_them():
     assert cleaned("is hunter21 here", '"hunter21"') == "is <removed> here"
+
+
+def test_a_secret_that_begins_with_another_one_is_removed_whole():
+    text = "hunter21 hunter21-tail -hunter21"
+    secrets = ["hunter21-tail", "hunter21", "-hunter21"]
+    assert cleaned(text, *secrets) == "<removed> <removed> <removed>"
 
 
 def test_a_number_is_removed_if_it_is_a_secret():
@@ -231,6 +340,11 @@ def test_keys_that_become_alike_are_kept_apart():
         "orders",
         "127.0.0.1:10911",
         "password=null a=1",
+        'password="null" a=1',
+        "password: 'false'",
+        base64.b64encode(
+            base64.b64encode(base64.b64encode(base64.b64encode(b"an ordinary text")))
+        ).decode(),
         "%RETRY%billing",
         "2026-11-27T18:40:57.123Z",
         "its disk is 83 % full",
@@ -246,4 +360,9 @@ def test_ordinary_texts_stay_as_they_are(text):
 
 
 def test_a_text_that_is_too_long_to_look_at_is_removed():
-    assert cleaned("x" * (1 << 21)) == "<removed>"
+    text = "password=hunter2x".ljust(1 << 20)
+    assert cleaned([text, "is hunter2x"]) == [
+        "password=<removed>".ljust((1 << 20) + 1),
+        "is <removed>",
+    ]
+    assert cleaned([text + " ", "is hunter2x"]) == ["<removed>", "is hunter2x"]

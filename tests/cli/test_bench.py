@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqcli import Admin
-from rmqcli.cli.bench import _nothing_measured, _warnings
+from rmqcli.benchmark import runs
+from rmqcli.cli.bench import BenchOptions, _lines, _nothing_measured, _warnings
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -116,8 +117,9 @@ def test_a_message_without_an_answer_is_unknown(bench, rmq_cluster, rmq_topic):
     rmq_cluster.faults.add(
         faults.disconnect(is_handled=True), code=RequestCode.SEND_MESSAGE_V2, times=1
     )
-    code, found, _ = bench("produce", rmq_topic, "--count", "4", "--threads", "1")
+    code, found, err = bench("produce", rmq_topic, "--count", "4", "--threads", "1")
     assert code == 6
+    assert "1 message failed" in err
     assert (found["messages"], found["failed"], found["unknown"]) == (3, 1, 1)
     assert len(stored(rmq_cluster, rmq_topic)) == 4
 
@@ -176,6 +178,182 @@ def test_the_table_says_what_was_measured(rmq_cluster, rmq_topic, capsys):
     assert rows["p99"].endswith(" ms")
 
 
+@pytest.mark.parametrize(
+    ("options", "amount"),
+    [
+        ({}, (None, 10_000, 1_000)),
+        ({"count": 5}, (5, None, 0)),
+        ({"for_": 7}, (None, 7, 1_000)),
+        ({"count": 5, "for_": 7}, (5, 7, 0)),
+        ({"count": 5, "warm_up": 3}, (5, None, 3)),
+        ({"warm_up": 0}, (None, 10_000, 0)),
+        ({"for_": 1, "warm_up": 0}, (None, 1, 0)),
+    ],
+)
+def test_what_is_not_said_of_the_amount_has_a_default(options, amount):
+    count, duration_ms, warm_up_ms = amount
+    assert BenchOptions(topic="t", **options).amount() == {
+        "topic": "t",
+        "count": count,
+        "duration_ms": duration_ms,
+        "warm_up_ms": warm_up_ms,
+    }
+
+
+AMOUNT = {"count": 1, "duration_ms": None, "warm_up_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (
+            "produce T --in-flight 7 --rate 100/s --size 9B",
+            {
+                "size_bytes": 9,
+                "rate_per_s": 100,
+                "threads": None,
+                "in_flight": 7,
+                "batch": 1,
+                "acks": "all",
+            },
+        ),
+        (
+            "produce T --threads 2 --acks none",
+            {
+                "size_bytes": 1024,
+                "rate_per_s": None,
+                "threads": 2,
+                "in_flight": 1024,
+                "batch": 1,
+                "acks": "none",
+            },
+        ),
+        (
+            "consume T -g g --from latest --threads 3 --batch 2 --pull-batch 4",
+            {
+                "group": "g",
+                "from": "latest",
+                "threads": 3,
+                "batch": 2,
+                "pull_batch": 4,
+                "orderly": False,
+            },
+        ),
+        (
+            "consume T -g g --orderly",
+            {
+                "group": "g",
+                "from": "earliest",
+                "threads": 20,
+                "batch": 32,
+                "pull_batch": 32,
+                "orderly": True,
+            },
+        ),
+        (
+            "latency T -g g --size 9B --rate 50/s",
+            {"group": "g", "size_bytes": 9, "rate_per_s": 50},
+        ),
+        (
+            "latency T",
+            {"group": "rmq-bench-latency", "size_bytes": 1024, "rate_per_s": 100},
+        ),
+    ],
+)
+def test_every_option_is_in_the_settings(bench, rmq_cluster, words, settings):
+    rmq_cluster.create_topic("T")
+    rmq_cluster.send("T", ["a"])
+    code, found, err = bench(*words.split(), "--count", "1")
+    assert code == 0, err
+    assert found["settings"] == {**settings, **AMOUNT}
+
+
+def test_messages_that_were_sent_and_not_received_are_an_error(
+    bench, rmq_cluster, rmq_topic, monkeypatch
+):
+    monkeypatch.setattr(runs, "GRACE_MS", 500)
+    fields = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}
+    lie = faults.answer(0, ext_fields=fields)
+    rmq_cluster.faults.add(lie, code=RequestCode.SEND_MESSAGE_V2, times=1)
+    code, found, err = bench("latency", rmq_topic, "--count", "3")
+    assert (code, found["more"]["not_received"], found["failed"]) == (6, 1, 0)
+    assert '"1 message not received"' in err
+
+
+def test_a_broker_that_has_left_the_route_is_an_error(
+    bench, rmq_cluster_factory, monkeypatch, tmp_path, capsys
+):
+    """What it would have done is not measured."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    for each in cluster.brokers:
+        offsets = each.state.offsets
+        cluster.call(lambda at=offsets: at.commit("billing", "orders", 0, 0))
+    assert run(["lag", "billing", "-n", cluster.namesrv]) == 0
+    capsys.readouterr()
+    cluster.broker("broker-b").kill()
+    words = ("orders", "--count", "1")
+    for command in (("produce",), ("consume", "-g", "g"), ("latency",)):
+        code, _, err = bench(*command, *words, namesrv=cluster.namesrv)
+        assert code == 6, command
+        assert "broker-b" in err
+
+
+def test_without_a_message_nothing_was_measured(bench, rmq_topic):
+    words = ("consume", rmq_topic, "-g", "g", "--for", "200ms", "--warm-up", "0s")
+    code, found, err = bench(*words)
+    assert (code, found) == (1, None)
+    assert "nothing was measured: no message ended in the time" in err
+
+
+def test_a_topic_that_cannot_be_created_is_an_error(bench, rmq_cluster):
+    rmq_cluster.faults.add(
+        faults.answer(16, "not for you"), code=RequestCode.UPDATE_AND_CREATE_TOPIC
+    )
+    code, found, err = bench("produce", "new", "--count", "1", "--create")
+    assert (code, found) == (4, None), err
+    assert "not for you" in err
+
+
+def test_the_lines_of_the_table_are_in_units_for_people():
+    found = result(
+        kind="produce",
+        settings={"size_bytes": 2048, "warm_up_ms": 1_500, "rate_per_s": None},
+        body_bytes=8_192_000,
+        statuses={"SEND_OK": 9_000},
+        failures={"SYSTEM_BUSY": 2, "ConnectError": 1_000},
+        unknown=1_000,
+        latency_us={"count": 1, "min": 1_500, "p99_9": 2_000_000, "max": None},
+        latency_of="a to b",
+        more={"sent": 5},
+    )
+    assert _lines(found) == [
+        ("produce", "T"),
+        ("settings", "size_bytes 2KiB, warm_up_ms 1.5s"),
+        ("measured", "8s, ended by time"),
+        ("messages", "9,000"),
+        ("rate", "1,125/s, 1000KiB/s"),
+        ("statuses", "9,000 SEND_OK"),
+        ("failed", "2 SYSTEM_BUSY, 1,000 ConnectError"),
+        ("unknown", "1,000 of these may be stored"),
+        ("sent", "5"),
+        ("min", "1.500 ms"),
+        ("p99.9", "2,000.000 ms"),
+        ("latency of", "a to b"),
+        ("cpu of rmq", "10% of a core"),
+    ]
+    assert dict(_lines(result(elapsed_ms=0, cpu=None)))["rate"] == "-"
+
+
+def test_a_busy_client_is_warned_of():
+    assert _warnings(result(cpu=0.89)) == []
+    assert _warnings(result(cpu=0.9)) == [
+        "rmq used 90% of a core: it may have been the limit, and not the cluster"
+    ]
+
+
 def test_a_group_that_waited_at_the_end_is_warned_of():
     """9,000 messages that were consumed at once, in 8 seconds: it said 1,128/s."""
     (warning,) = _warnings(result(quiet_ms=7_100, elapsed_ms=8_000, messages=9_000))
@@ -199,7 +377,7 @@ def test_a_group_that_consumed_all_in_the_warm_up_is_told_so():
     ("arguments", "error"),
     [
         (["produce", "t", "--size", "0B"], "not between 1 and 16MiB"),
-        (["produce", "t", "--size", "17MiB"], "not between 1 and 16MiB"),
+        (["produce", "t", "--size", "16777217B"], "not between 1 and 16MiB"),
         (["produce", "t", "--for", "0s"], "--for must be greater than zero"),
         (
             ["produce", "t", "--threads", "1", "--in-flight", "2"],
@@ -208,6 +386,10 @@ def test_a_group_that_consumed_all_in_the_warm_up_is_told_so():
         (["produce", "t", "--batch", "2"], "--batch needs --threads"),
         (
             ["produce", "t", "--acks", "none", "--batch", "2"],
+            "sends each message alone",
+        ),
+        (
+            ["produce", "t", "--acks", "none", "--in-flight", "1"],
             "sends each message alone",
         ),
         (["consume", "t"], "--group"),

@@ -273,6 +273,9 @@ def _letters(facts: Facts, errors: dict[str, str]) -> Any:
         errors["dead letters"] = "not read" if error is None else error.message
         return []
     errors |= {n: error.message for n, error in facts.letters.errors.items()}
+    for each in facts.letters.groups:
+        if each.reason is not None and not facts.letters.errors:
+            errors[f"group {each.group}"] = each.reason
     return [
         {**letters_row(each), "new_in_last_hour": facts.new_letters.get(each.group)}
         for each in facts.letters.groups
@@ -373,7 +376,7 @@ def _of_statistics(client: Client) -> BundlePart:
     from rmqcli.admin.brokers import ask_many, reader_addresses
     from rmqcli.admin.topics import list_topics
     from rmqcli.api.calls.stats import get_topic_stats_info
-    from rmqcli.units import format_rfc3339
+    from rmqcli.units import counted, format_rfc3339
 
     part = BundlePart(
         file="statistics.json",
@@ -411,7 +414,7 @@ def _of_statistics(client: Client) -> BundlePart:
             )
     left = len(topics) - STATISTICS_TOPICS_MAX
     if left > 0:
-        errors["topics"] = f"{left:,} more topics were not asked about"
+        errors["topics"] = f"not asked about {counted(left, 'more topic')}"
     return replace(part, data=found, errors=errors)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.doctor.diagnose import diagnose
+from rmqcli.admin.doctor.model import CheckStatus
 from rmqcli.api.calls.client import send_heartbeat
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.client import Client
+from rmqcli.cli.commands import COMMANDS
 from rmqcli.config import ClientConfig, parse_namesrv
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.config import KVTable
@@ -19,15 +21,26 @@ from rmqcli.wire.subscription import SubscriptionData
 if TYPE_CHECKING:
     from rmqcli.admin.doctor.model import Finding
 
+_COMMANDS = [command.path for command in COMMANDS]
+
 
 def open_client(namesrv: str, **settings: Any) -> Client:
     return Client(ClientConfig(namesrv=parse_namesrv(namesrv), **settings))
 
 
 def findings(namesrv: str, name: str, **settings: Any) -> list[Finding]:
-    """Return what one check finds."""
+    """Return what one check finds.
+
+    Whatever is wrong has a meaning, and a command to try; what is unknown has neither.
+    """
     with open_client(namesrv, **settings) as client:
         (result,) = diagnose(client, only=[name]).results
+    for each in result.findings:
+        is_unknown = each.status is CheckStatus.UNKNOWN
+        assert (bool(each.meaning), bool(each.command)) == (not is_unknown,) * 2, each
+        if each.command.startswith("rmq "):
+            words = each.command.removeprefix("rmq ")
+            assert any(f"{words} ".startswith(f"{path} ") for path in _COMMANDS), each
     return list(result.findings)
 
 

@@ -58,12 +58,14 @@ def test_a_broker_that_does_not_answer_is_a_problem_and_unknown_to_all_other_che
 ):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.faults.add(faults.disconnect(), broker="broker-b")
-    assert only_finding(cluster, "broker-answers")[:2] == ("problem", "broker-b")
+    (silent,) = findings(cluster.namesrv, "broker-answers")
+    assert (str(silent.status), silent.subject) == ("problem", "broker-b")
+    assert silent.command == "rmq broker show broker-b"
     for name in ("disk", "subscriptions", "topic-brokers", "dead-letters", "slaves"):
         found = findings(cluster.namesrv, name)
-        silent = [f for f in found if f.subject == "broker-b"]
-        assert [str(f.status) for f in silent] == ["unknown"], name
-        assert "it did not answer" in silent[0].evidence
+        (unknown,) = [f for f in found if f.subject == "broker-b"]
+        assert str(unknown.status) == "unknown", name
+        assert "it did not answer" in unknown.evidence
 
 
 def test_a_silent_broker_costs_two_fifths_of_the_timeout_once(
@@ -410,7 +412,12 @@ def test_messages_that_are_not_dispatched_are_found(rmq_cluster, behind, expecte
 
 def test_a_broker_without_long_polling_is_found(rmq_cluster_factory):
     cluster = rmq_cluster_factory(settings={"long_polling_enable": False})
-    assert only_finding(cluster, "long-polling")[0] == "warning"
+    (found,) = findings(cluster.namesrv, "long-polling")
+    assert (str(found.status), found.subject) == ("warning", "broker-a")
+    assert found.command == (
+        f"mqadmin updateBrokerConfig -b {cluster.broker().address}"
+        " -k longPollingEnable -v true"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RmqError
 from rmqcli.model import MessageQueue
-from rmqcli.testing import Seed
+from rmqcli.testing import Seed, faults
 from rmqcli.testing.clock import ManualClock
+from rmqcli.wire.codes import RequestCode
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 NOW_MS = 1_795_731_506_000
@@ -160,6 +161,19 @@ def test_what_is_due_with_the_newest_copy_is_searched_for_among_the_copies(log):
     log.copy(old, *(log.ack(0, start=9, pop_ms=NOW_MS - 1_000) for _ in range(60)))
     log.done(60)
     assert log.offsets() == []
+
+
+@pytest.mark.parametrize("topic", ["rmq_sys_wheel_timer", REVIVE_TOPIC])
+def test_an_error_names_the_queue_that_could_not_be_read(log, topic):
+    log.wait(log.check_point())
+    log.copy(log.check_point())
+    log.cluster.faults.add(
+        faults.answer(1, "the disk is full"),
+        code=RequestCode.PULL_MESSAGE,
+        topic=topic,
+    )
+    with pytest.raises(RmqError, match=f"{topic}@broker-a:0"):
+        log.read()
 
 
 def test_only_the_groups_in_question_are_found(log):

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from rmqcli import Admin, ClientConfig, RefusedError, SimpleConsumer
+from rmqcli.admin.lag.proxied import proxy_name
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.testing import ManualClock, faults
 from tests.admin.lag.test_embedded import commit, lag, pick
@@ -33,7 +34,14 @@ def config(request, rmq_cluster):
     return ClientConfig(endpoints=(rmq_cluster.endpoints,), plaintext=True)
 
 
-def heartbeat(cluster, client_id, *, kind="REGISTER", group="billing"):
+def heartbeat(
+    cluster,
+    client_id,
+    *,
+    kind="REGISTER",
+    group="billing",
+    consume_type="CONSUME_ACTIVELY",
+):
     """Write what a proxy of 5.5.0 in cluster mode writes about a client."""
     channel = {
         "localAddress": "127.0.0.1:27552",
@@ -45,7 +53,7 @@ def heartbeat(cluster, client_id, *, kind="REGISTER", group="billing"):
         "channelData": json.dumps(channel),
         "clientId": client_id,
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-        "consumeType": "CONSUME_ACTIVELY",
+        "consumeType": consume_type,
         "group": group,
         "heartbeatType": kind,
         "language": "PYTHON",
@@ -157,6 +165,42 @@ def test_members_of_a_proxy_in_cluster_mode_are_shown_with_it(rmq_cluster, lag, 
     assert len(asked.requests) == 0
     assert group["client_reason"] == "members that use gRPC own no queues"
     assert group["notes"] == []
+
+
+def test_what_a_group_is_comes_from_the_newest_heartbeat_of_its_members(
+    rmq_cluster, lag
+):
+    """Another member's is older, and that of one which left is no member's."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    for number in (1, 2, 1):
+        stored_ms = SYSTEM_CLOCK.epoch_ms()
+        kind = "CONSUME_ACTIVELY" if number == 1 else "CONSUME_PASSIVELY"
+        heartbeat(rmq_cluster, f"vm@722{number}@1@8f872fa3", consume_type=kind)
+        wait_until(lambda at_ms=stored_ms: SYSTEM_CLOCK.epoch_ms() > at_ms)
+    group = lag(rmq_cluster, "billing")[0]["billing"]
+    assert group["consume_type"] == "CONSUME_ACTIVELY"
+    heartbeat(rmq_cluster, "vm@7222@1@8f872fa3", consume_type="CONSUME_PASSIVELY")
+    group = lag(rmq_cluster, "billing")[0]["billing"]
+    assert group["consume_type"] == "CONSUME_PASSIVELY"
+    assert len(group["members"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("local_proxy_id", "name"),
+    [
+        ("127.0.0.1%27553%27552", "127.0.0.1:27552"),
+        ("127.0.0.1%27552", "127.0.0.1:27552"),
+        ("127.0.0.1", None),
+        ("127.0.0.1%27553%", None),
+        ("%27553%27552", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_proxy_has_the_name_of_its_grpc_port(local_proxy_id, name):
+    assert proxy_name(local_proxy_id) == name
 
 
 @pytest.mark.parametrize("named", [["billing"], []])

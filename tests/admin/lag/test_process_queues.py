@@ -110,6 +110,22 @@ def test_who_broadcasts_needs_no_lock():
     assert client.is_orderly
 
 
+def test_an_explanation_names_the_queues_that_wait_for_their_locks():
+    queues = {
+        MessageQueue("T", "broker-a", number): held(locked=number == 3)
+        for number in range(4)
+    }
+    info = ConsumerRunningInfo(
+        properties={"PROP_CONSUMEORDERLY": "true"}, process_queues=queues
+    )
+    client = read_running_info("c1", info, now_ms=NOW_MS)
+    reading = GroupReading(group="G", queues=[], clients={"c1": client})
+    assert (
+        "c1 waits for the broker's lock of T@broker-a:0, T@broker-a:1, T@broker-a:2."
+        in explain(compute_lag(reading))
+    )
+
+
 def test_an_explanation_says_how_fast_each_member_consumes():
     slow = ConsumeStatus(
         consume_rt=1_200.0,

@@ -328,6 +328,14 @@ def test_a_key_without_a_message_is_not_found(cluster, admin):
         admin.message_trace("k9")
 
 
+def test_of_many_messages_with_a_key_the_newest_are_traced(cluster, admin):
+    ids = [put(cluster, keys="k1").msg_id for _ in range(21)]
+    traces = admin.message_trace("k1", topic="orders")
+    assert [trace.msg_id for trace in traces] == ids[1:]
+    reason = "21 messages have this key, and the traces of the newest 20 are here"
+    assert {trace.missing[0].reason for trace in traces} == {reason}
+
+
 def test_a_key_that_was_not_looked_up_everywhere_is_not_said_to_be_missing(
     cluster, admin
 ):

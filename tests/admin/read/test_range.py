@@ -136,6 +136,15 @@ def test_a_broker_without_progress_is_abandoned_after_few_pulls(
     assert time.process_time() - cpu_s < 0.5
 
 
+def test_a_queue_without_progress_is_abandoned_when_the_time_is_over() -> None:
+    """There may have been fewer than twelve answers without progress by then."""
+    lie = answer_fields(FOUND, 5, high=100)
+    broker = ScriptedBroker({0: 100}, override=lambda *_: lie)
+    with cluster(broker) as client, pytest.raises(PartialError, match="T@b-a:0"):
+        read(client, 100, ReadOptions(retry_for_ms=0))
+    assert broker.pulls <= 2
+
+
 def test_a_broker_that_recovers_is_read_to_the_end() -> None:
     def busy_at_first(_queue: int, _offset: int, turn: int) -> dict[str, object] | None:
         return {"code": 2, "remark": "[TOO_MANY_REQUESTS]"} if turn < 6 else None

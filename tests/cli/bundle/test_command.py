@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from rmqcli.cli.bundle import parts
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -134,6 +135,57 @@ def test_an_existing_file_stays_unless_it_is_to_be_replaced(bundle, tmp_path):
     assert (code, list(files)) == (0, FILES)
 
 
+def test_a_file_that_appears_while_servers_are_asked_stays(
+    bundle, rmq_cluster, tmp_path
+):
+    path = tmp_path / "b.zip"
+    rmq_cluster.faults.observe(
+        code=RequestCode.GET_NAMESRV_CONFIG,
+        on_request=lambda _: path.write_text("mine"),
+    )
+    code = run(["bundle", "--out", "b.zip", "-n", rmq_cluster.namesrv])
+    assert (code, path.read_text()) == (2, "mine")
+
+
+def test_the_settings_in_use_are_in_it(bundle):
+    _, files, _ = bundle(
+        *("--timeout", "700ms", "--address-map", "10.0.0.1:10911=127.0.0.1:2"),
+        *("--tls-server-name", "broker.example", "--tls-insecure"),
+        namesrv="127.0.0.1:1",
+    )
+    found = json.loads(files["rmq.json"])
+    assert found["namesrv"] == ["127.0.0.1:1"]
+    assert found["timeout_ms"] == 700
+    assert found["address_map"] == {"10.0.0.1:10911": "127.0.0.1:2"}
+    assert found["tls"] == {
+        "ca_file": None,
+        "cert_file": None,
+        "key_file": None,
+        "server_hostname": "broker.example",
+        "insecure": True,
+    }
+    assert found["profile"] is None
+
+
+def test_dead_letters_that_are_not_known_are_named(bundle, rmq_cluster):
+    rmq_cluster.create_topic("%DLQ%billing", queues=1)
+    rmq_cluster.send("%DLQ%billing", ["x"])
+    _, files, _ = bundle()
+    (letters,) = json.loads(files["dead-letters.json"])
+    assert (letters["group"], letters["count"]) == ("billing", 1)
+    assert letters["new_in_last_hour"] == 1
+    rmq_cluster.faults.add(
+        faults.answer(16, "not for you"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="%DLQ%billing",
+    )
+    code, files, _ = bundle("--overwrite")
+    found = listed(files, "dead-letters.json")
+    assert (code, found["status"]) == (6, "partial")
+    assert list(found["errors"]) == ["group billing"]
+    assert "not for you" in found["errors"]["group billing"]
+
+
 @pytest.mark.parametrize("out", ["b.rar", "b", ".zip"])
 def test_a_name_that_does_not_tell_the_kind_is_refused_before_anything_is_read(
     out, tmp_path, monkeypatch, capsys
@@ -164,6 +216,100 @@ def test_bodies_are_in_it_only_if_asked_for(bundle, rmq_cluster, rmq_topic):
     bodies = {record["body"] for record in found}
     assert len(bodies) == len(found) == 10
     assert bodies < {f"body-{number:02}" for number in range(12)}
+
+
+def test_they_are_the_newest_of_each_topic_in_order(bundle, rmq_cluster, rmq_topic):
+    rmq_cluster.create_topic("other", queues=1)
+    for number in range(13):
+        rmq_cluster.send(rmq_topic, [f"body-{number:02}"])
+    rmq_cluster.send("other", ["of another topic"])
+    words = []
+    for topic in (rmq_topic, "other", rmq_topic):
+        words += ["--messages", topic]
+    code, files, _ = bundle(*words)
+    assert code == 0
+    assert [record["body"] for record in json.loads(files["messages.json"])] == [
+        *(f"body-{number:02}" for number in range(3, 13)),
+        "of another topic",
+    ]
+
+
+def listed(files, name):
+    """Return what the manifest says of a file."""
+    manifest = json.loads(files["manifest.json"])
+    (found,) = [each for each in manifest["files"] if each["file"] == name]
+    return found
+
+
+def test_messages_that_cannot_be_read_are_named(bundle, rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, ["a"] * 8)
+    rmq_cluster.faults.add(
+        faults.answer(1, "the disk is full"),
+        code=RequestCode.PULL_MESSAGE,
+        topic=rmq_topic,
+        queue_id=2,
+    )
+    code, files, _ = bundle("--messages", rmq_topic, "--messages", "nobody")
+    found = listed(files, "messages.json")
+    assert (code, found["status"]) == (6, "partial")
+    assert sorted(found["errors"]) == [f"{rmq_topic}@broker-a:2", "topic nobody"]
+    assert "the disk is full" in found["errors"][f"{rmq_topic}@broker-a:2"]
+    assert len(json.loads(files["messages.json"])) == 6
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "who"),
+    [
+        ("GET_ALL_PRODUCER_INFO", "producers.json", "broker-a"),
+        ("GET_TOPIC_STATS_INFO", "statistics.json", "broker-a"),
+        ("GET_BROKER_CONFIG", "brokers.json", "broker-a"),
+        ("GET_ALL_TOPIC_CONFIG", "topics.json", "broker-a"),
+        ("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", "groups.json", "broker-a"),
+        ("GET_ROUTEINFO_BY_TOPIC", "routes.json", "topic orders"),
+        ("GET_ALL_CONSUMER_OFFSET", "lag.json", "groups"),
+    ],
+)
+def test_what_is_refused_is_named_beside_its_file(bundle, rmq_cluster, code, name, who):
+    rmq_cluster.create_topic("orders")
+    rmq_cluster.create_group("billing")
+    rmq_cluster.faults.add(faults.answer(16, "not for you"), code=RequestCode[code])
+    exit_code, files, err = bundle()
+    found = listed(files, name)
+    assert (exit_code, found["status"], list(found["errors"])) == (6, "partial", [who])
+    assert "not for you" in found["errors"][who]
+    assert "the archive is not complete" in err
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [("AUTH_LIST_USER", "accounts.json"), ("GET_NAMESRV_CONFIG", "name-servers.json")],
+)
+def test_a_file_of_which_nothing_could_be_read_has_failed(
+    bundle, rmq_cluster_factory, code, name
+):
+    cluster = rmq_cluster_factory(settings={"authentication_enabled": True})
+    cluster.faults.add(faults.answer(16, "not for you"), code=RequestCode[code])
+    exit_code, files, _ = bundle(namesrv=cluster.namesrv)
+    found = listed(files, name)
+    assert (exit_code, found["status"], name in files) == (6, "failed", False)
+    assert "not for you" in f"{found['reason']} {found['errors']}"
+
+
+def test_topics_beyond_the_limit_are_counted(bundle, rmq_cluster, monkeypatch):
+    monkeypatch.setattr(parts, "STATISTICS_TOPICS_MAX", 2)
+    for topic in ("a", "b"):
+        rmq_cluster.create_topic(topic, queues=1)
+    code, files, _ = bundle()
+    assert (code, listed(files, "statistics.json")["errors"]) == (0, {})
+    assert [q["stored"] for q in json.loads(files["statistics.json"])] == [None, None]
+    rmq_cluster.create_topic("c", queues=1)
+    code, files, _ = bundle("--overwrite")
+    assert (code, listed(files, "statistics.json")["errors"]) == (
+        6,
+        {"topics": "not asked about 1 more topic"},
+    )
+    topics = [queue["topic"] for queue in json.loads(files["statistics.json"])]
+    assert topics == ["a", "b"]
 
 
 def test_a_broker_that_does_not_answer_is_named(rmq_cluster_factory, bundle):

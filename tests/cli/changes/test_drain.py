@@ -18,6 +18,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError
 from rmqcli.model import PERM_WRITE
 from rmqcli.testing import faults
+from tests.admin.doctor.planting import plant_settings
 from tests.kit.waiting import PATIENCE_S
 
 RUNTIME, WIPE, ADD, SET_CONFIG = 28, 205, 327, 25
@@ -281,6 +282,43 @@ def test_a_permission_that_does_not_come_back_is_a_failure(rmq, cluster):
     code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
     assert (code, [row["result"] for row in rows]) == (6, ["failed"])
     assert "still lists 1 topic of the broker without the write permission" in err
+
+
+def test_a_plan_names_the_broker_and_changes_nothing(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("fixed", order=True, brokers=["broker-b"])
+        plan = admin.plan_drain("broker-b")
+    assert plan.broker_name == "broker-b"
+    assert plan.address == cluster.broker("broker-b").address
+    assert plan.only_here == plan.ordered == ("fixed",)
+    assert plan.other_namesrvs is None
+    assert perms(cluster, "fixed", broker="broker-b") == [6]
+
+
+def test_a_topic_that_other_brokers_only_read_is_written_on_this_one_only(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.update_topic("orders", perm=4, brokers=["broker-a"])
+        assert admin.plan_drain("broker-b").only_here == ("orders",)
+        assert admin.plan_drain("broker-a").only_here == ()
+
+
+def test_what_is_drained_already_is_planned_as_unchanged(rmq, cluster):
+    assert rmq("broker", "drain", "broker-a", "--yes", *QUICK)[0] == 0
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (step,) = admin.plan_drain("broker-a").steps
+        assert (step.result, step.writable) == ("unchanged", 0)
+        (step,) = admin.plan_drain("broker-b").steps
+        assert step.result == "planned"
+        assert step.writable
+
+
+def test_name_servers_that_are_not_asked_are_named(cluster):
+    servers = f"{cluster.namesrv};10.0.0.9:9876"
+    plant_settings(cluster, broker="broker-a", namesrvAddr=servers)
+    plant_settings(cluster, broker="broker-b", namesrvAddr=cluster.namesrv)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.plan_drain("broker-a").other_namesrvs == ("10.0.0.9:9876",)
+        assert admin.plan_drain("broker-b").other_namesrvs == ()
 
 
 def test_a_broker_that_does_not_exist_is_not_drained(cluster):

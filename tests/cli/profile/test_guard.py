@@ -199,6 +199,9 @@ def test_these_commands_ask_a_question_that_yes_answers():
         "topic permission",
         "topic update",
     }
+
+
+def test_no_other_module_asks_a_question():
     callers = {
         source.relative_to(CLI).as_posix(): len(re.findall(_ASKING, text))
         for source in CLI.rglob("*.py")

@@ -154,6 +154,21 @@ def test_past_message_skips_one_message_only(start, capsys, like):
     )
 
 
+def test_an_id_that_two_messages_have_names_their_places(start, capsys):
+    """A producer that sends a message again uses its id again."""
+    cluster = start()
+    commit(cluster, [20, 20])
+    (first,) = cluster.send("T", [Seed(body=b"x", keys="k")], queue_id=1)
+    again = Seed(body=b"x", properties={"UNIQ_KEY": first.msg_id})
+    cluster.send("T", [again], queue_id=0)
+    code, _, err = reset(cluster, capsys, "--past-message", first.msg_id)
+    assert code == 2
+    assert (
+        f"2 messages have the id {first.msg_id}: T@broker-a:1 at 60, T@broker-a:0 at 60"
+        in " ".join(err.split())
+    )
+
+
 @pytest.mark.parametrize("ending", ["json", "csv"])
 def test_a_plan_file_is_applied_unless_offsets_moved(start, capsys, tmp_path, ending):
     cluster = start()
