@@ -20,6 +20,7 @@ from rmqcli.errors import ConnectError, UsageError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
 from tests.broker.proxy.remoting import PULL, SEND, TABLE, Stage, beat
 from tests.broker.wire_client import WireClient
 from tests.kit import raw
@@ -162,7 +163,9 @@ def test_a_pull_has_the_subscription_of_the_heartbeats(start, kind, expression, 
         pull = {**PULL, "queueId": "0", "maxMsgNums": "32", "sysFlag": "0"}
         answer = link.ask(RequestCode.PULL_MESSAGE, {**pull, **fields})
     assert answer.code == 0
-    assert b"".join(each.raw_body for each in decode_messages(answer.body)) == found
+    messages = decode_messages(answer.body)
+    bodies = [each.raw_body for each in messages if isinstance(each, StoredMessage)]
+    assert b"".join(bodies) == found
 
 
 def test_a_half_message_is_refused(cluster):
@@ -191,6 +194,24 @@ def test_only_a_message_that_is_transferred_may_have_another_type(
     fields = {**SEND, "topic": topic, "bname": "broker-a", "properties": mark}
     address = cluster.proxy.remoting_address
     assert raw.ask(address, RequestCode.SEND_MESSAGE, fields, body=b"x").code == code
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "code"),
+    [("short", "", 13), ("short", "x", 0), ("%RETRY%short", "x", 0)],
+)
+def test_a_request_with_short_names_is_checked_as_one_with_long_names(
+    cluster, topic, group, code
+):
+    """A message needs a message group; a topic of retries has no type to check."""
+    cluster.create_topic("short", attributes={"message.type": "FIFO"})
+    cluster.create_topic("%RETRY%short")
+    values = ["P", topic, "TBW102", "4", "0", "0", "0", "0"]
+    values.append(f"__SHARDINGKEY\x01{group}\x02" if group else "")
+    fields = {**dict(zip("abcdefghi", values, strict=True)), "n": "broker-a"}
+    address = cluster.proxy.remoting_address
+    sent = raw.ask(address, RequestCode.SEND_MESSAGE_V2, fields, body=b"x")
+    assert sent.code == code
 
 
 def test_a_killed_broker_fails_only_its_own_requests():
