@@ -299,3 +299,14 @@ def test_a_broker_that_has_left_the_route_is_an_error(
     with Admin(namesrv=cluster.namesrv) as admin:
         found = admin.delayed("orders")
     assert (list(found.errors), found.count) == (["broker-b"], 0)
+
+
+def test_what_a_broker_that_is_behind_has_not_looked_at_still_waits(start):
+    cluster = start()
+    send(cluster, "soon", delay_ms=1_000)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        wait_until(lambda: [each.keys for each in admin.read("orders")] == ["soon"])
+        assert keys(admin.delayed("orders")) == []
+        plant_runtime(cluster, timerReadBehind="3600")
+        found = admin.delayed("orders")
+    assert (keys(found), found.overdue) == (["soon"], 1)
