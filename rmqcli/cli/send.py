@@ -240,6 +240,11 @@ COLUMNS = (
             "NOT_SENT": "bad",
         },
     ),
+    Column(
+        "recall_handle",
+        "what `rmq message recall` takes, of a delayed message through a proxy",
+        title=None,
+    ),
     Column("source", "line or file of the message", priority=5),
     Column(
         "error",

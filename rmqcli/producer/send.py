@@ -50,7 +50,8 @@ class SendOutcome:
     `status` is one of Java's four statuses of a stored message, or else `NOT_SENT`,
     `UNKNOWN` when no answer came, so that the message may be stored, or the name of the
     response code with which the broker refused it. Offsets are None when the message is
-    not stored or not yet in its queue. With a proxy the queue is None.
+    not stored or not yet in its queue. With a proxy the queue is None; only a proxy
+    gives delayed messages a `recall_handle`.
     """
 
     number: int
@@ -61,6 +62,7 @@ class SendOutcome:
     offset_msg_id: str | None = None
     queue_offset: int | None = None
     error: RmqError | None = None
+    recall_handle: str | None = None
 
 
 class SendNetwork(AccumulatorNetwork, Protocol):
@@ -254,6 +256,7 @@ class Sender:
                     result.status.value,
                     result.offset_msg_id,
                     result.queue_offset,
+                    recall_handle=result.recall_handle,
                 )
         if isinstance(error, SendUnknownError):
             error, status = cause_of(error), "UNKNOWN"  # which says the rest

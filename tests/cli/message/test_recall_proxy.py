@@ -76,6 +76,15 @@ def test_a_message_is_recalled_by_its_handle_after_it_was_confirmed(cluster, cap
     assert "whether the message was still waiting is not known" in err
 
 
+def test_the_handle_that_send_shows_recalls_the_message(cluster, capsys):
+    words = ["--endpoints", cluster.endpoints, "--plaintext", "-o", "json"]
+    assert run(["send", "later", "x", "--delay", "1h", *words]) == 0
+    (sent,) = json.loads(capsys.readouterr().out)
+    assert recall(cluster, sent["recall_handle"], "--yes") == 0
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.delayed("later").messages == []
+
+
 def test_the_due_time_is_that_of_the_handle(proxy, capsys):
     assert recall(proxy, HANDLE, "--yes", "-o", "json") == 0
     (row,) = json.loads(capsys.readouterr().out)
