@@ -561,6 +561,23 @@ def test_a_failed_message_is_hidden_for_the_server_s_delay(proxy, inbox):
         assert change.message_id == "id 1"
 
 
+@pytest.mark.parametrize(
+    ("level", "method"),
+    [(3, "ChangeInvisibleDuration"), (-1, "ForwardMessageToDeadLetterQueue")],
+)
+def test_a_listener_chooses_the_delay_of_a_failed_message(proxy, inbox, level, method):
+    def handle(_messages, context):
+        context.delay_level_when_next_consume = level
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+    with consumer(proxy, handle, batch=True):
+        inbox.put(1)
+        (asked,) = wait_until(lambda: proxy.asked(method))
+    assert asked.message_id == "id 1"
+    if level == 3:
+        assert asked.invisible_duration.seconds == 10
+
+
 def test_each_request_names_the_group_the_topic_and_the_message(proxy, inbox):
     def with_two_attempts(asked):
         answer = settings_of(asked)

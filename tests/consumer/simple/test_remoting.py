@@ -16,6 +16,8 @@ from rmqcli.consumer.simple.remoting import _sources
 from rmqcli.errors import NotFoundError, UnsupportedError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.record import StoredMessage
@@ -360,17 +362,17 @@ class OfVersion(Client):
 
 
 @pytest.mark.parametrize(
-    ("version", "count", "codes"),
+    ("version", "count", "codes", "sizes"),
     [
-        (V5_1_3, 2, [RequestCode.BATCH_ACK_MESSAGE]),
-        (V5_1_3 - 1, 2, [RequestCode.ACK_MESSAGE] * 2),
-        (None, 2, [RequestCode.ACK_MESSAGE] * 2),
-        (V5_1_3, 1, [RequestCode.ACK_MESSAGE]),
-        (V5_1_3, 256, [RequestCode.BATCH_ACK_MESSAGE]),
-        (V5_1_3, 257, [RequestCode.BATCH_ACK_MESSAGE] * 2),
+        (V5_1_3, 2, [RequestCode.BATCH_ACK_MESSAGE], [2]),
+        (V5_1_3 - 1, 2, [RequestCode.ACK_MESSAGE] * 2, []),
+        (None, 2, [RequestCode.ACK_MESSAGE] * 2, []),
+        (V5_1_3, 1, [RequestCode.ACK_MESSAGE], []),
+        (V5_1_3, 256, [RequestCode.BATCH_ACK_MESSAGE], [256]),
+        (V5_1_3, 257, [RequestCode.BATCH_ACK_MESSAGE] * 2, [256, 1]),
     ],
 )
-def test_brokers_from_5_1_3_on_take_256_acks_in_a_request(version, count, codes):
+def test_brokers_from_5_1_3_on_take_256_acks_in_a_request(version, count, codes, sizes):
     broker_a = broker("broker-a", {0: "127.0.0.1:2"})
     route = TopicRoute(topic="orders", brokers=(broker_a,), queues=())
     messages = []
@@ -400,7 +402,14 @@ def test_brokers_from_5_1_3_on_take_256_acks_in_a_request(version, count, codes)
         )
         requests = next(pop.ack(messages))
     assert isinstance(requests, tasks.All)
-    assert [each.call.code for each in requests.parts] == codes  # type: ignore[union-attr]
+    calls = [each.call for each in requests.parts]  # type: ignore[union-attr]
+    assert [each.code for each in calls] == codes
+    found = []
+    for each in calls:
+        if each.code == RequestCode.BATCH_ACK_MESSAGE:
+            body = decode_body(BatchAckMessageRequestBody, each.body)
+            found.append(sum(len(acks.bit_set or ()) for acks in body.acks or ()))
+    assert found == sizes
 
 
 # --- membership ---
