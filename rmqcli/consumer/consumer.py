@@ -107,9 +107,9 @@ class Consumer:
 
     Methods may be called from any thread, also from listeners.
 
-    `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
-    expression (`"A || B"`) or a `SubscriptionData`; see `sql`. The listener is
-    `on_message(message)`, which is called with one message at a time, or
+    `topics` is a topic or a `SubscriptionData` (see `sql`), an iterable of them, or a
+    mapping from topic to a tag expression (`"A || B"`) or a `SubscriptionData`. The
+    listener is `on_message(message)`, which is called with one message at a time, or
     `on_batch(messages, context)`, which is called with up to `batch` messages of one
     queue. Up to `consume_threads` threads call it at the same time (default: 20). With
     neither, the consumer is iterated. With `orderly` the messages of each queue are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.checked import check_type
@@ -11,9 +11,12 @@ from rmqcli.names import check_topic
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
+    Topics: TypeAlias = (
+        str
+        | SubscriptionData
+        | Iterable[str | SubscriptionData]
+        | Mapping[str, str | SubscriptionData]
+    )
 
 
 def sql(topic: str, expression: str) -> SubscriptionData:
@@ -24,26 +27,32 @@ def sql(topic: str, expression: str) -> SubscriptionData:
 def subscriptions_of(topics: Topics, version: int) -> dict[str, SubscriptionData]:
     """Return the subscriptions by topic; strings get `version`.
 
-    Raises ConfigError for an invalid topic or expression, and without a topic, and
-    TypeError for other values.
+    Raises ConfigError for an invalid topic or expression, for two subscriptions of one
+    topic, and without a topic, and TypeError for other values.
     """
-    if isinstance(topics, str):
-        topics = {topics: "*"}
-    elif not hasattr(topics, "items"):
+    given: Iterable[tuple[str, str | SubscriptionData]]
+    if isinstance(topics, str | SubscriptionData):
+        topics = [topics]
+    if isinstance(topics, Mapping):
+        given = topics.items()
+    else:
         check_type(topics, Iterable, "topics")
-        topics = dict.fromkeys(topics, "*")
-    found = {}
-    for topic, each in topics.items():
+        given = [
+            (each.topic, each) if isinstance(each, SubscriptionData) else (each, "*")
+            for each in topics
+        ]
+    found: dict[str, SubscriptionData] = {}
+    for topic, each in given:
         check_topic(topic)
-        if isinstance(each, str):
-            found[topic] = parse_subscription(topic, each, sub_version=version)
-            continue
         check_type(each, (str, SubscriptionData), f"the subscription for {topic!r}")
+        if isinstance(each, str):
+            each = parse_subscription(topic, each, sub_version=version)
         if each.topic != topic:
             raise ConfigError(
                 f"the subscription for topic {topic} is for topic {each.topic}"
             )
-        found[topic] = each
+        if found.setdefault(topic, each) != each:
+            raise ConfigError(f"topic {topic} has two different subscriptions")
     if not found:
         raise ConfigError("topics is empty; at least one is needed")
     return found

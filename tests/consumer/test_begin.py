@@ -95,6 +95,12 @@ def test_each_topic_has_the_tags_of_all_or_its_own():
     assert found["orders"].sub_version == 5
     assert found["payments"] is by_sql
     assert (by_sql.expression_type, by_sql.sub_string) == ("SQL92", "a > 1")
+    assert subscriptions_of(by_sql, 5) == {"payments": by_sql}
+    found = subscriptions_of(["orders", by_sql, "orders"], 5)
+    assert {name: each.sub_string for name, each in found.items()} == {
+        "orders": "*",
+        "payments": "a > 1",
+    }
 
 
 def test_a_wait_ends_when_it_is_set_or_its_time_is_over():

@@ -26,6 +26,12 @@ def test_a_subscription_for_another_topic_than_its_key_is_refused(subscribe):
     )
 
 
+def test_two_subscriptions_for_one_topic_are_refused(subscribe):
+    with pytest.raises(UsageError) as refused:
+        subscribe(["orders", sql("orders", "a > 1")])
+    assert refused.value.message == "topic orders has two different subscriptions"
+
+
 @pytest.mark.parametrize("topics", [(), {}])
 def test_a_consumer_of_no_topic_is_refused(subscribe, topics):
     with pytest.raises(UsageError) as refused:

@@ -84,12 +84,12 @@ CLOSE_MS: Final = 5_000
 class SimpleConsumer:
     """A member of `group` that requests its messages. Any thread may call its methods.
 
-    `topics` is a topic, an iterable of topics, or a mapping from topic to a tag
-    expression (`"A || B"`) or a `SubscriptionData`; see `sql`. `invisible_duration_ms`
-    is the default of `receive`. In a queue that the group has never consumed, the
-    consumer begins near the end (while the queue's first message is still in the
-    broker's memory, there) or, with `consume_from="earliest"`, at the beginning.
-    With `orderly` a queue delivers no message while an earlier one is hidden. `namesrv`
+    `topics` is a topic or a `SubscriptionData` (see `sql`), an iterable of them, or a
+    mapping from topic to a tag expression (`"A || B"`) or a `SubscriptionData`.
+    `invisible_duration_ms` is the default of `receive`. In a queue that the group has
+    never consumed, the consumer begins near the end (while the queue's first message is
+    still in the broker's memory, there) or, with `consume_from="earliest"`, at the
+    beginning. With `orderly` a queue delivers no message while an earlier one is hidden. `namesrv`
     is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
     127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
 
