@@ -385,14 +385,16 @@ class Export:
         if not lacking:
             directory.set_success()
         for run in [each for each in lacking if each.run_id != record.run_id][:1]:
-            has_gaps = bool(run.gaps()) and not run.gaps_allowed
+            accept = Setting("allow_undecodable", True)
+            if run.gaps() and not run.gaps_allowed:
+                accept = Setting("allow_gaps", True)
             self.report.info(
                 Hint(
                     f"run {run.run_id} lacks messages, so the export is not marked as"
                     " complete; accept that with ",
                     Setting("resume", True),
                     " and ",
-                    Setting("allow_gaps" if has_gaps else "allow_undecodable", True),
+                    accept,
                 )
             )
 
