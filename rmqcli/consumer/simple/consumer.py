@@ -89,9 +89,9 @@ class SimpleConsumer:
     `invisible_duration_ms` is the default of `receive`. In a queue that the group has
     never consumed, the consumer begins near the end (while the queue's first message is
     still in the broker's memory, there) or, with `consume_from="earliest"`, at the
-    beginning. With `orderly` a queue delivers no message while an earlier one is hidden. `namesrv`
-    is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
-    127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
+    beginning. With `orderly` a queue delivers no message while an earlier one is
+    hidden. `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR,
+    else 127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
 
     With `endpoints` (`host:port;host:port` of a proxy; default: the environment's
     ROCKETMQ_ENDPOINTS, if `namesrv` is not given) the consumer speaks gRPC over TLS. A
