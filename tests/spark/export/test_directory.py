@@ -370,3 +370,12 @@ def test_a_footer_names_run_part_and_range(tmp_path):
     assert footer is not None
     assert (footer.run_id, footer.part) == (record.run_id, 2)
     assert (footer.start, footer.end, footer.rows) == (200, 250, 50)
+
+
+def test_only_the_owner_may_write_into_folders_of_an_export(tmp_path):
+    before = os.umask(0)
+    try:
+        path = Path(Disk().make_folders(str(tmp_path), "dt=2026-01-02/broker=a"))
+    finally:
+        os.umask(before)
+    assert [each.stat().st_mode & 0o777 for each in (path.parent, path)] == [0o755] * 2

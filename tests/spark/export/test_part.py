@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -224,16 +225,19 @@ def test_hour_partition_keeps_few_files_open(tmp_path):
     ]
 
 
-def test_a_large_part_continues_in_a_second_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("step", "bounds"),
+    [
+        (250, [1000, 1250, 1500, 1750, 2000]),
+        # What comes in smaller pieces is decoded when there are 100 messages of it.
+        (60, [1000, 1120, 1240, 1360, 1480, 1600, 1720, 1840, 1960, 2000]),
+    ],
+)
+def test_a_large_part_continues_in_a_second_file(tmp_path, monkeypatch, step, bounds):
     monkeypatch.setattr("rmqcli.spark.export.parquet_file.ROW_GROUP_ROWS", 100)
     monkeypatch.setattr("rmqcli.spark.rows.DECODE_MESSAGES", 100)
-    result = write(context_of(tmp_path, MadeSource(step=250), bytes_per_file=1))
-    assert [(row.start, row.end) for row in result.files] == [
-        (1000, 1250),
-        (1250, 1500),
-        (1500, 1750),
-        (1750, 2000),
-    ]
+    result = write(context_of(tmp_path, MadeSource(step=step), bytes_per_file=1))
+    assert [(row.start, row.end) for row in result.files] == [*pairwise(bounds)]
     assert sum(row.rows for row in result.files) == 1000
 
 

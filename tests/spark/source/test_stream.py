@@ -22,7 +22,7 @@ from tests.consumer.collecting import committed
 from tests.kit.waiting import wait_until
 from tests.kit.wiped import wiped
 from tests.spark.source import reading
-from tests.spark.source.reading import rows_of
+from tests.spark.source.reading import partitions, rows_of
 
 #: From 4.2 on, PySpark tells a source where a batch starts, and lets it set a limit.
 HAS_LIMITS = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
@@ -77,6 +77,19 @@ def test_batches_hold_each_message_once(cluster, stream_reader):
     cluster.send("orders", ["m"] * 2)
     end, rows = take(reader, end)
     assert (bare(end), rows) == (at(4, 3), [(0, 3), (1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 2), ({"minPartitions": "6"}, 6), ({"maxRecordsPerPartition": "4"}, 6)],
+)
+def test_a_batch_is_cut_as_the_options_say(cluster, stream_reader, options, count):
+    reader = stream_reader(cluster, startingOffsets="earliest", **options)
+    start = reader.initialOffset()
+    cluster.send("orders", ["m"] * 24)
+    end, rows = take(reader, start)
+    assert len(rows) == 24
+    assert len(partitions(reader, start, end)) == count
 
 
 def test_nothing_new_is_the_same_text_as_before(cluster, stream_reader):
