@@ -45,7 +45,7 @@ ACKS_ALL: Final = "all"
 ACKS_NONE: Final = "none"
 #: So many failures in a row end a benchmark: no broker can be reached.
 FAILURES_IN_A_ROW_MAX: Final = 100
-#: How long `latency` waits for messages that were sent and have not come.
+#: How long is waited for messages that were sent, and have not come or are not stored.
 GRACE_MS: Final = 5_000
 #: How long its consumer may take until it has all queues.
 _JOIN_MS: Final = 60_000
@@ -251,6 +251,9 @@ class ProduceBench(Bench):
         self._at_work = load.threads or 1
         #: messages without an answer, of the thread that submits
         self._open = 0
+        #: of messages without an answer: those that were sent, and those not stored
+        self._oneway_sent = 0
+        self._not_stored: int | None = None
         self._answered = threading.Condition()
         if load.acks == ACKS_NONE:
             self.latency_of = "nothing: brokers do not answer one-way sends"
@@ -274,6 +277,8 @@ class ProduceBench(Bench):
                 )
                 for number in range(load.threads or 1)
             ]
+            topic_ends = _TopicEnds(self._client, load.topic)
+            stored_before = topic_ends.sum() if load.acks == ACKS_NONE else 0
             self._begin_cold()
             for thread in threads:
                 thread.start()
@@ -283,6 +288,28 @@ class ProduceBench(Bench):
                 self._stop.set()
                 for thread in threads:
                     thread.join()
+            if load.acks == ACKS_NONE:
+                self._count_stored(topic_ends, stored_before)
+
+    def _count_stored(self, ends: _TopicEnds, before: int) -> None:
+        """Wait until all that was sent one-way is stored, and count what is not."""
+        clock, never = SYSTEM_CLOCK, threading.Event()
+        end_ms = clock.monotonic_ms() + GRACE_MS
+        while True:
+            try:
+                stored = ends.sum() - before
+            except RmqError as error:
+                with self._lock:
+                    self._error = self._error or error
+                return
+            # Others may send to the topic, too.
+            self._not_stored = max(0, self._oneway_sent - stored)
+            if not self._not_stored or clock.monotonic_ms() >= end_ms:
+                return
+            clock.wait_ms(never, _LOOK_MS)
+
+    def _more(self) -> dict[str, int]:
+        return {} if self._not_stored is None else {"not_stored": self._not_stored}
 
     def _guarded(self, work: Callable[[Producer], None], producer: Producer) -> None:
         try:
@@ -338,6 +365,8 @@ class ProduceBench(Bench):
             except RmqError as error:
                 self._failed(error, 1)
                 continue
+            with self._lock:
+                self._oneway_sent += 1
             self.meter.add(1, len(self._body), status="ONEWAY")
 
     def _submit(self, producer: Producer) -> None:
@@ -545,3 +574,26 @@ def _readable_queues(client: ClientConfig, topic: str) -> int:
 
     with Client(client) as opened:
         return len(opened.route(topic).read_queues())
+
+
+class _TopicEnds:
+    """Where the queues of a topic end, on the brokers that it has at first."""
+
+    def __init__(self, config: ClientConfig, topic: str) -> None:
+        self._config = config
+        self._topic = topic
+        self._masters: list[str] = []
+
+    def sum(self) -> int:
+        """Return how many messages were ever stored. Raises a broker's error."""
+        from rmqcli.api.calls.stats import get_topic_stats_info
+        from rmqcli.api.client import Client
+
+        call = get_topic_stats_info(self._topic)
+        with Client(self._config) as client:
+            if not self._masters:
+                route = client.route(self._topic)
+                names = sorted({each.broker_name for each in route.write_queues()})
+                self._masters = [client.master_of(route, name) for name in names]
+            answers = [client.invoke(address, call) for address in self._masters]
+        return sum(each.max_offset for found in answers for each in found.values())

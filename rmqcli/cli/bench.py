@@ -59,7 +59,9 @@ COLUMNS = (
         " nothing was measured",
     ),
     Column("latency_of", "from what to what these are"),
-    Column("more", "what else was counted: sent, not_received, received_twice"),
+    Column(
+        "more", "what else was counted: sent, not_received, received_twice, not_stored"
+    ),
     Column("cpu", "share of one core that rmq used; near 1, rmq was the limit"),
     Column("ended_by", "count, time, interrupt or error"),
 )
@@ -425,11 +427,14 @@ def _run(common: Common, bench: Bench, departed: Mapping[str, RmqError]) -> int 
             _write(common, found)
     if bench.error is not None:
         raise bench.error
-    left = found.more.get("not_received", 0)
-    if found.failed or left:
-        what = f"{counted(found.failed, 'message')} failed" if found.failed else ""
-        lost = f"{counted(left, 'message')} not received" if left else ""
-        raise PartialError(", ".join(part for part in (what, lost) if part))
+    lost = {
+        "failed": found.failed,
+        "not received": found.more.get("not_received"),
+        "not stored": found.more.get("not_stored"),
+    }
+    parts = [f"{counted(n, 'message')} {what}" for what, n in lost.items() if n]
+    if parts:
+        raise PartialError(", ".join(parts))
     if not found.messages:
         raise _nothing_measured(found)
     raise_if_silent(departed)

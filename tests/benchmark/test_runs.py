@@ -18,7 +18,7 @@ from rmqcli.benchmark.runs import (
 )
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.clock import SystemClock, monotonic_us
-from rmqcli.errors import DeniedError, NotFoundError, RmqError
+from rmqcli.errors import DeniedError, NotFoundError, RmqError, TransportError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import wait_until
@@ -120,14 +120,46 @@ def test_one_success_shows_that_brokers_can_be_reached(measured, rmq_cluster, wa
     assert (found.messages, found.failed) == (110, 110)
 
 
-@pytest.mark.parametrize("acks", ["all", "none"])
-def test_no_topic_is_created(measured, rmq_cluster, acks):
-    load = {"topic": "unknown", "count": 1_000, "threads": 1, "acks": acks}
+def test_no_topic_is_created(measured, rmq_cluster):
+    load = {"topic": "unknown", "count": 1_000, "threads": 1}
     bench = measured(ProduceBench, ProduceLoad, **load)
     assert isinstance(bench.error, NotFoundError)
     assert (bench.result().failed, bench.result().unknown) == (1, 0)
+    with pytest.raises(NotFoundError):
+        measured(ProduceBench, ProduceLoad, acks="none", **load)
     with Admin(namesrv=rmq_cluster.namesrv) as admin:
         assert "unknown" not in [each.topic for each in admin.topics().topics]
+
+
+def test_messages_without_answers_are_counted_where_they_are_stored(
+    measured, rmq_cluster, monkeypatch
+):
+    """The broker drops 3 of 10 requests, of which a sender learns nothing."""
+    monkeypatch.setattr(runs, "GRACE_MS", 300)
+    rmq_cluster.faults.add(faults.drop_request(), code=SEND, times=3)
+    bench = measured(ProduceBench, ProduceLoad, count=10, threads=1, acks="none")
+    found = bench.result()
+    assert (found.statuses, found.more) == ({"ONEWAY": 10}, {"not_stored": 3})
+
+
+def test_that_it_is_not_known_what_is_stored_is_an_error(measured, rmq_cluster):
+    broker = rmq_cluster.broker()
+
+    def stop(done):
+        if done and broker.is_running:
+            broker.kill()
+
+    bench = measured(
+        ProduceBench,
+        ProduceLoad,
+        on_progress=stop,
+        duration_ms=1_000,
+        rate_per_s=1_000,
+        threads=1,
+        acks="none",
+    )
+    assert isinstance(bench.error, TransportError)
+    assert bench.result().more == {}
 
 
 def test_messages_of_two_threads_share_one_rate(measured):

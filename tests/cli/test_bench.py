@@ -74,6 +74,7 @@ def test_as_many_messages_are_stored_as_it_says(
 def test_one_way_sends_have_no_latency_and_say_why(bench, rmq_topic):
     code, found, _ = bench("produce", rmq_topic, "--count", "5", "--acks", "none")
     assert (code, found["messages"], found["statuses"]) == (0, 5, {"ONEWAY": 5})
+    assert found["more"] == {"not_stored": 0}
     assert found["latency_us"]["count"] == 0
     assert found["latency_us"]["p99"] is None
     assert found["latency_of"] == "nothing: brokers do not answer one-way sends"
