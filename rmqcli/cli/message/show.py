@@ -221,7 +221,7 @@ def _write_text(common: Common, outcome: MessageOutcome, decode: Decode | None) 
     writer = make_writer("pretty", template=None, color=common.use_color, decode=decode)
     write_messages(writer, [outcome.message])
     until = _time(outcome.stored.until_ms)
-    kept = "" if until is None else f", until {until} or longer"
+    kept = "" if until is None else f", until {until} or later unless the disk fills up"
     sys.stdout.write(f"{outcome.stored.state}{kept}\n\n")
     rows = [row_of(GROUP_COLUMNS, each) for each in outcome.groups]
     if rows:

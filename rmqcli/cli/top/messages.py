@@ -405,7 +405,9 @@ class MessageView(View):
         if found is None or self.part:
             return ()
         until = found.stored.until_ms
-        kept = "" if until is None else f", until {format_rfc3339(until)} or longer"
+        kept = ""
+        if until is not None:
+            kept = f", until {format_rfc3339(until)} or later unless the disk fills up"
         verdict = []
         if row is not None:
             because = [text for text in (row["evidence"], row["reason"]) if text]
