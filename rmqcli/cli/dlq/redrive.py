@@ -143,7 +143,7 @@ class RedriveOptions(LetterOptions):
     asks=True,
 )
 def redrive(common: Common, options: RedriveOptions) -> int:
-    """Send dead letters again: plan, confirm, apply and verify.
+    """Send dead letters again, by a plan that you confirm.
 
     Example: rmq dlq redrive billing --grep timeout --rate 100/s --execute
 
