@@ -457,7 +457,7 @@ complete -c rmq -n '__rmq_at \'reset-offset\'' -a '(__rmq_names group)' -d group
 complete -c rmq -n '__rmq_at \'reset-offset\'' -a '(__rmq_names topic)' -d topic
 complete -c rmq -n '__rmq_at \'dlq\'' -a list -d 'List how many dead letters groups have, and how old they are'
 complete -c rmq -n '__rmq_at \'dlq\'' -a show -d 'Show the dead letters of a group, or count them by a value'
-complete -c rmq -n '__rmq_at \'dlq\'' -a redrive -d 'Send dead letters again: plan, confirm, apply and verify'
+complete -c rmq -n '__rmq_at \'dlq\'' -a redrive -d 'Send dead letters again, by a plan that you confirm'
 complete -c rmq -n '__rmq_at \'dlq\'' -a export -d 'Write the dead letters of a group to JSON lines or Parquet'
 complete -c rmq -n '__rmq_at \'dlq\'' -s h -l help -d 'Show this help'
 complete -c rmq -n '__rmq_at \'dlq list\'' -l sample -x -d 'Look twice, DURATION apart, for the growth'

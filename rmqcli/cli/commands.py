@@ -186,7 +186,7 @@ COMMANDS = (
         "dlq redrive",
         "rmqcli.cli.dlq.redrive",
         "redrive",
-        "Send dead letters again: plan, confirm, apply and verify.",
+        "Send dead letters again, by a plan that you confirm.",
         "Groups",
         "dead-letters",
     ),
