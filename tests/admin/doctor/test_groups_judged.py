@@ -108,14 +108,24 @@ def held(client_id, queue_id):
 
 
 def group(
-    holdings, *, started_ms=NOW_MS - 5 * MINUTE_MS, failure=None, end=5, committed=0
+    holdings,
+    *,
+    started_ms=NOW_MS - 5 * MINUTE_MS,
+    failure=None,
+    end=5,
+    committed=0,
+    by_proxy=(),
 ):
-    """A group with a member for each entry of `holdings`, and two queues."""
+    """A group with a member for each entry of `holdings`, and two queues.
+
+    Those of `by_proxy` are members that cannot be asked.
+    """
     members = Members()
     members.add(
         ConsumerConnection(
             connections=tuple(
-                Connection(client_id=name, client_addr=f"{name}:1") for name in holdings
+                Connection(client_id=name, client_addr=f"{name}:1")
+                for name in [*holdings, *by_proxy]
             ),
             subscriptions={"orders": SubscriptionData(topic="orders", sub_string="*")},
             consume_type="CONSUME_PASSIVELY",
@@ -208,3 +218,12 @@ def test_members_that_do_not_tell_their_queues_make_owners_unknown():
     assert findings("queue-owners", group({"one": [0, 1]}, failure="timed out")) == [
         ("unknown", "no answer about its queues: one")
     ]
+
+
+def test_members_that_cannot_be_asked_beside_others_make_owners_unknown():
+    """Such as gRPC members in a group in which others pull."""
+    lag = group({"one": [0]}, by_proxy=["two", "three"])
+    assert findings("queue-owners", lag) == [
+        ("unknown", "members that tell no queues: three, two")
+    ]
+    assert findings("queue-owners", group({}, by_proxy=["two"])) == []

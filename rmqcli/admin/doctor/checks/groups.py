@@ -97,8 +97,11 @@ def _queue_owners(facts: Facts) -> Iterator[Finding]:
             or members.consume_type != "CONSUME_PASSIVELY"
             or lag.pop is not None
             or not clients
-            or clients.keys() != members.connections.keys()
+            or clients.keys() - members.connections.keys()  # one has just left
         ):
+            continue
+        if not_asked := sorted(members.connections.keys() - clients.keys()):
+            yield unknown(lag.group, f"members that tell no queues: {named(not_asked)}")
             continue
         silent = [i for i, each in clients.items() if each.failure is not None]
         if silent:
