@@ -69,7 +69,7 @@ class Scene(PopStage):
             self.set(**before)
 
     def send(
-        self, body: str, *, queue_id: int = 0, code: int = SEND_V2, **properties: Any
+        self, body: str, *, queue_id: int = 0, code: Any = SEND_V2, **properties: Any
     ) -> Any:
         """Send a message, and wait until it is in its queue; return the answer."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
