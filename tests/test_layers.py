@@ -180,7 +180,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "admin": [
         ("brokers", "lag", "positions", "read", "witness"),
-        ("delayed", "kv", "reset", "settings", "tail", "topics"),
+        ("delayed", "kv", "mistakes", "reset", "settings", "tail", "topics"),
         ("dlq", "recall", "transactions"),
         ("message",),
         ("groups",),

@@ -1516,6 +1516,8 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
     failed = [(each.server, each.error) for each in results if each.error is not None]
     if not failed:
         return results
+    from rmqcli.units import counted
+
     server, error = failed[0]
     if len(failed) == len(results):
         raise error
@@ -1526,8 +1528,8 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
         else (PartialError, "failed")
     )
     raise kind(
-        f"{what}: {len(failed)} of {len(results)} servers {said}, the first of them"
-        f" {server}: {error.message}",
+        f"{what}: {len(failed)} of {counted(len(results), 'server')} {said}, the"
+        f" first of them {server}: {error.message}",
         hint=error.hint,
     ) from error
 

@@ -339,8 +339,8 @@ def waiting_timers(
         timers.take(queue, message)
     if start > low:
         raise PartialError(
-            f"{name} has {high - low:,} records of timer messages, more than the"
-            f" {SCANNED_MAX:,} that are read"
+            f"{name} has {counted(high - low, 'record')} of timer messages, more than"
+            f" the {SCANNED_MAX:,} that are read"
         )
     return timers.waiting(delivered_until_ms(client, runtime)), high - start
 

@@ -155,7 +155,10 @@ class DrainProgress:
             )
         found += [_unread_text(each) for each in self.unread]
         if self.delayed:
-            found.append(f"{counted(self.delayed, 'delayed message')} wait there")
+            waiting = counted(
+                self.delayed, "delayed message waits", "delayed messages wait"
+            )
+            found.append(f"{waiting} there")
         return found + list(self.unknown)
 
     @property

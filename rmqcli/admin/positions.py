@@ -307,14 +307,14 @@ def check_groups(
         except RmqError:
             is_complete = False
     for group in groups:
-        if run_task(client, _is_missing(group, addresses, is_complete=is_complete)):
+        if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
             raise not_found("group", group)
 
 
-def _is_missing(
+def is_missing(
     group: str, addresses: Mapping[str, str], *, is_complete: bool
 ) -> Task[bool]:
-    """Return whether `group` certainly does not exist."""
+    """Return whether `group` certainly does not exist; see `check_groups`."""
     targets = list(dict.fromkeys(addresses.values()))
     names = yield All([Request(at, get_subscription_group_names()) for at in targets])
     for each in names:

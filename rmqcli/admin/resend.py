@@ -44,6 +44,7 @@ from rmqcli.errors import (
     UsageError,
     WireError,
 )
+from rmqcli.units import counted
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def plan_resend(
             f"{each.message_queue}:{each.queue_offset}" for each in found.messages[:3]
         )
         raise UsageError(
-            f"{len(found.messages)} messages have {ref}: {places}",
+            f"{counted(len(found.messages), 'message')} have {ref}: {places}",
             hint="name one by its place: TOPIC@BROKER:QUEUE:OFFSET",
         )
     if not found.messages:

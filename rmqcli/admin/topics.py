@@ -979,7 +979,8 @@ def _differences(known: TopicConfig, change: TopicChange) -> str:
     nums = {known.read_queue_nums, known.write_queue_nums}
     if change.queue_nums is not None and nums != {change.queue_nums}:
         has = "/".join(map(str, sorted(nums)))
-        parts.append(f"{has} queues, not {change.queue_nums}")
+        noun = "queue" if nums == {1} else "queues"
+        parts.append(f"{has} {noun}, not {change.queue_nums}")
     if change.perm not in (None, known.perm):
         perms = [perm_text([perm]) for perm in (known.perm, change.perm or 0)]
         parts.append(f"permissions {perms[0]}, not {perms[1]}")

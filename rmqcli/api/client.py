@@ -37,6 +37,7 @@ from rmqcli.tasks import Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
+from rmqcli.units import counted
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.version import version_name
@@ -626,7 +627,7 @@ class Client:
             return last
         reasons = "; ".join(error.message for error in errors)
         return type(last)(
-            f"none of {len(errors)} name servers answered: {reasons}",
+            f"none of {counted(len(errors), 'name server')} answered: {reasons}",
             address=last.address,
             hint=hint,
         )

@@ -31,6 +31,7 @@ from rmqcli.errors import (
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -502,8 +503,8 @@ class LatencyBench(Bench):
         with consumer, _producer(self._client, 1024) as producer:
             if not SYSTEM_CLOCK.wait_ms(self._is_joined, _JOIN_MS):
                 raise RmqError(
-                    f"group {load.group} does not have all {queues} queues of topic"
-                    f" {load.topic}: other members may be online",
+                    f"group {load.group} does not have all {counted(queues, 'queue')}"
+                    f" of topic {load.topic}: other members may be online",
                     hint="name another group",
                 )
             thread = threading.Thread(

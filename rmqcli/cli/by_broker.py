@@ -17,7 +17,7 @@ from rmqcli.errors import (
     UnsupportedError,
     UsageError,
 )
-from rmqcli.units import format_duration
+from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ def show_results(
     if has_failed:
         raise errors[0]
     raise PartialError(
-        f"{len(errors)} of {len(results)} servers {what_failed(errors)}:"
+        f"{len(errors)} of {counted(len(results), 'server')} {what_failed(errors)}:"
         f" {errors[0].message}",
         hint=errors[0].hint or "run the same command again to finish",
     )

@@ -389,10 +389,12 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
         " wait for their time or for a transaction are not copied"
     )
     if plan.copied:
-        messages.info(f"{plan.copied:,} messages are copied already, by the log")
+        copied = counted(plan.copied, "message is", "messages are")
+        messages.info(f"{copied} copied already, by the log")
     if plan.expired:
         messages.warn(
-            f"{counted(plan.expired, 'message')} were deleted before they were copied"
+            f"{counted(plan.expired, 'message was', 'messages were')} deleted before"
+            " they were copied"
         )
     if plan.unproven:
         messages.warn(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from rmqcli.cli.options import command_options, option
 from rmqcli.cli.ui.messages import color_is_on, is_screen, is_terminal
 from rmqcli.errors import ConfigError
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.demo.tour import Tour
@@ -130,7 +131,7 @@ def _rows_by_tag(folder: str) -> str:
 
     counts = count_by_tag(folder)
     shown = ", ".join(f"{tag} {count}" for tag, count in counts)
-    return f"{sum(count for _, count in counts)} rows: {shown}"
+    return f"{counted(sum(count for _, count in counts), 'row')}: {shown}"
 
 
 #: Commands to try while the cluster keeps running, each with what it does.

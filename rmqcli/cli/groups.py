@@ -441,7 +441,9 @@ def groups(
     show_list(common, rows, columns=COLUMNS, none="no consumer groups")
     hidden = len(found.groups) - len(shown)
     if hidden:
-        common.messages.info(f"not shown: {hidden} system groups; --all shows them")
+        common.messages.info(
+            f"not shown: {counted(hidden, 'system group')}; --all shows them"
+        )
     raise_if_silent(found.errors)
 
 
@@ -548,8 +550,8 @@ def stack(
     silent = [each for each in found if each.error is not None]
     if silent and silent[0].error is not None:
         raise PartialError(
-            f"the stacks of {len(silent)} of {len(found)} members are not known:"
-            f" {silent[0].error.message}",
+            f"the stacks of {len(silent)} of {counted(len(found), 'member')} are not"
+            f" known: {silent[0].error.message}",
             hint=silent[0].error.hint,
         )
 

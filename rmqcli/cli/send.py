@@ -827,13 +827,14 @@ class _Job:
         lost = self.failed - self._unknown
         if not self.stored:
             if lost > 1:
-                self._common.messages.warn(f"{lost} messages are not stored")
+                self._common.messages.warn(f"{counted(lost, 'message')} are not stored")
             raise first
         total = self.stored + self.failed
-        what = f"{lost} of {total} messages are not stored"
+        what = f"{lost:,} of {counted(total, 'message')} are not stored"
         if not lost:
             what = (
-                f"it is unknown whether {self._unknown} of {total} messages are stored"
+                f"it is unknown whether {self._unknown:,} of"
+                f" {counted(total, 'message')} are stored"
             )
         elif self._unknown:
             what += f", and it is unknown whether {self._unknown} are"

@@ -240,7 +240,8 @@ def topics(
     hidden.pop("normal", None)
     if hidden:
         parts = ", ".join(f"{count} {kind}" for kind, count in sorted(hidden.items()))
-        common.messages.info(f"not shown: {parts} topics; --all shows them")
+        noun = "topic" if hidden.total() == 1 else "topics"
+        common.messages.info(f"not shown: {parts} {noun}; --all shows them")
     raise_if_silent(found.errors)
 
 

@@ -318,7 +318,8 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
             each = max(1, min(arguments.last, _READ_MAX // max(1, len(queues))))
             if each < arguments.last:
                 cut.append(
-                    f"only the last {each} of each of {len(queues)} queues were read"
+                    f"only the last {each} of each of {counted(len(queues), 'queue')}"
+                    " were read"
                 )
             start = f"-{each}"
         else:
@@ -339,7 +340,7 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
             messages = list(islice(reader, arguments.last + 1))
             if len(messages) > arguments.last:
                 del messages[-1]
-                cut.append(f"there are more than {arguments.last} messages")
+                cut.append(f"there are more than {counted(arguments.last, 'message')}")
         reader.close()  # type: ignore[attr-defined]  # a generator
     if undecodable:
         cut.append(f"{counted(len(undecodable), 'record')} cannot be decoded")
@@ -363,7 +364,9 @@ def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
         errors.update(_errors(outcome.errors))
     cut = []
     if len(chosen) < len(found.messages):
-        cut.append(f"the newest {len(chosen)} of {len(found.messages)} messages")
+        cut.append(
+            f"the newest {len(chosen)} of {counted(len(found.messages), 'message')}"
+        )
     if found.unsearched is not None:
         cut.append(found.unsearched)
     return MessagesResult(

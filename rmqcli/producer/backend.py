@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rmqcli.errors import ConfigError, DeniedError, SendUnknownError, UsageError
 from rmqcli.hint import Hint, LibraryCall
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,7 +231,7 @@ def what_is_sent(topic: str, msg_ids: Sequence[str]) -> str:
     """The subject of an error about a request."""
     if len(msg_ids) == 1:
         return f"message {msg_ids[0]} to topic {topic}"
-    return f"batch of {len(msg_ids)} messages to topic {topic}"
+    return f"batch of {counted(len(msg_ids), 'message')} to topic {topic}"
 
 
 def unknown_send(

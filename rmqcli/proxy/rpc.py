@@ -18,6 +18,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.proxy.endpoints import Endpoints, endpoints_of
 from rmqcli.proxy.message import ProxyMessage, milliseconds
 from rmqcli.proxy.status import OK, check, error_of
+from rmqcli.units import counted
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 
@@ -309,7 +310,8 @@ class _StreamBound:
             self._others += 1
         if self._messages > self._batch_size:
             reason = (
-                f"has more than the {self._batch_size} messages that were requested"
+                f"has more than the {counted(self._batch_size, 'message')} that"
+                " were requested"
             )
         elif self._bytes > STREAM_BYTES_MAX:
             reason = f"is larger than {STREAM_BYTES_MAX} bytes"
@@ -390,7 +392,7 @@ def ack_messages(
         ]
     )
     request.topic.name, request.group.name = topic, group
-    what = f"ack of {len(messages)} messages of topic {topic}"
+    what = f"ack of {counted(len(messages), 'message')} of topic {topic}"
     count = len(messages)
 
     def parse(data: bytes, address: str) -> list[AckFailure]:

@@ -10,11 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.dlq.read import find_letters
+from rmqcli.admin.dlq.read import letter_route
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.api.client import Client
 from rmqcli.errors import RefusedError
-from rmqcli.model import dlq_topic
 from rmqcli.names import check_group
 from rmqcli.redrive.log import UNKNOWN, default_path, open_log, read_log
 from rmqcli.redrive.redrive import RedriveRun, plan_redrive
@@ -166,8 +165,7 @@ class Redrive:
                 log.close()
 
     def _identity(self, client: Client) -> ClusterIdentity:
-        find_letters(client, self.request.group)  # says that the group has no letters
-        return identity_of(client.route(dlq_topic(self.request.group)))
+        return identity_of(letter_route(client, self.request.group))
 
     def _path(self, identity: ClusterIdentity) -> Path:
         return self._log or default_path(os.environ, self.request.group, identity)

@@ -345,6 +345,15 @@ def test_a_topic_with_other_settings_is_not_created_again(admin, change, says):
     )
 
 
+def test_a_topic_with_one_queue_has_one_queue_not_eight(admin):
+    admin.create_topic("single", queue_nums=1, brokers=["broker-a"])
+    with pytest.raises(RefusedError) as caught:
+        admin.create_topic("single", queue_nums=8, brokers=["broker-a"])
+    assert caught.value.message == (
+        "topic single exists on broker-a with other settings: 1 queue, not 8"
+    )
+
+
 def test_an_ordered_topic_has_its_queues_in_each_name_server(pair, admin):
     steps = admin.create_topic("ordered", queue_nums=2, order=True)
     assert results(steps) == [

@@ -25,13 +25,13 @@ class WireClient:
     def __exit__(self, *exc):
         self.sock.close()
 
-    def send(self, code, *, body=b"", flag=0, binary=False, **ext_fields):
+    def send(self, code, *, body=b"", frame_flag=0, binary=False, **ext_fields):
         """Send a request without waiting; return its opaque."""
         self._opaque += 1
         command = RemotingCommand(
             code=code,
             opaque=self._opaque,
-            flag=flag,
+            flag=frame_flag,
             ext_fields={k: str(v) for k, v in ext_fields.items()},
             body=body,
         )

@@ -35,6 +35,10 @@ GROUP = {
     "reset-offset to a group": "reset-offset billing orders --to-group {name}",
     "tail around a group": "tail orders --around-group {name}",
     "tail from a group": "tail orders --from group:{name} --to latest",
+    "dlq show": "dlq show {name}",
+    "dlq redrive": "dlq redrive {name}",
+    "dlq export": "dlq export {name} --to-jsonl letters.jsonl",
+    "dlq export to Parquet": "dlq export {name} --to-parquet out",
 }
 BROKER = {
     "topic create": "topic create new --broker {name}",
@@ -100,6 +104,49 @@ def test_a_missing_name_is_one_sentence(
     assert errors == [f"error: {kind} {name} does not exist{meant}"]
     assert "answered" not in err
     assert (code, out) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("lag blling --crit 1", "group blling does not exist; did you mean billing?"),
+        ("lag orders --crit 1", "group orders does not exist; orders is a topic"),
+        ("lag nothing --crit 1", "group nothing does not exist"),
+        ("age blling --crit 1s", "group blling does not exist; did you mean billing?"),
+        (
+            "retention blling --crit 1s",
+            "group blling does not exist; did you mean billing?",
+        ),
+        ("dlq blling --crit 1", "group blling does not exist; did you mean billing?"),
+        ("dlq orders --crit 1", "group orders does not exist; orders is a topic"),
+        ("topic ordres --crit 1s", "topic ordres does not exist; did you mean orders?"),
+        ("topic billing --crit 1s", "topic billing does not exist; billing is a group"),
+        (
+            "broker brokr-a --crit 1",
+            "broker brokr-a does not exist; did you mean broker-a?",
+        ),
+        ("broker orders --crit 1", "broker orders does not exist; orders is a topic"),
+    ],
+)
+def test_a_check_of_a_missing_name_gives_the_same_sentence(
+    namesrv, command, sentence, capsys
+):
+    assert run(["check", *command.split(), "-o", "json", "-n", namesrv]) == 3
+    report = json.loads(capsys.readouterr().out)
+    (measured,) = report["measurements"]
+    assert (measured["value"], measured["reason"]) == (None, sentence)
+
+
+def test_a_group_without_dead_letters_is_not_said_to_be_missing(
+    namesrv, capsys, tmp_path
+):
+    sentence = "error: group billing has no dead letters: there is no %DLQ%billing\n"
+    for command in GROUP.values():
+        if command.startswith("dlq"):
+            arguments = command.format(name="billing").split()[:3]
+            to = ["--to-parquet", str(tmp_path / "out")] if "export" in command else []
+            assert run([*arguments, *to, "-n", namesrv]) == 3
+            assert sentence in capsys.readouterr().err
 
 
 def test_a_topic_that_only_its_broker_does_not_know_is_not_said_to_be_a_topic(capsys):

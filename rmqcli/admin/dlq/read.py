@@ -15,12 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_many
+from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.memory import departed_errors_of_group
-from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.positions import is_missing, resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
+from rmqcli.api.runner import run_task
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import DeniedError, NotFoundError, PartialError, RmqError
 from rmqcli.hint import Hint, LibraryCall, Setting
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.model import TopicRoute
     from rmqcli.position import Position
     from rmqcli.wire.message.record import DecodeFailure
 
@@ -153,6 +156,36 @@ def _decode_pulled(body: bytes) -> Letters:
     return decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
 
 
+def letter_route(client: Client, group: str) -> TopicRoute:
+    """Return the route of a group's dead letters.
+
+    Raises NotFoundError when the group does not exist or has no topic of dead letters,
+    and PartialError when only a broker that has left the route may have it.
+    """
+    topic = dlq_topic(group)
+    try:
+        return client.route(topic)
+    except NotFoundError as missing:
+        for name, error in departed_errors_of_group(client, group, ()).items():
+            raise PartialError(
+                f"group {group} has no dead letters on the brokers that are left:"
+                f" {name} is no longer in the route, and may have some",
+                hint=error.hint,
+            ) from missing
+        brokers = client.cluster_info().brokers
+        addresses = reader_addresses(brokers.values())
+        is_complete = len(addresses) == len(brokers)
+        if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
+            raise not_found("group", group) from missing
+        missing.message = f"group {group} has no dead letters: there is no {topic}"
+        missing.missing = None  # no topic of that name was meant
+        missing.hint = Hint(
+            "list the groups that have dead letters: ",
+            LibraryCall("Admin.dead_letters"),
+        )
+        raise
+
+
 def find_letters(
     client: Client,
     group: str,
@@ -164,27 +197,11 @@ def find_letters(
     """Resolve which letters of a group are meant; `last` counts in each queue.
 
     A broker that has left the route, and on which the group had queues, may have
-    letters: it is among the errors. Raises NotFoundError when the group has no topic of
-    dead letters, PartialError when only such a broker may have it, and NoBrokerError
-    when no broker answers.
+    letters: it is among the errors. Raises NoBrokerError when no broker answers, and as
+    `letter_route` does.
     """
     topic = dlq_topic(group)
-    try:
-        route = client.route(topic)
-    except NotFoundError as missing:
-        for name, error in departed_errors_of_group(client, group, ()).items():
-            raise PartialError(
-                f"group {group} has no dead letters on the brokers that are left:"
-                f" {name} is no longer in the route, and may have some",
-                hint=error.hint,
-            ) from missing
-        missing.message = f"group {group} has no dead letters: there is no {topic}"
-        missing.missing = None  # no topic of that name was meant
-        missing.hint = Hint(
-            "list the groups that have dead letters: ",
-            LibraryCall("Admin.dead_letters"),
-        )
-        raise
+    route = letter_route(client, group)
     queues = sorted(
         MessageQueue(topic, data.broker_name, queue_id)
         for data in route.queues

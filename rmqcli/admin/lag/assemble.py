@@ -13,6 +13,7 @@ from rmqcli.admin.lag.model import BrokerFailure, GroupReading
 from rmqcli.engine.queue_lag import QueueReading, fast_dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -392,7 +393,7 @@ def _add_topic(
         if committed:
             reading.notes.append(
                 f"{part.broker_name} has no topic {topic} any more, but"
-                f" {len(committed)} offsets of the group in it"
+                f" {counted(len(committed), 'offset')} of the group in it"
             )
         return
     inflight = part.inflight.get(pair, {})

@@ -113,8 +113,8 @@ def _states(lag: GroupLag) -> Iterator[str]:
         if members is not None and members.consume_from_where:
             where = f"at {members.consume_from_where} (consumeFromWhere)"
         yield (
-            f"It never committed an offset in {_names(waiting)}, which hold {total}"
-            f" messages. It will start {where}."
+            f"It never committed an offset in {_names(waiting)}, which hold"
+            f" {counted(total, 'message')}. It will start {where}."
         )
     if by_state.get(LagState.BROADCAST):
         yield (
@@ -220,7 +220,9 @@ def _full(held: Sequence[HeldQueue]) -> str:
         elif each.cached_size_mib > each.limits.size_mib:
             limits[f"limit {each.limits.size_mib} MiB"] = None
         else:
-            limits[f"limit {each.limits.span:,} offsets from first to last"] = None
+            limits[
+                f"limit {counted(each.limits.span, 'offset')} from first to last"
+            ] = None
     where = _listed([str(each.queue) for each in held])
     per_queue = " per queue" if len(held) > 1 else ""
     return (

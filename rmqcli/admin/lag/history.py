@@ -25,7 +25,7 @@ from rmqcli.admin.lag.behaviour import History, Point, Series
 from rmqcli.admin.lag.memory import make_folder, remove_file
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.log import get_logger
-from rmqcli.units import DAY_MS
+from rmqcli.units import DAY_MS, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -93,7 +93,10 @@ class HistoryFolder:
         """Write a group's history; return why that is impossible, or None."""
         data = self._encoded(group, history)
         if data is None:
-            return f"the history of {len(history.queues)} queues is too large to keep"
+            return (
+                f"the history of {counted(len(history.queues), 'queue')} is"
+                " too large to keep"
+            )
         path = self.path(group)
         try:
             make_folder(self._directory)

@@ -440,7 +440,7 @@ def _count(value: Any) -> int:  # noqa: ANN401  # JSON
 def _pair(value: Any) -> tuple[int, int | None]:  # noqa: ANN401  # JSON
     queues, lag = value
     if _count(queues) > _QUEUES_MAX:
-        raise ValueError(f"{queues} queues")
+        raise ValueError(counted(queues, "queue"))
     return queues, None if lag is None else _count(lag)
 
 

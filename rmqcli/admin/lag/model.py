@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.engine.queue_lag import LagState, fast_dataclass, is_retry, queue_lag
 from rmqcli.model import is_pop_retry
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -310,7 +311,10 @@ def _total(
     unknown = [queue for queue in queues if queue.lag is None]
     if unknown:
         first = unknown[0].reason or "unknown"
-        return None, f"unknown in {len(unknown)} of {len(queues)} queues: {first}"
+        return (
+            None,
+            f"unknown in {len(unknown)} of {counted(len(queues), 'queue')}: {first}",
+        )
     return _sum(queues), None
 
 

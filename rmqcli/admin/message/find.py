@@ -433,8 +433,8 @@ def _all_topics(client: Client, ref: str) -> list[str]:
     names = [row.topic for row in listed.topics if row.kind == "normal"]
     if len(names) > TOPICS_MAX:
         raise UsageError(
-            f"there are {len(names):,} topics, and an id is looked up in at most"
-            f" {TOPICS_MAX}",
+            f"there are {counted(len(names), 'topic')}, and an id is looked up in at"
+            f" most {TOPICS_MAX}",
             hint=Hint(f"name the topic of {ref}: ", Setting("topic", Blank("TOPIC"))),
         )
     return names

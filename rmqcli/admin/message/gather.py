@@ -654,8 +654,8 @@ class _Reading:
             origin = copy.message.properties.get(ORIGIN_MESSAGE_ID)
             if len(ids) > 1 and origin not in ids:
                 evidence[name].no_copies = (
-                    f"{len(ids)} messages have its id, and the retry at {copy.place}"
-                    " may be of any of them"
+                    f"{counted(len(ids), 'message')} have its id, and the retry at"
+                    f" {copy.place} may be of any of them"
                 )
             elif len(ids) <= 1 or origin == message.offset_msg_id:
                 evidence[name].copies.append(copy)

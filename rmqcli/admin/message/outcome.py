@@ -29,7 +29,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.queue_lag import NEVER_COMMITTED
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.subscription import SQL92, tag_matches
 
 if TYPE_CHECKING:
@@ -460,7 +460,7 @@ def _online(seen: GroupEvidence) -> str:
         return ""
     names = sorted(each.client_id for each in seen.connection.connections)
     if not 0 < len(names) <= _MEMBERS_NAMED_MAX:
-        return f"; {len(names)} members are online" if names else ""
+        return f"; {counted(len(names), 'member')} are online" if names else ""
     return f"; online: {', '.join(names)}"
 
 

@@ -33,7 +33,7 @@ from rmqcli.api.calls.offset import get_max_offset, search_offset_by_timestamp
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
-from rmqcli.units import DAY_MS, format_rfc3339, parse_duration_ms, read_count
+from rmqcli.units import DAY_MS, counted, format_rfc3339, parse_duration_ms, read_count
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _ends(
             return found, None
     if until < end:
         return found, (
-            f"since then {end - start:,} records of ends were stored, and"
+            f"since then {counted(end - start, 'record')} of ends were stored, and"
             f" {_ENDS_READ_MAX:,} are read"
         )
     return found, None

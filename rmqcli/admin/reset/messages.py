@@ -33,7 +33,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import All, Request
-from rmqcli.units import DAY_MS
+from rmqcli.units import DAY_MS, counted
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id, decode_unique_id
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
@@ -166,7 +166,7 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
     if len(found) > 1:
         places = ", ".join(f"{each.queue} at {each.queue_offset}" for each in found)
         raise UsageError(
-            f"{len(found)} messages have the id {message_id}: {places}",
+            f"{counted(len(found), 'message')} have the id {message_id}: {places}",
             hint="name one of them by its offset_msg_id",
         )
     return found[0]

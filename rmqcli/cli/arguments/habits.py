@@ -298,10 +298,15 @@ def hint_for_extra(path: str, word: str) -> str:
     return f"write: rmq {_SHOW[path]} {shlex.quote(word)}"
 
 
+def _last(number: str) -> str:
+    noun = "message" if number == "1" else "messages"
+    return f"for the last {number} {noun}: --last {number}"
+
+
 def hint_for_flag(path: str, flag: str) -> str:
     """Return what to type instead of an option that the command does not have."""
     if path == "tail" and flag[1:].isdigit():
-        return f"for the last {flag[1:]} messages: --last {flag[1:]}"
+        return _last(flag[1:])
     hint = FLAG_HINTS.get((path, flag)) or FLAG_HINTS.get(("", flag), "")
     return f"write: {hint}" if hint[:1] == "-" else hint
 
@@ -309,7 +314,7 @@ def hint_for_flag(path: str, flag: str) -> str:
 def hint_for_value(path: str, option: str, value: str) -> str:
     """Return what to type instead of a value that an option does not take."""
     if path == "tail" and option == "--namesrv" and value.isdigit():
-        return f"for the last {value} messages: --last {value}"
+        return _last(value)
     if path == "dlq export" and option == "--to" and _FILE.search(value):
         import shlex  # only when it was mistyped
 

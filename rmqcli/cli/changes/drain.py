@@ -288,7 +288,8 @@ def _end(
         raise errors[0]
     if errors:
         raise PartialError(
-            f"{len(errors)} of {len(steps)} name servers {what_failed(errors)}, so"
+            f"{len(errors)} of {counted(len(steps), 'name server')}"
+            f" {what_failed(errors)}, so"
             f" producers may go on sending to {name}: {errors[0].message}",
             hint="run the same command again to finish",
         )

@@ -20,7 +20,7 @@ from rmqcli.engine.reports import QueueStart, Start
 from rmqcli.errors import RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.position import Ago, AtTime, Earliest
-from rmqcli.units import format_duration
+from rmqcli.units import counted, format_duration
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _offsets(starts: Sequence[QueueStart]) -> str:
     if len(starts) == 1:
         return f"{starts[0].queue_offset} in queue {starts[0].queue.queue_id}"
     if len({each.queue_offset for each in starts}) == 1:
-        return f"{starts[0].queue_offset} in each of {len(starts)} queues"
+        return f"{starts[0].queue_offset} in each of {counted(len(starts), 'queue')}"
     more = ""
     if len(shown) > _OFFSETS_MAX:
         more = f" and {len(shown) - _OFFSETS_MAX} more"

@@ -64,7 +64,7 @@ class ExportReport:
             self._progress = Progress(
                 self._messages, self._topic, total=progress.offsets
             )
-        note = f"{progress.tasks_done} of {progress.tasks} tasks ended"
+        note = f"{progress.tasks_done} of {counted(progress.tasks, 'task')} ended"
         if progress.is_end:
             self._progress.end(progress.offsets_done, note)
         else:

@@ -174,8 +174,8 @@ def _finish(common: Common, run: TableRun, *, name: str, kind: str) -> int:
         common.messages.warn(warning)
     if run.without_row:
         common.messages.warn(
-            f"{run.without_row} of {run.offsets} offsets have no row in {name}: their"
-            " messages are missing, or cannot be decoded"
+            f"{run.without_row} of {counted(run.offsets, 'offset')} have no row in"
+            f" {name}: their messages are missing, or cannot be decoded"
         )
     output = common.output
     if output == "auto":

@@ -21,7 +21,7 @@ from rmqcli.cli.ui.output import (
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
 from rmqcli.errors import PartialError
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
     from rmqcli.admin.message.gather import MessageOutcome
@@ -163,8 +163,8 @@ def show(common: Common, options: MessageShowOptions) -> None:
     raise_if_silent(errors)
     if len(messages) < len(found.messages) or found.more_on:
         raise PartialError(
-            f"{len(found.messages):,} messages or more have this key; the newest"
-            f" {len(messages)} are shown",
+            f"{counted(len(found.messages), 'message')} or more have this key; the"
+            f" newest {len(messages)} are shown",
             hint="list them with: rmq message find TOPIC --key KEY",
         )
     if found.unsearched is not None:

@@ -188,9 +188,9 @@ def _counts(found: ClusterSummary) -> list[str]:
         if "groups" in reasons:
             groups = f"at least {groups}"
     if found.lag is not None:
-        lag = f"{counted(found.lag, 'message')} wait"
+        lag = counted(found.lag, "message waits", "messages wait")
     else:
-        lag = f"at least {counted(found.known_lag, 'message')} wait"
+        lag = "at least " + counted(found.known_lag, "message waits", "messages wait")
     letters = f"not known: {reasons.get('dead_letters')}"
     if found.dead_letters is not None:
         new = "not known how many"

@@ -307,7 +307,10 @@ def _moved(queues: list[QueuePlan]) -> str:
         stored = f"at {first}" if first == last else f"from {first} to {last}"
         text += f", stored {stored}"
         if len(spans) < len(queues):
-            text += f" in {len(spans)} of {len(queues)} queues, elsewhere unknown"
+            text += (
+                f" in {len(spans)} of {counted(len(queues), 'queue')},"
+                " elsewhere unknown"
+            )
     return text
 
 

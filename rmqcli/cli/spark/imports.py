@@ -186,7 +186,7 @@ def _queues(
     except NotFoundError as error:
         brokers = {queue.broker_name for queue in content.queues}
         count = max((queue.queue_id + 1 for queue in content.queues), default=1)
-        on = "" if len(brokers) == 1 else f" on {len(brokers)} brokers"
+        on = "" if len(brokers) == 1 else f" on {counted(len(brokers), 'broker')}"
         error.hint = (
             f"create it with the export's queues{on}: rmq topic create {topic}"
             f" --queues {count}"
@@ -306,8 +306,8 @@ class _Job:
         content, state, messages = self._content, self._state, self._common.messages
         if state.sent and state.sent < content.rows:
             messages.info(
-                f"continuing: {state.sent:,} of {content.rows:,} messages have been"
-                " sent; up to one batch after them may be sent twice"
+                f"continuing: {state.sent:,} of {counted(content.rows, 'message')}"
+                " have been sent; up to one batch after them may be sent twice"
             )
         batches: Iterator[int] = run_import(
             content, self._topic, state=state, sender=sender
@@ -318,7 +318,8 @@ class _Job:
                     progress.update(state.sent)
         except (KeyboardInterrupt, RmqError):
             messages.warn(
-                f"not finished: {state.sent:,} of {content.rows:,} messages have been"
+                f"not finished: {state.sent:,} of {counted(content.rows, 'message')}"
+                " have been"
                 " sent; the same command continues, and may send one batch twice"
             )
             raise

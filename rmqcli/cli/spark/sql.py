@@ -314,7 +314,7 @@ def _show(
         _warn(common, session)
         done, tasks = session.tasks()
         if tasks:
-            common.messages.progress(f"{done} of {tasks} tasks done")
+            common.messages.progress(f"{done} of {counted(tasks, 'task')} done")
 
     if is_table and statement.is_explain:
         for row in result.rows(TABLE_ROWS_MAX, on_wait=on_wait):
@@ -350,8 +350,8 @@ def _show(
         common.messages.info(f"there are more than {counted(limit, 'row')}")
     elif has_more:
         common.messages.warn(
-            f"there are more than {shown_max:,} rows; -o jsonl writes all, --limit N"
-            " shows more in the table"
+            f"there are more than {TABLE_ROWS_MAX:,} rows; -o jsonl writes all,"
+            " --limit N shows more in the table"
         )
 
 

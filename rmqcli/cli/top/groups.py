@@ -32,7 +32,7 @@ from rmqcli.cli.top.messages import LettersView, TailView
 from rmqcli.cli.top.reset import ask_reset
 from rmqcli.cli.top.view import View, ViewKey
 from rmqcli.cli.ui.wording import with_flags
-from rmqcli.units import format_duration
+from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -221,7 +221,9 @@ class GroupsView(View):
         if self._full_ms <= (self.interval_ms or 0):
             return ()
         every = format_duration(self._full_ms // 1_000 * 1_000)
-        return (f"{len(self._rows):,} groups: those off the screen every {every}",)
+        return (
+            f"{counted(len(self._rows), 'group')}: those off the screen every {every}",
+        )
 
     def notes(self) -> Sequence[str]:
         return self._failures

@@ -27,7 +27,7 @@ from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import DecodeError, RmqError
 from rmqcli.position import Earliest, Latest
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
@@ -229,7 +229,9 @@ class TailView(View):
     def intro(self, row: Row | None) -> Sequence[str]:
         if not self._skipped:
             return ()
-        return (f"{self._skipped:,} messages came faster than they can be shown",)
+        return (
+            f"{counted(self._skipped, 'message')} came faster than they can be shown",
+        )
 
     def notes(self) -> Sequence[str]:
         return self._said
@@ -389,7 +391,9 @@ class MessageView(View):
         outcome = outcome_of(client, found.messages[-1], backups=known_backups())
         others = [f"{name}: {error.message}" for name, error in found.errors.items()]
         if (count := len(found.messages)) > 1:
-            others.append(f"{count:,} messages have this name; the newest is shown")
+            others.append(
+                f"{counted(count, 'message')} have this name; the newest is shown"
+            )
         if found.unsearched is not None:
             others.append(f"there may be others of this name: {found.unsearched}")
         return _FoundMessage(outcome, tuple(others))

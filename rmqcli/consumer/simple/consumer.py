@@ -53,6 +53,7 @@ from rmqcli.position import Earliest, Latest
 from rmqcli.process.end import OPEN_CLIENTS
 from rmqcli.trace.setting import trace_topic
 from rmqcli.transport.lookups import local_ip
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -411,8 +412,8 @@ class SimpleConsumer:
             text = f"message {name} was not acknowledged: {error.message}"
         else:
             text = (
-                f"{len(failures)} of {count} messages were not acknowledged, the"
-                f" first of them {name}: {error.message}"
+                f"{len(failures)} of {counted(count, 'message')} were not"
+                f" acknowledged, the first of them {name}: {error.message}"
             )
         raise AckError(text, failures=tuple(failures), hint=error.hint) from error
 

@@ -18,6 +18,7 @@ from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.document import parse_document, parse_versioned, read_as
 from rmqcli.spark.export.plan import ExportRequest  # noqa: TC001  # for `read_as`
 from rmqcli.spark.extent import NotedMessage, QueueRange
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +92,8 @@ class PartResult:
         if seen != len(part) or self.rows != sum(file.rows for file in self.files):
             raise PartialError(
                 f"part {self.index} of {self.broker_name} queue {self.queue_id} does "
-                f"not add up: {self.rows} rows in {len(self.files)} files, "
+                f"not add up: {counted(self.rows, 'row')} in"
+                f" {counted(len(self.files), 'file')}, "
                 f"{self.filtered} filtered, {self.undecodable} undecodable and "
                 f"{self.missing_count} missing of {len(part)}"
             )

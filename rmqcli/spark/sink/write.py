@@ -367,8 +367,9 @@ def report(messages: Iterable[WriterCommitMessage | None]) -> None:
 def report_abort(messages: Iterable[WriterCommitMessage | None]) -> None:
     """Warn about the messages that a failed write has stored."""
     done = [each for each in messages if isinstance(each, Written)]
+    stored = sum(each.messages for each in done)
     warn(
-        f"the write failed, but {sum(each.messages for each in done)} messages of"
-        f" {len(done)} finished tasks are stored, as are messages that other tasks"
+        f"the write failed, but {counted(stored, 'message is', 'messages are')} stored"
+        f" by {counted(len(done), 'finished task')}, as are messages that other tasks"
         " have sent: messages cannot be withdrawn, and writing again stores them again"
     )

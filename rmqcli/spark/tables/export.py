@@ -22,6 +22,7 @@ from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
 from rmqcli.spark.extent import continued, ends_of, plan_queue, refuse_lost
 from rmqcli.spark.rows import wanted_tags
 from rmqcli.spark.tables.record import TableRecord, merged, overlap, with_last
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -317,7 +318,7 @@ class TableExport:
             there += overlap(spans, queue.start, queue.end)
         if there and (there < planned or newest.tag != self.request.tag):
             raise RefusedError(
-                f"{name} has {there} of these {planned} offsets already"
+                f"{name} has {there} of these {counted(planned, 'offset')} already"
                 + ("" if newest.tag is None else f", with the tag {newest.tag}"),
                 hint=Hint(
                     "use ",

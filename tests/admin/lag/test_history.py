@@ -124,7 +124,7 @@ def test_a_history_of_many_queues_is_thinned_and_then_refused(tmp_path):
     assert len(kept) == 11
     assert (kept[0], kept[-1]) == (points[0], points[-1])
     refused = save(30_000, points=points[:4])
-    assert refused == "the history of 30000 queues is too large to keep"
+    assert refused == "the history of 30,000 queues is too large to keep"
 
 
 def test_checks_that_run_at_once_see_whole_files(tmp_path):

@@ -177,6 +177,16 @@ def one_record_holds_a_batch(scene: Batches) -> None:
     }
 
 
+def a_batch_that_is_forwarded_loses_its_handle(scene: Batches) -> None:
+    scene.send_batch("ab", POP_CK="0 1", POP_CK_OFFSET="7")
+    scene.send_batch("c", code=310, UNIQ_KEY="V", POP_CK="0 1")
+
+    stored = decode_messages(scene.pull_answer(0).body)
+    batches = [each.record for each in stored if isinstance(each, InnerMessage)]
+    assert [each.properties.get("POP_CK") for each in batches] == [None] * 3
+    assert batches[0].properties["POP_CK_OFFSET"] == "7"
+
+
 def a_batch_without_an_id_becomes_ordinary_messages(scene: Batches) -> None:
     answer = scene.send_batch("ab", UNIQ_KEY="")
 
@@ -375,6 +385,7 @@ def run(scene: Callable[[Batches], None], address: str) -> None:
 
 SCENES = [
     one_record_holds_a_batch,
+    a_batch_that_is_forwarded_loses_its_handle,
     a_batch_without_an_id_becomes_ordinary_messages,
     single_messages_and_batches_share_a_queue,
     a_pull_within_a_batch_gets_the_whole_batch,

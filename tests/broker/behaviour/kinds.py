@@ -68,25 +68,27 @@ class Scene(PopStage):
         finally:
             self.set(**before)
 
-    def send(self, body: str, *, queue_id: int = 0, **properties: Any) -> Any:
+    def send(
+        self, body: str, *, queue_id: int = 0, code: Any = SEND_V2, **properties: Any
+    ) -> Any:
         """Send a message, and wait until it is in its queue; return the answer."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-        answer = self.client.ask(
-            SEND_V2,
-            a="pg",
-            b=self.topic,
-            c="TBW102",
-            d=4,
-            e=queue_id,
-            f=0,
-            g=1_700_000_000_000,
-            h=0,
-            i=text,
-            j=0,
-            k="false",
-            m="false",
-            body=body.encode(),
-        )
+        fields = {
+            "producerGroup": "pg",
+            "topic": self.topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": queue_id,
+            "sysFlag": 0,
+            "bornTimestamp": 1_700_000_000_000,
+            "flag": 0,
+            "properties": text,
+            "reconsumeTimes": 0,
+            "unitMode": "false",
+        }
+        if code == SEND_V2:
+            fields = dict(zip("abcdefghijk", fields.values(), strict=True))
+        answer = self.client.ask(code, **fields, body=body.encode())
         assert answer.code == 0, answer
         queue_id, offset = map(
             int, map(answer.ext_fields.get, ("queueId", "queueOffset"))
@@ -139,14 +141,15 @@ def a_popped_message_that_is_forwarded_has_its_own_handle(stage: Stage) -> None:
     scene.send("b", POP_CK=handle, KEYS="POP_CK")
     scene.send("c", KEYS="k", POP_CK=handle, POP_CK_OFFSET="7")
     scene.send("d", XPOP_CK="x")
+    scene.send("e", code=SEND, POP_CK=handle)
 
     stored = scene.pulled()
 
-    assert [each.properties.get("POP_CK") for each in stored] == [None] * 4
+    assert [each.properties.get("POP_CK") for each in stored] == [None] * 5
     assert stored[1].properties["KEYS"] == "POP_CK"
     assert stored[2].properties["POP_CK_OFFSET"] == "7"
     assert stored[3].properties["XPOP_CK"] == "x"
-    assert [each.body for each in scene.pop()] == [b"b", b"c", b"d"]
+    assert [each.body for each in scene.pop()] == [b"b", b"c", b"d", b"e"]
     assert scene.handles["b"][0] != handle
 
 

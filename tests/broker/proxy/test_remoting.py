@@ -67,7 +67,7 @@ def test_a_oneway_request_is_passed_on_and_not_answered(cluster):
     with WireClient(cluster.proxy.remoting_address) as client:
         fields = {**place, "bname": "broker-a"}
         commit = {**fields, "commitOffset": 0}
-        client.send(RequestCode.UPDATE_CONSUMER_OFFSET, flag=2, **commit)
+        client.send(RequestCode.UPDATE_CONSUMER_OFFSET, frame_flag=2, **commit)
         # Nothing else is received, and requests overtake each other.
         wait_until(
             lambda: client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **fields).code == 0

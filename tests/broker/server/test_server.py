@@ -82,8 +82,8 @@ def test_answers_come_in_the_order_of_the_requests(running):
 
 def test_a_oneway_request_is_not_answered(running, failures):
     with running.connect() as client:
-        client.send(ECHO, flag=ONEWAY)
-        client.send(BOOM, flag=ONEWAY)
+        client.send(ECHO, frame_flag=ONEWAY)
+        client.send(BOOM, frame_flag=ONEWAY)
         assert client.ask(ECHO, body=b"x").body == b"x"
     failures.clear()
 

@@ -129,6 +129,7 @@ def test_every_hint_names_commands_and_options_that_exist():
         ("tail T -n 5", "for the last 5 messages: --last 5"),
         ("tail T -n5", "for the last 5 messages: --last 5"),
         ("tail -n 5 T", "for the last 5 messages: --last 5"),
+        ("tail T -1", "for the last 1 message: --last 1"),
         ("tail T -5", "for the last 5 messages: --last 5"),
         ("lag -n 5", "write HOST:PORT, or several separated by commas"),
         ("tail T -e", "to end at the last message: --no-follow"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqcli.cli.arguments.declared import parameters_of
 from rmqcli.cli.arguments.parse import Grammar, parse
 from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
 from rmqcli.cli.arguments.table import COMMON
@@ -216,6 +217,58 @@ def test_ordinary_arguments_are_read_without_typer(line):
     found = by_table(words, {})
     assert found is not None
     assert found == by_typer(words)
+
+
+#: Java's names of options: the parameter, and its value with that name.
+ALIASES = {
+    "--consume-enable": ("consume_enable", True),
+    "--no-consume-enable": ("consume_enable", False),
+    "--consume-from-min-enable": ("consume_from_min_enable", True),
+    "--no-consume-from-min-enable": ("consume_from_min_enable", False),
+    "--consume-broadcast-enable": ("consume_broadcast_enable", True),
+    "--no-consume-broadcast-enable": ("consume_broadcast_enable", False),
+    "--consume-message-orderly": ("consume_message_orderly", True),
+    "--no-consume-message-orderly": ("consume_message_orderly", False),
+    "--retry-queue-nums 3": ("retry_queue_nums", 3),
+    "--retry-max-times 3": ("retry_max_times", 3),
+    "--broker-id 3": ("broker_id", 3),
+    "--which-broker-when-consume-slowly 3": ("which_broker_when_consume_slowly", 3),
+    "--notify-consumer-ids-changed": ("notify_consumer_ids_changed", True),
+    "--no-notify-consumer-ids-changed": ("notify_consumer_ids_changed", False),
+}
+ALIAS_LINES = [
+    *((f"group create G {typed}", *meant) for typed, meant in ALIASES.items()),
+    *((f"group update G {typed}", *meant) for typed, meant in ALIASES.items()),
+    ("consume T -g g --max-reconsume 3", "max_retries", 3),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "value"), ALIAS_LINES)
+def test_the_names_that_java_has_for_options_mean_the_same(line, name, value):
+    words = shlex.split(line)
+    found = parse(words, {})
+    assert found is not None
+    assert found.values[name] == value
+    assert by_table(words, {}) == by_typer(words)
+
+
+def test_every_other_name_of_an_option_is_in_the_test_above():
+    other_names = {
+        (entry.path, flag)
+        for entry in COMMANDS
+        for parameter in parameters_of(entry.load())
+        for flag in (
+            *parameter.accepted_flags[len(parameter.flags) :],
+            *parameter.accepted_negative_flags[len(parameter.negative_flags) :],
+        )
+    }
+    tried = {
+        (" ".join(line.split()[: 2 if line.startswith("group") else 1]), word)
+        for line, _, _ in ALIAS_LINES
+        for word in line.split()
+        if word.startswith("--")
+    }
+    assert tried == other_names
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)

@@ -6,6 +6,7 @@ import ast
 import copy
 import pickle
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ _NOT_HINTS = {
     "rmq sql",
     "', which rmq did not write'",
 }
+
+#: Packages whose texts are not for users: what peers sent, files of a store.
+_FOR_PEERS = {"broker", "store", "wire"}
+#: What follows a number that was not counted with its noun. "messages/s" is a unit.
+_PLURAL = re.compile(
+    r" (?:(?:dead|delayed|finished|name|stored|system) )?(?:brokers|files|groups"
+    r"|letters|members|messages|offsets|queues|records|requests|rows|servers|tasks"
+    r"|topics)\b(?!/)"
+)
+#: Constants, which are greater than one, and ids of queues.
+_NO_COUNT = re.compile(r"^_?[A-Z_]+$|queue_id$")
 
 
 QUEUE = MessageQueue("T", "b", 3)
@@ -147,6 +159,25 @@ def _calls(name):
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name
     ]
+
+
+def test_a_number_that_can_be_one_is_counted_with_its_noun():
+    """`1 queues, not 8`: `rmqcli.units.counted` chooses between the two forms."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in _FOR_PEERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            values = node.values if isinstance(node, ast.JoinedStr) else []
+            for value, text in pairwise(values):
+                if (
+                    isinstance(value, ast.FormattedValue)
+                    and isinstance(text, ast.Constant)
+                    and _PLURAL.match(str(text.value))
+                    and not _NO_COUNT.search(ast.unparse(value.value))
+                ):
+                    found.append(f"{path.relative_to(PACKAGE)}:{value.lineno}")
+    assert found == []
 
 
 @pytest.mark.parametrize(

@@ -404,11 +404,21 @@ def test_a_write_that_failed_says_what_is_stored(cluster, capfd, is_stream):
         source.writer(schema, False).abort([SURE, None, WEAK])
     assert shown_warnings(capfd.readouterr().err) == [
         (
-            "the write failed, but 6 messages of 2 finished tasks are stored, as are"
+            "the write failed, but 6 messages are stored by 2 finished tasks, as are"
             " messages that other tasks have sent: messages cannot be withdrawn, and"
             " writing again stores them again"
         )
     ]
+
+
+def test_one_message_of_a_write_that_failed_is_one_message(cluster, capfd):
+    source = RocketMQDataSource({"namesrv": cluster.namesrv, "topic": "orders"})
+    written = Written(messages=1, unsure=0, weak=0)
+    source.writer(from_arrow_schema(table().schema), False).abort([written, None])
+    (warning,) = shown_warnings(capfd.readouterr().err)
+    assert warning.startswith(
+        "the write failed, but 1 message is stored by 1 finished task, as are"
+    )
 
 
 def test_a_stream_before_pyspark_4_1_sends_the_same_messages(cluster):

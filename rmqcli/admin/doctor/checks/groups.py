@@ -81,7 +81,8 @@ def _client_ids(facts: Facts) -> Iterator[Finding]:
         for client_id, addresses in sorted(lag.reading.members.duplicates.items()):
             yield problem(
                 lag.group,
-                f"{len(addresses)} members have the id {client_id}: {named(addresses)}",
+                f"{counted(len(addresses), 'member')} have the id {client_id}:"
+                f" {named(addresses)}",
                 "members with the same id consume the same queues, and nobody consumes"
                 " the others",
                 command_line("rmq", "group", "members", lag.group),

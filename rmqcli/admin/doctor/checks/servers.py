@@ -428,8 +428,8 @@ def _flow_control(facts: Facts) -> Iterator[Finding]:
             make = problem if ratio >= _QUEUE_PROBLEM or is_late else warning
             yield make(
                 process_name(detail),
-                f"{queue.size:,} of {queue.capacity:,} requests wait for a {pool}"
-                f" thread, the first for {format_duration(waits)}",
+                f"{queue.size:,} of {counted(queue.capacity, 'request')} wait for a"
+                f" {pool} thread, the first for {format_duration(waits)}",
                 "the broker refuses requests when the queue is full, or when they"
                 " wait for too long (broker busy)",
                 command_line("rmq", "broker", "show", detail.row.broker_name),

@@ -70,7 +70,8 @@ def _topic_route(facts: Facts) -> Iterator[Finding]:
     if len(topics) > ROUTES_MAX:
         yield unknown(
             "topics",
-            f"only the routes of the first {ROUTES_MAX:,} of {len(topics):,} topics"
+            f"only the routes of the first {ROUTES_MAX:,} of"
+            f" {counted(len(topics), 'topic')}"
             " were compared",
         )
     for topic, route in facts.routes.items():
