@@ -84,6 +84,7 @@ def test_an_argument_with_everything(rmq, real_cluster, new_topic):
         "queue_id": 2,
         "queue_offset": 0,
         "status": "SEND_OK",
+        "recall_handle": None,
         "source": None,
         "error": None,
     }

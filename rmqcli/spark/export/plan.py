@@ -74,24 +74,24 @@ class ExportRequest:
 
     def __post_init__(self) -> None:
         if not STORED_NAME.fullmatch(self.topic):
-            raise ConfigError(f"{self.topic!r} is not a valid topic name")
+            raise ConfigError(f"{self.topic!r:.140} is not a valid topic name")
         for name in ("rows_per_file", "bytes_per_file", "min_partitions"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ConfigError(f"{name} must be 1 or more, not {number}")
         if self.partition_by not in PARTITIONS:
             raise ConfigError(
-                f"partition_by {self.partition_by!r} is not one of"
+                f"partition_by {self.partition_by!r:.40} is not one of"
                 f" {', '.join(PARTITIONS)}"
             )
         if self.compression not in COMPRESSIONS:
             raise ConfigError(
-                f"compression {self.compression!r} is not one of"
+                f"compression {self.compression!r:.40} is not one of"
                 f" {', '.join(COMPRESSIONS)}"
             )
         if self.decode is not None and self.decode not in FORMATS:
             raise ConfigError(
-                f"decode {self.decode!r} is not one of {', '.join(FORMATS)}"
+                f"decode {self.decode!r:.40} is not one of {', '.join(FORMATS)}"
             )
         given = (self.decode_schema is not None) + (self.decode_infer is not None)
         if given != (self.decode is not None):

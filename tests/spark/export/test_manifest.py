@@ -289,6 +289,17 @@ def test_a_manifest_with_any_value_of_another_kind_is_refused(data):
     assert len(message) < 500
 
 
+@pytest.mark.parametrize("name", ["compression", "partition_by"])
+def test_a_long_text_in_a_manifest_is_not_repeated_in_full(name):
+    manifest = json.loads(manifest_to_json(Manifest("orders", (run("r1"),))))
+    settings = manifest["runs"][0]["request"]
+    assert name in settings
+    settings[name] = "x" * 600
+    with pytest.raises(ConfigError) as caught:
+        manifest_from_json(json.dumps(manifest), path="the-path")
+    assert len(caught.value.message) < 300
+
+
 @pytest.mark.parametrize(
     "text",
     [
