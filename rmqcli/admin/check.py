@@ -27,6 +27,7 @@ from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.history import HistoryFolder, history_directory
 from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.lag.model import GroupState, compute_lag
+from rmqcli.admin.mistakes import explain_missing
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, get_subscription_group_names
 from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -240,7 +241,7 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
     for group in chosen:
         letters = found.get(group)
         if group not in names:
-            reason = reasons or not_found("group", group).message
+            reason = reasons or _explained(client, not_found("group", group))
             measured.append(Measurement(subject=group, value=None, reason=reason))
         elif letters is None:
             measured.append(
@@ -302,7 +303,7 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
     for topic, route in routes.items():
         if isinstance(route, RmqError):
             measured.append(
-                Measurement(subject=topic, value=None, reason=route.message)
+                Measurement(subject=topic, value=None, reason=_explained(client, route))
             )
             continue
         ages: list[int] = []
@@ -356,7 +357,11 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
         with_settings=False,
     )
     measured = [
-        Measurement(subject=name, value=None, reason=not_found("broker", name).message)
+        Measurement(
+            subject=name,
+            value=None,
+            reason=_explained(client, not_found("broker", name)),
+        )
         for name in names
         if name not in info.brokers and name not in departed
     ]
@@ -401,6 +406,16 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
             )
         )
     return measured
+
+
+def _explained(client: Client, error: RmqError) -> str:
+    """Say what an error says, and which name was probably meant."""
+    if not isinstance(error, NotFoundError):
+        return error.message
+    try:
+        return explain_missing(client, error).message
+    except PartialError as departed:
+        return departed.message
 
 
 def _is_glob(pattern: str) -> bool:
@@ -472,7 +487,7 @@ def _of_groups(
                     )
                 )
         else:
-            reason = silent or not_found("group", group).message
+            reason = silent or _explained(client, not_found("group", group))
             measured.append(Measurement(subject=group, value=None, reason=reason))
     return measured + _unseen(measured, patterns, silent)
 

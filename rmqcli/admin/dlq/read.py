@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.groups import show_group
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
@@ -164,9 +165,9 @@ def find_letters(
     """Resolve which letters of a group are meant; `last` counts in each queue.
 
     A broker that has left the route, and on which the group had queues, may have
-    letters: it is among the errors. Raises NotFoundError when the group has no topic of
-    dead letters, PartialError when only such a broker may have it, and NoBrokerError
-    when no broker answers.
+    letters: it is among the errors. Raises NotFoundError when the group does not exist
+    or has no topic of dead letters, PartialError when only such a broker may have it,
+    and NoBrokerError when no broker answers.
     """
     topic = dlq_topic(group)
     try:
@@ -178,6 +179,7 @@ def find_letters(
                 f" {name} is no longer in the route, and may have some",
                 hint=error.hint,
             ) from missing
+        show_group(client, group)  # raises NotFoundError for an unknown group
         missing.message = f"group {group} has no dead letters: there is no {topic}"
         missing.missing = None  # no topic of that name was meant
         missing.hint = Hint(
