@@ -180,10 +180,10 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "admin": [
         ("brokers", "lag", "positions", "read", "witness"),
-        ("delayed", "kv", "reset", "settings", "tail", "topics"),
+        ("delayed", "kv", "mistakes", "reset", "settings", "tail", "topics"),
+        ("groups",),
         ("dlq", "recall", "transactions"),
         ("message",),
-        ("groups",),
         (
             "acl",
             "check",
