@@ -181,9 +181,9 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     "admin": [
         ("brokers", "lag", "positions", "read", "witness"),
         ("delayed", "kv", "mistakes", "reset", "settings", "tail", "topics"),
+        ("groups",),
         ("dlq", "recall", "transactions"),
         ("message",),
-        ("groups",),
         (
             "acl",
             "check",

@@ -444,9 +444,13 @@ def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:
     """Return the accounts of access control 1.0 by broker, without secret keys.
 
     Brokers have them before 5.3, if access control is on; the others have an error.
+    Raises NoBrokerError when no broker answers.
     """
     masters = client.masters()
     versions = ask_each(client, masters, get_broker_runtime_info())
+    client.raise_if_none_answers(
+        e for e in versions.values() if isinstance(e, RmqError)
+    )
     found: dict[str, AclConfig | RmqError] = {
         name: answer
         for name, answer in versions.items()

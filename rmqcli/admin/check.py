@@ -241,7 +241,7 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
     for group in chosen:
         letters = found.get(group)
         if group not in names:
-            reason = reasons or _missing(client, not_found("group", group))
+            reason = reasons or _explained(client, not_found("group", group))
             measured.append(Measurement(subject=group, value=None, reason=reason))
         elif letters is None:
             measured.append(
@@ -302,10 +302,9 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
     measured = []
     for topic, route in routes.items():
         if isinstance(route, RmqError):
-            why = route.message
-            if isinstance(route, NotFoundError):
-                why = _missing(client, route)
-            measured.append(Measurement(subject=topic, value=None, reason=why))
+            measured.append(
+                Measurement(subject=topic, value=None, reason=_explained(client, route))
+            )
             continue
         ages: list[int] = []
         reason = None
@@ -361,7 +360,7 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
         Measurement(
             subject=name,
             value=None,
-            reason=_missing(client, not_found("broker", name)),
+            reason=_explained(client, not_found("broker", name)),
         )
         for name in names
         if name not in info.brokers and name not in departed
@@ -409,8 +408,10 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
     return measured
 
 
-def _missing(client: Client, error: NotFoundError) -> str:
-    """Return why nothing is known of a name that does not exist."""
+def _explained(client: Client, error: RmqError) -> str:
+    """Say what an error says, and which name was probably meant."""
+    if not isinstance(error, NotFoundError):
+        return error.message
     try:
         return explain_missing(client, error).message
     except PartialError as departed:
@@ -486,7 +487,7 @@ def _of_groups(
                     )
                 )
         else:
-            reason = silent or _missing(client, not_found("group", group))
+            reason = silent or _explained(client, not_found("group", group))
             measured.append(Measurement(subject=group, value=None, reason=reason))
     return measured + _unseen(measured, patterns, silent)
 

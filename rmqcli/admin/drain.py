@@ -412,7 +412,7 @@ def _topics_of(
         raise PartialError(
             f"broker {broker_name} has no master now, so its topics are not known"
         )
-    return address, client.invoke(address, get_all_topic_config())
+    return address, client.ask(address, get_all_topic_config())
 
 
 def _own_topics_of(

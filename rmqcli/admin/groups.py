@@ -432,7 +432,8 @@ def online_members(
     With `broker_name`, only those that are connected to this broker.
     A broker that does not answer is left out as long as another one has members: each
     member is connected to all brokers of its topics. Raises the error of such a broker
-    when no member was found, and NotFoundError when the group has none.
+    when no member was found, NoBrokerError when no broker answers, and NotFoundError
+    when the group has none.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     if broker_name is not None:
@@ -453,6 +454,7 @@ def online_members(
             found.setdefault(each.client_id, member)
     if found:
         return found
+    client.raise_if_none_answers(errors.values())
     for name, error in errors.items():
         raise PartialError(
             f"whether group {group} has members is not known: {name}: {error.message}",

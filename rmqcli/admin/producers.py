@@ -86,10 +86,8 @@ def list_producers(
         brokers = client.route(topic).brokers
     addresses = reader_addresses(brokers)
     connected, errors = _connected(client, addresses, group)
+    client.raise_if_none_answers(errors.values())
     if topic is None:
-        client.raise_if_none_answers(
-            e for e in errors.values() if not isinstance(e, UnsupportedError)
-        )
         return ProducerList(producers=_sorted(_without_inner(connected)), errors=errors)
     senders, read = _senders(client, topic, addresses, errors)
     found = [

@@ -63,8 +63,8 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
 
     Raises UsageError for an id without `topic` and for a handle of another topic,
     RefusedError for a message with a delay level, which RocketMQ cannot recall,
-    NotFoundError when no such message waits, and PartialError when that is not known of
-    every broker.
+    NotFoundError when no such message waits, PartialError when that is not known of
+    every broker, and NoBrokerError when no broker answers.
     """
     handle = parse_handle(ref, topic=topic)
     if handle is not None:
@@ -109,6 +109,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
             plans[text] = RecallPlan(topic=topic, message=each, recall_handle=text)
     if not plans and handle is None:
         errors |= departed_errors_of(client, [topic])
+    client.raise_if_none_answers(errors.values())
     for name, failure in errors.items():
         raise PartialError(
             f"whether the message waits on {name} is not known: {failure.message}",

@@ -341,6 +341,17 @@ class Client:
         self.remoting.wait((pending,))
         return pending.result()
 
+    def ask(self, address: str, call: Call[T]) -> T:
+        """Do as `invoke` with a call that changes nothing.
+
+        Raises NoBrokerError when no broker of the cluster answers.
+        """
+        try:
+            return self.invoke(address, call)
+        except TransportError as error:
+            self.raise_if_none_answers([error])
+            raise
+
     def gather(self, pendings: Iterable[PendingCall[T]]) -> list[T | RmqError]:
         """Wait for all calls; return the outcomes in order, errors as values."""
         everything = list(pendings)

@@ -403,7 +403,6 @@ def _check_topic(
         except NotFoundError as error:
             if not create:
                 error.hint = "add --create to create it"
-                error.missing = None
                 raise
             masters = choose_masters(client, cluster=None, brokers=())
             for result in create_topic(client, topic, masters, TopicChange()):

@@ -212,21 +212,24 @@ def show(
     is_table = common.output == "table"
     with common.open_client() as client:
         found = show_broker(client, name)
-    rows = [
-        {
-            **row_of(COLUMNS, each.row),
-            "runtime": each.runtime,
-            "settings": _shown_settings(each.settings),
-            "settings_error": each.settings_error and each.settings_error.message,
-        }
-        for each in found
-    ]
-    write_rows(rows, columns=SHOW_COLUMNS, fmt=common.output, color=common.use_color)
-    for each in found if is_table else ():
-        _write_values(common, each, with_settings=settings)
-    errors = [each.row.error for each in found if each.row.error is not None]
-    if errors and len(errors) == len(found):
-        raise errors[0]
+        rows = [
+            {
+                **row_of(COLUMNS, each.row),
+                "runtime": each.runtime,
+                "settings": _shown_settings(each.settings),
+                "settings_error": each.settings_error and each.settings_error.message,
+            }
+            for each in found
+        ]
+        write_rows(
+            rows, columns=SHOW_COLUMNS, fmt=common.output, color=common.use_color
+        )
+        for each in found if is_table else ():
+            _write_values(common, each, with_settings=settings)
+        errors = [each.row.error for each in found if each.row.error is not None]
+        if errors and len(errors) == len(found):
+            client.raise_if_none_answers(errors)
+            raise errors[0]
     if errors:
         raise PartialError(
             f"{len(errors)} of {counted(len(found), 'broker')} did not answer:"

@@ -195,7 +195,8 @@ class Copy:
                 source.route(self.request.source_topic)
             except RmqError:
                 raise error from None
-            error.missing = None  # the source has other topics
+            if not self._is_within:
+                error.missing = None  # the source has other topics
             error.hint = Hint(
                 "create it first: ",
                 "" if self._is_within else "in the target's cluster, ",

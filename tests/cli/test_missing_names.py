@@ -7,7 +7,9 @@ import shlex
 
 import pytest
 
+from rmqcli.cli.arguments.table import COMMANDS
 from rmqcli.cli.main import run
+from tests.cli.test_one_cause import path_of
 
 #: Commands that take the name of a topic or of a group, each named by {name}.
 TOPIC = {
@@ -24,6 +26,23 @@ TOPIC = {
     "undo": "reset-offset billing {name} --undo",
     "export": "export {name} --to-parquet out --from earliest --to latest",
     "sql": "sql 'select * from {name}'",
+    "copy": "copy {name} orders",
+    "copy to": "copy orders {name}",
+    "message show": "message show {name}@broker-a:0:0",
+    "message show by ID": "message show 7F00000100002A9F0000000000000000 -t {name}",
+    "message find": "message find {name} --key k",
+    "message find by text": "message find {name} --grep a",
+    "message resend": "message resend {name}@broker-a:0:0 --to-group billing",
+    "message recall": "message recall 7F00000100002A9F0000000000000000 -t {name}",
+    "delayed": "delayed {name}",
+    "transactions": "transactions {name}",
+    "producers": "producers {name}",
+    "topic permission": "topic permission {name} rw",
+    "topic attributes": "topic attributes {name} cleanup.policy=DELETE",
+    "dlq redrive": "dlq redrive billing --to {name}",
+    "bench produce": "bench produce {name} --count 1",
+    "bench consume": "bench consume {name} --group billing --count 1",
+    "bench latency": "bench latency {name} --count 1",
 }
 GROUP = {
     "group show": "group show {name}",
@@ -35,10 +54,16 @@ GROUP = {
     "reset-offset to a group": "reset-offset billing orders --to-group {name}",
     "tail around a group": "tail orders --around-group {name}",
     "tail from a group": "tail orders --from group:{name} --to latest",
+    "message resend": "message resend orders@broker-a:0:0 --to-group {name}",
     "dlq show": "dlq show {name}",
     "dlq redrive": "dlq redrive {name}",
     "dlq export": "dlq export {name} --to-jsonl letters.jsonl",
     "dlq export to Parquet": "dlq export {name} --to-parquet out",
+    "retry show": "retry show {name}",
+    "group members": "group members {name}",
+    "group stack": "group stack {name}",
+    "group pause": "group pause {name}",
+    "group resume": "group resume {name}",
 }
 BROKER = {
     "topic create": "topic create new --broker {name}",
@@ -46,10 +71,68 @@ BROKER = {
     "group create": "group create new --broker {name}",
     "group update": "group update billing --retry-max-times 3 --broker {name}",
     "group delete": "group delete billing -r --yes --broker {name}",
+    "group pause": "group pause billing --broker {name}",
+    "group resume": "group resume billing --broker {name}",
+    "topic permission": "topic permission orders rw --broker {name}",
+    "topic attributes": "topic attributes orders cleanup.policy=DELETE --broker {name}",
+    "message show": "message show orders@{name}:0:0",
+    "message resend": "message resend orders@{name}:0:0 --to-group billing",
+    "broker show": "broker show {name}",
+    "broker drain": "broker drain {name}",
+    "broker undrain": "broker undrain {name}",
+    "broker config get": "broker config get --broker {name}",
+    "broker config set": "broker config set flushDiskType=SYNC_FLUSH --broker {name}",
+    "broker config diff": "broker config diff --broker {name}",
+    "broker clean-expired-queues": "broker clean-expired-queues --broker {name}",
+    "broker clean-unused-topics": "broker clean-unused-topics --broker {name}",
+    "acl user list": "acl user list --broker {name}",
+    "acl user show": "acl user show U --broker {name}",
+    "acl user create": "acl user create U --password-file {password} --broker {name}",
+    "acl user update": "acl user update U --super --broker {name}",
+    "acl user delete": "acl user delete U --broker {name}",
+    "acl user copy": "acl user copy U --from {name}",
+    "acl rule list": "acl rule list --broker {name}",
+    "acl rule show": "acl rule show U Topic:orders --broker {name}",
+    "acl rule create": "acl rule create U Topic:orders Pub --broker {name}",
+    "acl rule update": "acl rule update U Topic:orders Pub --broker {name}",
+    "acl rule delete": "acl rule delete U Topic:orders --broker {name}",
+    "acl rule copy": "acl rule copy U --from {name}",
+    "acl explain": "acl explain U Topic:orders Pub --broker {name}",
 }
 CLUSTER = {
     "topic create": "topic create new --cluster {name}",
     "group create": "group create new --cluster {name}",
+    "definitions export": "definitions export --cluster {name}",
+}
+CHECKS = {
+    "check lag": ("group", "check lag {name} --warn 1 --crit 2"),
+    "check age": ("group", "check age {name} --warn 1s --crit 2s"),
+    "check dlq": ("group", "check dlq {name} --warn 1 --crit 2"),
+    "check retention": ("group", "check retention {name} --warn 2s --crit 1s"),
+    "check topic": ("topic", "check topic {name} --warn 1s --crit 2s"),
+    "check broker": ("broker", "check broker {name} --warn 1 --crit 2"),
+}
+#: Commands with a name of these kinds, or with options that choose brokers or servers,
+#: that are in none of the tables, and why.
+OTHERS = {
+    "acl config": "it takes no names",
+    "bundle": "it archives what it can, and says what the archive lacks",
+    "exporter": "a group may be created while it runs",
+    "import": "it begins with an export, which only Spark writes",
+    "message trace": "a trace may be found although its topic was deleted",
+    "profile add": "its names are those of profiles",
+    "profile remove": "its names are those of profiles",
+    "profile show": "its names are those of profiles",
+    "profile use": "its names are those of profiles",
+    "serve": "it starts the servers",
+    "top": "it shows groups as they come and go",
+    "definitions diff": "its file may name what does not exist",
+    "definitions apply": "its file creates what does not exist",
+}
+#: The names of arguments that are those of topics, groups or brokers.
+NAMES = {
+    *("topic", "topics", "source", "target", "group", "groups", "to_group"),
+    *("broker", "brokers", "name", "ref"),
 }
 QUEUE = {
     "tail": "tail orders --no-follow --queue {name}",
@@ -78,12 +161,27 @@ ROWS = [
 ]
 
 
+def test_every_command_with_names_is_in_one_of_the_tables():
+    """A new command says the same of a name that does not exist."""
+    tables = (TOPIC, GROUP, BROKER, CLUSTER, QUEUE)
+    commands = [command for table in tables for command in table.values()]
+    commands += [command for _, command in CHECKS.values()]
+    named = {
+        path
+        for path, (arguments, options, *_) in COMMANDS.items()
+        if NAMES & {each[0] for each in (*arguments, *options.values())}
+    }
+    missing = named - set(map(path_of, commands)) - OTHERS.keys()
+    assert sorted(missing) == []
+
+
 @pytest.fixture(scope="module")
 def namesrv():
     from rmqcli.testing import EmbeddedCluster
 
     with EmbeddedCluster() as cluster:
         cluster.create_topic("orders")
+        cluster.create_topic("%DLQ%billing")
         cluster.create_group("billing")
         cluster.send("orders", ["a"])
         yield cluster.namesrv
@@ -98,12 +196,25 @@ def test_a_missing_name_is_one_sentence(
     namesrv, kind, name, meant, command, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    code = run([*shlex.split(command.format(name=name)), "-n", namesrv])
+    password = tmp_path / "password"
+    password.write_text("secret123")
+    password.chmod(0o600)
+    words = shlex.split(command.format(name=name, password=password))
+    code = run([*words, "-n", namesrv])
     out, err = capsys.readouterr()
     errors = [line for line in err.splitlines() if line.startswith("error")]
     assert errors == [f"error: {kind} {name} does not exist{meant}"]
     assert "answered" not in err
     assert (code, out) == (3, "")
+
+
+@pytest.mark.parametrize(("kind", "command"), CHECKS.values(), ids=CHECKS)
+def test_checks_say_which_name_was_meant(namesrv, capsys, kind, command):
+    name = {"topic": "ordres", "group": "blling", "broker": "brokr-a"}[kind]
+    meant = {"topic": "orders", "group": "billing", "broker": "broker-a"}[kind]
+    assert run([*command.format(name=name).split(), "-n", namesrv]) == 3
+    said = f"unknown, {kind} {name} does not exist; did you mean {meant}? |"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

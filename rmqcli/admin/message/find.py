@@ -34,6 +34,7 @@ from rmqcli.admin.message.records import (
 )
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.topics import list_topics, topic_configs
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
@@ -441,10 +442,13 @@ def _all_topics(client: Client, ref: str) -> list[str]:
 
 
 def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
+    broker_name = place.queue.broker_name
+    if broker_name not in client.cluster_info().brokers:
+        raise not_found("broker", broker_name)
     address = client.reader_of(place.queue)
     call = pull_message(place.queue, place.queue_offset, max_msg_nums=1)
     try:
-        answer = client.invoke(address, call)
+        answer = client.ask(address, call)
     except BrokerError as error:
         raise _without_queue(client, place.queue, error) from error
     for failure in decode_messages(answer.body):
@@ -533,7 +537,8 @@ def find_by_index(
     left the route counts as one that did not answer: for a key, if nothing is found or
     if it had queues of the topics. An id is one message: callers see to it, with
     `note_departed`, if they do not find it. Raises NotFoundError
-    for an unknown topic, and UsageError for a key without a word.
+    for an unknown topic, NoBrokerError when no broker answers, and UsageError for a key
+    without a word.
     """
     if not key.strip(" "):
         raise UsageError("no message has a key that consists of blanks")
@@ -571,6 +576,8 @@ def find_by_index(
             found.more_on.append(broker_name)
         if outcome.is_without_index and broker_name not in found.without_index:
             found.without_index.append(broker_name)
+    if not answered:
+        client.raise_if_none_answers(found.errors.values())
     if found.messages and not is_id(key):
         departed = departed_brokers_of(client, topics)
         found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
