@@ -183,6 +183,7 @@ def namesrv():
         cluster.create_topic("orders")
         cluster.create_topic("%DLQ%billing")
         cluster.create_group("billing")
+        cluster.create_group("idle")
         cluster.send("orders", ["a"])
         yield cluster.namesrv
 
@@ -251,10 +252,10 @@ def test_a_check_of_a_missing_name_gives_the_same_sentence(
 def test_a_group_without_dead_letters_is_not_said_to_be_missing(
     namesrv, capsys, tmp_path
 ):
-    sentence = "error: group billing has no dead letters: there is no %DLQ%billing\n"
+    sentence = "error: group idle has no dead letters: there is no %DLQ%idle\n"
     for command in GROUP.values():
         if command.startswith("dlq"):
-            arguments = command.format(name="billing").split()[:3]
+            arguments = command.format(name="idle").split()[:3]
             to = ["--to-parquet", str(tmp_path / "out")] if "export" in command else []
             assert run([*arguments, *to, "-n", namesrv]) == 3
             assert sentence in capsys.readouterr().err
