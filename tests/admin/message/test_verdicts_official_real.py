@@ -46,13 +46,17 @@ class Group:
             return producer.send(message).msg_id
 
     def verdict(self, msg_id):
-        """What `message show` says of the group."""
+        """What `message show` says of the group, once the message is in the index."""
         words = ["message", "show", msg_id, "-t", self.topic, "-g", self.name]
-        self.capsys.readouterr()
-        code = run([*words, "-n", self.cluster.namesrv, "-o", "json"])
-        out, err = self.capsys.readouterr()
-        assert code == 0, err
-        ((found,),) = [row["groups"] for row in json.loads(out)]
+
+        def shown():
+            self.capsys.readouterr()
+            code = run([*words, "-n", self.cluster.namesrv, "-o", "json"])
+            out, err = self.capsys.readouterr()
+            assert code in (0, 3), err
+            return out if code == 0 else None
+
+        ((found,),) = [row["groups"] for row in json.loads(wait_until(shown))]
         return found
 
     def becomes(self, msg_id, verdict, attempt=None):
