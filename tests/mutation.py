@@ -130,8 +130,8 @@ SCOPES = {
         ("rmqcli/cli/*.py",),
         ("tests/cli",),
         # mutmut adds a line to a file that the first compares with a text, repeats the
-        # calls that the second counts, and loads a module of which the third says that
-        # nobody does.
+        # calls that the second counts, and loads a module that, by the third, is not
+        # loaded.
         leave_out=(
             "tests/cli/arguments/test_table.py::test_the_table_is_up_to_date",
             "tests/cli/profile/test_guard.py::test_no_other_module_asks_a_question",

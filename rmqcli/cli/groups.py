@@ -755,8 +755,8 @@ def _version_name(number: int) -> str:
 
 def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
     parts = [detail.consume_type, detail.message_model, detail.consume_from_where]
-    nobody = "no active members" if data["members"] == [] else "members unknown"
-    words = " ".join(part for part in parts if part) or nobody
+    no_type = "no active members" if data["members"] == [] else "members unknown"
+    words = " ".join(part for part in parts if part) or no_type
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
         lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
