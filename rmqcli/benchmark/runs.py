@@ -46,7 +46,8 @@ ACKS_ALL: Final = "all"
 ACKS_NONE: Final = "none"
 #: So many failures in a row end a benchmark: no broker can be reached.
 FAILURES_IN_A_ROW_MAX: Final = 100
-#: How long is waited for messages that were sent, and have not come or are not stored.
+#: How long a benchmark waits for messages that were sent, and have not come or are not
+#: stored.
 GRACE_MS: Final = 5_000
 #: How long its consumer may take until it has all queues.
 _JOIN_MS: Final = 60_000
@@ -300,6 +301,7 @@ class ProduceBench(Bench):
             try:
                 stored = ends.sum() - before
             except RmqError as error:
+                self._not_stored = None  # what was read before may have changed
                 with self._lock:
                     self._error = self._error or error
                 return

@@ -142,6 +142,21 @@ def test_messages_without_answers_are_counted_where_they_are_stored(
     assert (found.statuses, found.more) == ({"ONEWAY": 10}, {"not_stored": 3})
 
 
+def test_a_count_that_a_broker_no_longer_confirms_is_not_given(measured, rmq_cluster):
+    """It tells its ends at the start and once more, and then hangs up."""
+    stats = RequestCode.GET_TOPIC_STATS_INFO
+    rmq_cluster.faults.add(faults.drop_request(), code=SEND, times=3)
+
+    def break_off(_):
+        if asked.seen == 3:
+            rmq_cluster.faults.add(faults.disconnect(), code=stats)
+
+    asked = rmq_cluster.faults.observe(code=stats, on_request=break_off)
+    bench = measured(ProduceBench, ProduceLoad, count=10, threads=1, acks="none")
+    assert isinstance(bench.error, TransportError)
+    assert bench.result().more == {}
+
+
 def test_that_it_is_not_known_what_is_stored_is_an_error(measured, rmq_cluster):
     broker = rmq_cluster.broker()
 

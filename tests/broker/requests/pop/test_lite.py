@@ -107,7 +107,7 @@ class Lite:
         return list(zip(bodies, counts, strict=True))
 
     def handle(self, popped_ms, **changes):
-        """The handle of a message that was received so long after the start."""
+        """The handle of a message that was received `popped_ms` after the start."""
         fields = {
             "start_offset": 0,
             "pop_time_ms": 1_700_000_000_000 + popped_ms,
