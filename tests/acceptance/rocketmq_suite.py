@@ -45,6 +45,7 @@ CLASSES: Final = (
     "client.consumer.pop.PopBigMessageIT",
     "client.consumer.pop.PopMessageAndForwardingIT",
     "client.consumer.pop.PopOrderlyIT",
+    "client.consumer.pop.PopPriorityIT",
     "client.consumer.tag.MulTagSubIT",
     "client.consumer.tag.TagMessageWith1ConsumerIT",
     "client.consumer.topic.MulConsumerMulTopicIT",
