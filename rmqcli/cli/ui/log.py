@@ -10,7 +10,7 @@ import logging
 import sys
 
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.messages import ERASE_LINE, is_screen
+from rmqcli.cli.ui.messages import ERASE_LINE, is_screen, wrapped
 
 
 class _SafeFormatter(logging.Formatter):
@@ -27,6 +27,7 @@ class _SafeFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         name = f"{record.name.removeprefix('rmqcli.')}: " if self._with_name else ""
         line = f"{record.levelname.lower()}: {name}{safe(record.getMessage())}"
+        line = wrapped(line)
         if record.exc_info and self._with_traceback:
             trace = self.formatException(record.exc_info)
             line += "\n" + safe(trace, keep_newlines=True)

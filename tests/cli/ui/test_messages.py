@@ -60,10 +60,13 @@ def test_a_long_line_breaks_between_words_on_a_terminal(terminal, monkeypatch):
         Messages(color="never").warn("three brokers did not answer")
         Messages(color="never").error("it failed", hint="run: rmq lag some-group --yes")
         Messages(color="never").info("the members are listed by: rmq group show g")
+        log.configure(verbose=0, quiet=False)
+        logging.getLogger("rmqcli.x").warning("broker-a is back; continuing")
     assert terminal.getvalue() == (
         "warning: three\n  brokers did not\n  answer\n"
         "error: it failed\nhint: run:\n  rmq lag some-group --yes\n"
         "the members are\n  listed by:\n  rmq group show g\n"
+        "\r\x1b[Kwarning: broker-a is\n  back; continuing\n"
     )
 
 

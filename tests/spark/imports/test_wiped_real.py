@@ -77,3 +77,14 @@ def test_export_import_and_stream_notice_it(real_cluster, new_topic, tmp_path):
     with pytest.raises(ConfigError, match="another message is at offset 799"):
         later.partitions(end, later.latestOffset(end))
     later.stop()
+    lossy = stream_reader(cluster, topic, failOnDataLoss="false")
+    rows = rows_of(lossy, end, lossy.latestOffset(end))
+    lossy.stop()
+    assert rows == [(0, offset) for offset in range(3 * COUNT)]
+
+    made_anew(cluster, topic)
+    fill(cluster, topic, "newer", total=COUNT)
+    lossy = stream_reader(cluster, topic, failOnDataLoss="false")
+    rows = rows_of(lossy, end, lossy.latestOffset(end))
+    lossy.stop()
+    assert rows == [(0, offset) for offset in range(COUNT)]
