@@ -229,6 +229,8 @@ def check_names(found: Sequence[ShownSettings], names: Collection[str]) -> None:
         if name not in known:
             near = similar(name, known)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            if any(name == each.server for each in found):
+                meant = f"; {name} is a broker"
             raise ConfigError(f"no server has the setting {name}{meant}")
 
 

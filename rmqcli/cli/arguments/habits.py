@@ -199,6 +199,10 @@ FLAG_HINTS = {
     ("group delete", "-b"): "--broker BROKER",
     ("group update", "-c"): "--cluster CLUSTER",
     ("group update", "-b"): "--broker BROKER",
+    ("bench consume", "--messages"): "--count N",
+    ("bench produce", "--messages"): "--count N",
+    ("copy", "--dry-run"): "leave it out: nothing changes without --execute",
+    ("dlq redrive", "--dry-run"): "leave it out: nothing changes without --execute",
     ("consume", "--idle-timeout"): "to end after a time: --for DURATION",
     ("lag", "--all-groups"): "leave it out: rmq lag shows all groups",
     ("lag", "--describe"): "leave it out: rmq lag GROUP shows each queue",
@@ -246,6 +250,7 @@ _STARTS = {
 }
 #: What is a file rather than a mistyped position: a path, or a name with an ending.
 _FILE = re.compile(r"/|\.[A-Za-z]+$")
+_TOPIC = re.compile(r"[A-Za-z%][\w%|-]*", re.ASCII)
 _TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d)?")
 
 
@@ -319,6 +324,8 @@ def hint_for_value(path: str, option: str, value: str) -> str:
         import shlex  # only when it was mistyped
 
         return f"the file to write: --to-jsonl {shlex.quote(value)}"
+    if path == "copy" and option == "--to" and _TOPIC.fullmatch(value):
+        return f"to copy to topic {value}: rmq copy SOURCE_TOPIC {value}"
     if option == "--output" and value in _STARTS:
         return f"the start position: --from {_STARTS[value]}"
     if _TIME_OF_DAY.fullmatch(value):

@@ -199,6 +199,14 @@ def test_every_hint_names_commands_and_options_that_exist():
             "reset-offset G T --to latest --dry-run",
             "leave it out: nothing changes without --execute",
         ),
+        ("copy T U --dry-run", "leave it out: nothing changes without --execute"),
+        ("dlq redrive G --dry-run", "leave it out: nothing changes without --execute"),
+        (
+            "copy T --to orders-2",
+            "to copy to topic orders-2: rmq copy SOURCE_TOPIC orders-2",
+        ),
+        ("bench produce T --messages 5", "write: --count N"),
+        ("bench consume T --messages 5", "write: --count N"),
         (
             "consumer-groups",
             "to list groups: rmq groups; how far behind: rmq lag GROUP",

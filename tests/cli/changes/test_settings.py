@@ -45,6 +45,9 @@ def test_a_setting_that_no_broker_has_is_refused_with_the_name_that_was_meant(rm
     code, rows, err = rmq("broker", "config", "get", "maxMesageSize")
     assert (code, rows) == (2, None)
     assert "no server has the setting maxMesageSize; did you mean maxMessageSize" in err
+    code, rows, err = rmq("broker", "config", "get", "broker-a", "brokerRole")
+    assert (code, rows) == (2, None)
+    assert "no server has the setting broker-a; broker-a is a broker" in err
     set_it = ["broker", "config", "set", "maxMesageSize=1", "--broker", "broker-a"]
     code, rows, err = rmq(*set_it, "--yes")
     assert (code, rows) == (2, None)
