@@ -1451,7 +1451,7 @@ class Admin:
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.topics import topics_without_tag_filter
-        from rmqcli.wire.subscription import parse_subscription
+        from rmqcli.wire.subscription import parse_tags
 
         check_callback(on_undecodable, "on_undecodable")
         chosen = self.queues(topic) if queues is None else list(queues)
@@ -1459,7 +1459,7 @@ class Admin:
             left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
         start, end = _position(from_), _position(to)
-        subscription = parse_subscription(topic, sub_expression)
+        subscription = parse_tags(topic, sub_expression)
         ranges = resolve_ranges(self._client, chosen, start, end)
         expression = sub_expression
         if subscription.tags_set and topics_without_tag_filter(self._client, [topic]):

@@ -22,6 +22,7 @@ from rmqcli.admin.brokers import ask_each, ask_many, change_each, failed_word
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.model import compute_lag
+from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -351,8 +352,11 @@ def drain_progress(
 
     `since` is the look before, without which it is not known what arrives. Groups in
     `skip_groups` may have something left, and with `skip_delayed` delayed messages may
-    wait. Raises the errors of `plan_drain`.
+    wait. Raises the errors of `plan_drain`, and at the first look NotFoundError for a
+    group of `skip_groups` that does not exist.
     """
+    if since is None:
+        check_group_names(client, skip_groups)
     at_ms = client.clock.monotonic_ms()
     address, configs = _topics_of(client, broker_name)
     steps = _steps(broker_name, _routes(client, configs), "unchanged")

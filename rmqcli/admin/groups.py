@@ -28,7 +28,7 @@ from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
 from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
-from rmqcli.admin.topics import about_attribute, delete_topic
+from rmqcli.admin.topics import about_attribute, check_removed, delete_topic
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_subscription_group,
@@ -614,13 +614,20 @@ def update_group(
 
     Other settings keep their values. On a master without the group the result is
     `failed`. Raises NotFoundError when all masters answer and none of them has the
-    group, and UnsupportedError as `create_group` does.
+    group, or an attribute to remove, and UnsupportedError as `create_group` does.
     """
     results: dict[str, GroupResult] = {}
     wanted: dict[str, SubscriptionGroupConfig] = {}
     configs = _configs(client, group, masters, change)
     if all(known is None for known in configs.values()):
         raise not_found("group", group, hint=_how_to_create(group))
+    if not any(isinstance(each, RmqError) for each in configs.values()):
+        there = [
+            each.attributes
+            for each in configs.values()
+            if isinstance(each, SubscriptionGroupConfig)
+        ]
+        check_removed(f"group {group}", there, change.remove_attributes)
     for name, known in configs.items():
         if known is None:
             missing = not_found("group", group, hint=_how_to_create(group))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqcli.admin.brokers import reader_addresses
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_subscription_group_names,
@@ -307,6 +308,19 @@ def check_groups(
         except RmqError:
             is_complete = False
     for group in groups:
+        if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
+            raise not_found("group", group)
+
+
+def check_group_names(client: Client, groups: Iterable[str]) -> None:
+    """Raise NotFoundError for the first of the groups that certainly does not exist.
+
+    All brokers are asked; see `check_groups`.
+    """
+    brokers = client.cluster_info().brokers
+    addresses = reader_addresses(brokers.values())
+    is_complete = len(addresses) == len(brokers)
+    for group in dict.fromkeys(groups):
         if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
             raise not_found("group", group)
 

@@ -68,11 +68,13 @@ from rmqcli.model import (
     SCHEDULE_TOPIC,
     MessageQueue,
 )
+from rmqcli.names import similar
 from rmqcli.tasks import Sleep
 from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_0_0, version_name
 
 if TYPE_CHECKING:
@@ -587,11 +589,14 @@ def update_topic(
 
     Other settings keep their values. On a master without the topic the result is
     `failed`. Raises NotFoundError when all masters answer and none of them has the
-    topic, and the other errors of `create_topic`.
+    topic, or an attribute to remove, and the other errors of `create_topic`.
     """
     known, failed = _known_configs(client, topic, masters, change)
     if not failed and all(config is None for config in known.values()):
         raise not_found("topic", topic, hint=_how_to_create(topic))
+    if not failed:
+        there = [each.attributes for each in known.values() if each is not None]
+        check_removed(f"topic {topic}", there, change.removed)
     wanted: dict[str, TopicConfig] = {}
     unchanged: dict[str, TopicConfig] = {}
     for name, config in known.items():
@@ -1013,6 +1018,31 @@ def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
                 f"{name} runs RocketMQ {version_name(version)}, and attributes need"
                 f" {version_name(V5_0_0)}"
             )
+
+
+def check_removed(
+    of: str, attributes: Iterable[Mapping[str, str]], removed: Iterable[str]
+) -> None:
+    """Raise NotFoundError for the first of `removed` that is set nowhere.
+
+    `attributes` are those on each master of what `of` names: a topic or a group.
+    Brokers refuse it, too: "attempt to delete a nonexistent key".
+    """
+    known = {name for each in attributes for name in each}
+    for name in removed:
+        if name not in known:
+            near = similar(name, known)
+            raise NotFoundError(
+                f"{of} has no attribute {name}"
+                + (f"; did you mean {' or '.join(near)}?" if near else ""),
+                code=int(ResponseCode.QUERY_NOT_FOUND),
+                name=ResponseCode.QUERY_NOT_FOUND.name,
+                hint="" if near else _those_set(known),
+            )
+
+
+def _those_set(names: Collection[str]) -> str:
+    return f"its attributes: {', '.join(sorted(names))}" if names else "it has none"
 
 
 def about_attribute(

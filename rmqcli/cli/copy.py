@@ -567,6 +567,8 @@ def _move_group(common: Common, job: Copy, to: ClientConfig, group: str) -> Rese
 
     planned = job.plan_group(group)
     found = planned.plan
+    for warning in found.warnings:
+        common.messages.warn(f"group {group}: {warning}")
     with Admin(client=to) as admin:
         result = admin.apply_reset(planned)
     for error in result.errors:

@@ -491,13 +491,11 @@ def members(
     with common.open_client() as client:
         detail = show_group(client, group)
     rows = [row_of(_OWN_COLUMNS, each) for each in detail.members]
-    show_list(
-        common,
-        rows,
-        columns=_OWN_COLUMNS,
-        none="no member is online",
-        is_complete=not detail.errors,
-    )
+    none = f"no member of group {group} is online"
+    is_complete = not detail.errors
+    show_list(common, rows, columns=_OWN_COLUMNS, none=none, is_complete=is_complete)
+    if not rows and is_complete and common.output != "table":
+        common.messages.info(none)  # the group exists: an empty list is no mistake
     _warn_of_mismatches(common, detail)
     raise_if_silent(detail.errors)
 

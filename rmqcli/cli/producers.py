@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.errors import NotFoundError
+from rmqcli.names import similar
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.codes import language_name
 from rmqcli.wire.version import version_name
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
 
 COLUMNS = (
     Column("group", "producer group; null if unknown", shorten=True),
@@ -69,12 +74,14 @@ def producers(
     Brokers know producers by group, and not by topic. With TOPIC, rmq reads the newest
     32 messages of each queue and lists their senders. One without a client ID is not
     connected any more. Brokers before 4.9.4 list the producers of a --group only (exit
-    code 6).
+    code 6). A group of which no producer is online has exit code 3.
     """
     from rmqcli.admin.producers import MESSAGES_PER_QUEUE, list_producers
 
     with common.open_client() as client:
         found = list_producers(client, topic=topic, group=group)
+        if group is not None and not found.producers and not found.errors:
+            _check_online(client, group)
     rows = [row_of(COLUMNS, each) for each in found.producers]
     show_list(
         common,
@@ -90,3 +97,21 @@ def producers(
             " only are not listed"
         )
     raise_if_silent(found.errors)
+
+
+def _check_online(client: Client, group: str) -> None:
+    """Raise NotFoundError if no producer of the group is connected to any broker."""
+    from rmqcli.admin.producers import list_producers
+    from rmqcli.wire.codes import ResponseCode
+
+    if list_producers(client, group=group).producers:
+        return
+    online = {each.group for each in list_producers(client).producers if each.group}
+    near = similar(group, online)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise NotFoundError(
+        f"no producer of group {group} is online{meant}",
+        code=int(ResponseCode.QUERY_NOT_FOUND),
+        name=ResponseCode.QUERY_NOT_FOUND.name,
+        hint="list the producers that are online with: rmq producers",
+    )

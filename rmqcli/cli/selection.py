@@ -227,6 +227,7 @@ def explain_sql(error: RmqError) -> RmqError:
 
 
 def check_queue_starts(
+    client: Client,
     starts: Iterable[MessageQueue],
     queues: Sequence[MessageQueue],
     *,
@@ -234,15 +235,15 @@ def check_queue_starts(
 ) -> None:
     """Check the queues of --from-queue; `topics` has all queues of the topics.
 
-    Raises NotFoundError for a queue that a topic does not have, and UsageError for one
-    that is not read.
+    Raises NotFoundError for a topic that does not exist and for a queue that it does
+    not have, and UsageError for one that is not read.
     """
     from rmqcli.queue_selector import QueueSelector, select_queues
 
     for queue in starts:
-        if queue.topic in topics:
-            selector = QueueSelector(queue.broker_name, queue.queue_id)
-            select_queues(topics[queue.topic], [selector])
+        there = topics.get(queue.topic) or client.route(queue.topic).read_queues()
+        selector = QueueSelector(queue.broker_name, queue.queue_id)
+        select_queues(there, [selector])
         if queue not in queues:
             raise UsageError(
                 f"--from-queue {queue} is not one of the queues to read",

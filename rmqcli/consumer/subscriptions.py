@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rmqcli.checked import check_type
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_topic
-from rmqcli.wire.subscription import SubscriptionData, parse_subscription
+from rmqcli.wire.subscription import SubscriptionData, parse_subscription, parse_tags
 
 if TYPE_CHECKING:
     Topics: TypeAlias = (
@@ -46,7 +46,7 @@ def subscriptions_of(topics: Topics, version: int) -> dict[str, SubscriptionData
         check_topic(topic)
         check_type(each, (str, SubscriptionData), f"the subscription for {topic!r}")
         if isinstance(each, str):
-            each = parse_subscription(topic, each, sub_version=version)
+            each = parse_tags(topic, each, sub_version=version)
         if each.topic != topic:
             raise ConfigError(
                 f"the subscription for topic {topic} is for topic {each.topic}"

@@ -153,8 +153,9 @@ class Copy:
 
         They are those of the first messages there that it has not consumed, by the log:
         a complete copy comes before. `Admin.apply_reset` of the target's cluster sets
-        them. Raises NotFoundError when one of the clusters does not know the group,
-        RefusedError when a queue could not be read, and as `plan` does.
+        them. `plan.warnings` says how many unread messages were not copied. Raises
+        NotFoundError when one of the clusters does not know the group, RefusedError
+        when a queue could not be read, and as `plan` does.
         """
         with self._clients() as (source, target), _one_limit(source, target):
             identity = self._identify(source, target)

@@ -9,6 +9,7 @@ skipped, and nor is what others have sent there between copies.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from rmqcli.admin.reset.target import ResetRequest, Restore
 from rmqcli.errors import RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtGroup, Latest
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,21 +61,45 @@ def map_positions(
     return {to: first.get(to, end) for to, end in ends.items()}
 
 
+def count_uncopied(
+    runs: Iterable[StoredRun], unread: Mapping[tuple[str, int], range]
+) -> int:
+    """Return how many messages that a group has not consumed have no copy. Pure.
+
+    `unread` are their offsets in each queue of the source.
+    """
+    copied: dict[tuple[str, int], set[int]] = {}  # some may be stored twice
+    for run in runs:
+        key = run.broker_name, run.queue_id
+        wanted = unread.get(key, range(0))
+        index = bisect_left(run.offsets, wanted.start)
+        copied.setdefault(key, set()).update(
+            offset for offset in run.offsets[index:] if offset in wanted
+        )
+    return sum(map(len, unread.values())) - sum(map(len, copied.values()))
+
+
 def read_committed(
     source: Client, topic: str, group: str
-) -> dict[tuple[str, int], int | None]:
-    """Return the offsets that a group has committed in the queues of a topic.
+) -> tuple[dict[tuple[str, int], int | None], dict[tuple[str, int], range]]:
+    """Return what a group has committed in the queues of a topic, and has not consumed.
 
-    Raises the error of the first broker that does not tell.
+    The latter are the offsets of stored messages. Raises the error of the first broker
+    that does not tell.
     """
     queues = source.route(topic).read_queues()
     found = resolve_ranges_each(source, queues, AtGroup(group), Latest())
     committed: dict[tuple[str, int], int | None] = {}
+    unread: dict[tuple[str, int], range] = {}
     for queue, each in found.items():
         if isinstance(each, RmqError):
             raise each
-        committed[queue.broker_name, queue.queue_id] = each.start.offset
-    return committed
+        key = queue.broker_name, queue.queue_id
+        offset, low = each.start.offset, each.start.min_offset
+        committed[key] = offset
+        start = low if offset is None else max(offset, low)
+        unread[key] = range(start, max(start, each.start.max_offset))
+    return committed, unread
 
 
 def plan_positions(
@@ -87,9 +113,10 @@ def plan_positions(
 ) -> tuple[ResetPlan, Restore]:
     """Plan the positions of a group in the target. Nothing is changed.
 
-    Raises NotFoundError when no broker of the source knows the group.
+    The plan warns of messages of the source that the group would never consume. Raises
+    NotFoundError when no broker of the source knows the group.
     """
-    committed = read_committed(source, source_topic, group)
+    committed, unread = read_committed(source, source_topic, group)
     positions = Restore(
         {
             MessageQueue(target_topic, *to): at
@@ -97,4 +124,12 @@ def plan_positions(
         }
     )
     request = ResetRequest(group=group, topic=target_topic, target=positions)
-    return gather_plan(target, request), positions
+    plan = gather_plan(target, request)
+    if uncopied := count_uncopied(state.runs, unread):
+        are = counted(uncopied, "message is", "messages are")
+        warning = (
+            f"{are} unread in {source_topic}, but not copied to {target_topic}: the"
+            " conditions or the range left them out, or they came later"
+        )
+        plan = replace(plan, warnings=(*plan.warnings, warning))
+    return plan, positions

@@ -48,6 +48,10 @@ _REASONS: Final[tuple[tuple[type[Exception] | str, str], ...]] = (
     ("more digits", "a decimal has more digits than its type"),
     ("references to", "references to other parts of the body are not supported"),
     (UnicodeDecodeError, "a text is not UTF-8"),
+    (
+        "Duplicate map key",
+        "two keys of a map, such as 1 and true, cannot be told apart",
+    ),
     ("unhashable", "a key of a map is a list or a map"),
     (IndexError, "it has a branch of a union or a symbol that the schema lacks"),
     ("FormatError", "a byte begins no value"),

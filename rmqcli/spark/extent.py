@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
+from rmqcli.wire.subscription import parse_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -112,6 +113,26 @@ def ends_of(
     """Return the `ends`, by broker name and queue id, of the queues of extents."""
     keys = {(each.queue.broker_name, each.queue.queue_id) for each in extents}
     return {key: end for key, end in ends.items() if key in keys}
+
+
+def refuse_other_tag(
+    place: str, known: str | None, tag: str | None, *, instead: str
+) -> None:
+    """Raise RefusedError when a run that continues has another tag expression.
+
+    `known` is that of the run before: where it ended, other tags were left out. The
+    hint has `instead`, which says where to export the others.
+    """
+    if parse_tags("", known).tags_set != parse_tags("", tag).tags_set:
+        before, now = (
+            f"the tag {each}" if each not in (None, "", "*") else "any tag"
+            for each in (known, tag)
+        )
+        raise RefusedError(
+            f"{place} holds messages with {before} up to where the last run ended, so"
+            f" messages with {now} cannot be exported from there on",
+            hint=f"export messages with {now} {instead}",
+        )
 
 
 def continued(

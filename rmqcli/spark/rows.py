@@ -7,11 +7,9 @@ the rows to the range, and drops rows with other tags.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmqcli.errors import UsageError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.counts import OffsetCounts
 
@@ -31,10 +29,6 @@ DECODE_MESSAGES: Final = 16_384
 DECODE_BYTES: Final = 4 * 1024 * 1024
 #: Total size of the bodies from which a schema is inferred.
 SCHEMA_BYTES_MAX: Final = 64 << 20
-#: What looks like an operator inside of a tag.
-_OPERATOR: Final = re.compile(
-    r"&&|[|]|^[!(]|(?:^|\s)(?:not|and|or|in|=|<>|!=)\s", re.IGNORECASE
-)
 
 
 class Columns(Protocol):
@@ -138,18 +132,11 @@ class RangeRows:
 def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:
     """Return the tags of an expression such as `A || B`; empty for every message.
 
-    Raises UsageError for an invalid expression, also for one with other operators:
-    brokers would take `A && B` for a single tag, which no message has.
+    Raises the error of `parse_tags` for an invalid expression.
     """
-    from rmqcli.wire.subscription import parse_subscription
+    from rmqcli.wire.subscription import parse_tags
 
-    tags = parse_subscription(topic, expression).tags_set
-    for tag in sorted(tags):
-        if _OPERATOR.search(tag):
-            raise UsageError(
-                f"{expression!r} is not a list of tags", hint="try 'TagA || TagB'"
-            )
-    return tags
+    return parse_tags(topic, expression).tags_set
 
 
 def _gathered(

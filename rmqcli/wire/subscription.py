@@ -8,6 +8,7 @@ Source: `FilterAPI.buildSubscriptionData`/`build`, `SubscriptionData`, and
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +22,10 @@ SQL92: Final = "SQL92"  # ExpressionType.SQL92
 
 #: The characters that Java's String.trim removes: all up to and including the space.
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+#: What looks like an operator inside of a tag.
+_OPERATOR: Final = re.compile(
+    r"&&|[|]|^[!(]|(?:^|\s)(?:not|and|or|in|=|<>|!=)\s", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,22 @@ def parse_subscription(
         code_set=frozenset(map(java_string_hash, tags)),
         sub_version=sub_version,
     )
+
+
+def parse_tags(
+    topic: str, expression: str | None, *, sub_version: int = 0
+) -> SubscriptionData:
+    """Do as `parse_subscription`, for a tag expression that a person has written.
+
+    Also raises ConfigError for other operators than `||`: RocketMQ takes `A && B` for a
+    single tag, which no message has.
+    """
+    subscription = parse_subscription(topic, expression, sub_version=sub_version)
+    if any(map(_OPERATOR.search, subscription.tags_set)):
+        raise ConfigError(
+            f"{expression!r} is not a list of tags", hint="try 'TagA || TagB'"
+        )
+    return subscription
 
 
 def tag_matches(subscription: SubscriptionData, tags: str | None) -> bool:

@@ -185,6 +185,42 @@ def test_groups_go_on_at_the_copies_of_what_they_have_not_consumed(
     assert {q["queue_id"]: q["target"] for q in moved["queues"]} == {0: 4, 1: 7}
 
 
+@pytest.mark.parametrize(
+    ("conditions", "sent_later", "said"),
+    [
+        ([], 0, None),
+        (["--to", "+4"], 0, "2 messages are unread"),
+        (["--grep", "0[0-7]"], 0, "2 messages are unread"),
+        ([], 1, "1 message is unread"),
+    ],
+)
+def test_unread_messages_that_were_not_copied_are_counted(
+    copy, source, target, conditions, sent_later, said
+):
+    """The group went on in the copy, and never got what had been left out."""
+    for cluster in (source, target):
+        with Admin(namesrv=cluster.namesrv) as admin:
+            admin.create_group("g")
+    with client_of(source) as client:
+        for queue_id, offset in ((0, 2), (1, 4)):
+            call = update_consumer_offset("g", "src", queue_id, commit_offset=offset)
+            client.invoke(source.broker().address, call)
+    if sent_later:
+        assert copy("--execute", "--yes")[0] == 0
+        source.send("src", [b"late"] * sent_later)
+        conditions = ["--to", "5"]
+    code, _, err = copy(*conditions, "--groups", "g", "--execute", "--yes")
+    assert code == 0, err
+    warnings = [line for line in err.splitlines() if "group g: " in line]
+    if said is None:
+        assert not any("not copied" in each for each in warnings)
+    else:
+        assert (
+            f"warning: group g: {said} in src, but not copied to dst: the conditions or"
+            " the range left them out, or they came later"
+        ) in warnings
+
+
 def test_a_topic_that_is_missing_is_named_with_what_to_do(copy, target, capsys):
     with Admin(namesrv=target.namesrv) as admin:
         admin.delete_topic("dst")

@@ -10,6 +10,7 @@ import pytest
 from rmqcli.cli.arguments.table import COMMANDS
 from rmqcli.cli.main import run
 from tests.cli.test_one_cause import path_of
+from tests.kit.waiting import wait_until
 
 #: Commands that take the name of a topic or of a group, each named by {name}.
 TOPIC = {
@@ -20,6 +21,7 @@ TOPIC = {
     "tail of a range": "tail {name} --from earliest --to latest",
     "lag": "lag --topic {name}",
     "lag of a group": "lag billing --topic {name}",
+    "tail from a queue": "tail orders --from-queue {name}@broker-a:0=earliest",
     "send": "send {name} hello",
     "consume": "consume {name} --group billing",
     "reset-offset": "reset-offset billing {name} --to earliest",
@@ -54,7 +56,9 @@ GROUP = {
     "reset-offset to a group": "reset-offset billing orders --to-group {name}",
     "tail around a group": "tail orders --around-group {name}",
     "tail from a group": "tail orders --from group:{name} --to latest",
+    "message show": "message show orders@broker-a:0:0 --group {name}",
     "message resend": "message resend orders@broker-a:0:0 --to-group {name}",
+    "broker drain": "broker drain broker-a --skip-group {name} --no-wait --yes",
     "dlq show": "dlq show {name}",
     "dlq redrive": "dlq redrive {name}",
     "dlq export": "dlq export {name} --to-jsonl letters.jsonl",
@@ -177,15 +181,23 @@ def test_every_command_with_names_is_in_one_of_the_tables():
 
 @pytest.fixture(scope="module")
 def namesrv():
+    from rmqcli import Admin, Producer, ProducerMessage
     from rmqcli.testing import EmbeddedCluster
 
     with EmbeddedCluster() as cluster:
         cluster.create_topic("orders")
+        cluster.create_topic("typed", attributes={"message.type": "FIFO"})
         cluster.create_topic("%DLQ%billing")
         cluster.create_group("billing")
         cluster.create_group("idle")
         cluster.send("orders", ["a"])
-        yield cluster.namesrv
+        with (
+            Admin(namesrv=cluster.namesrv) as admin,
+            Producer("shop-producer", namesrv=cluster.namesrv) as producer,
+        ):
+            producer.send(ProducerMessage("orders", b"b"))
+            wait_until(lambda: admin.producers(group="shop-producer").producers)
+            yield cluster.namesrv
 
 
 @pytest.mark.parametrize(
@@ -247,6 +259,75 @@ def test_a_check_of_a_missing_name_gives_the_same_sentence(
     report = json.loads(capsys.readouterr().out)
     (measured,) = report["measurements"]
     assert (measured["value"], measured["reason"]) == (None, sentence)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence", "hint"),
+    [
+        (
+            "producers --group shop-prod",
+            "no producer of group shop-prod is online; did you mean shop-producer?",
+            "list the producers that are online with: rmq producers",
+        ),
+        (
+            "producers orders --group nothing -o json",
+            "no producer of group nothing is online",
+            "list the producers that are online with: rmq producers",
+        ),
+        (
+            "topic attributes typed --remove message.typ --yes",
+            "topic typed has no attribute message.typ; did you mean message.type?",
+            None,
+        ),
+        (
+            "topic attributes orders --remove cleanup.policy --yes",
+            "topic orders has no attribute cleanup.policy",
+            "it has none",
+        ),
+        (
+            "group update billing --remove-attribute nothing",
+            "group billing has no attribute nothing",
+            "it has none",
+        ),
+        (
+            "nameserver kv list ORDER",
+            "no name server has a value in ORDER; did you mean ORDER_TOPIC_CONFIG?",
+            None,
+        ),
+        ("nameserver kv list nothing", "no name server has a value in nothing", None),
+        (
+            "tail orders --from-queue %DLQ%billing@broker-a:99=earliest",
+            "queue broker-a:99 does not exist",
+            "topic %DLQ%billing has queues 0 to 3 on broker-a",
+        ),
+    ],
+)
+def test_a_name_of_another_kind_that_does_not_exist_is_one_sentence(
+    namesrv, command, sentence, hint, capsys
+):
+    """These printed an empty list, or that nothing had changed."""
+    code = run([*command.split(), "-n", namesrv, "-o", "json"])
+    out, err = capsys.readouterr()
+    error = json.loads(err)["error"]
+    assert (error["message"], error["hint"]) == (sentence, hint)
+    assert (code, out) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("output", "written"), [("table", ""), ("json", "[]\n"), ("jsonl", "")]
+)
+def test_a_group_without_members_is_said_to_be_offline(
+    namesrv, output, written, capsys
+):
+    """In JSON a group that is offline looked like an answer that lacks something."""
+    assert run(["group", "members", "idle", "-o", output, "-n", namesrv]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (written, "no member of group idle is online\n")
+
+
+def test_the_own_namespace_of_rocketmq_may_be_empty(namesrv, capsys):
+    assert run(["nameserver", "kv", "list", "-n", namesrv]) == 0
+    assert capsys.readouterr().err == "no values in ORDER_TOPIC_CONFIG\n"
 
 
 def test_a_group_without_dead_letters_is_not_said_to_be_missing(

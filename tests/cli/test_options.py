@@ -345,3 +345,36 @@ def test_a_folder_needs_no_address(tmp_path, capfd, monkeypatch):
     (tmp_path / "commitlog").mkdir()
     run(["topics", "--store", str(tmp_path)])
     assert "ROCKETMQ_ENDPOINTS" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tail orders",
+        "tail orders --from earliest --to latest",
+        "consume orders --group billing",
+        "copy orders orders-copy",
+        "dlq show billing",
+        "dlq redrive billing",
+        "dlq export billing --to-jsonl letters.jsonl",
+        "export orders --to-parquet out",
+        "export orders --to-table iceberg:lake.orders",
+    ],
+)
+@pytest.mark.parametrize("expression", ["A && B", "A | B", "not A", "A || !B"])
+def test_an_operator_that_tag_expressions_lack_is_refused(command, expression, capfd):
+    """Brokers took `A && B` for a single tag, and nothing was found."""
+    words = [*command.split(), "--tag", expression, "-n", "127.0.0.1:9"]
+    assert run(words) == 2
+    assert capfd.readouterr().err == (
+        f"error: '{expression}' is not a list of tags\nhint: try 'TagA || TagB'\n"
+    )
+
+
+def test_the_tags_that_are_sent_may_have_any_characters(capfd):
+    from rmqcli.testing import EmbeddedCluster
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders")
+        words = ["send", "orders", "x", "--tag", "A && B", "-n", cluster.namesrv]
+        assert run(words) == 0, capfd.readouterr().err

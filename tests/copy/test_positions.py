@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.copy.log import StoredRun
-from rmqcli.copy.positions import map_positions
+from rmqcli.copy.positions import count_uncopied, map_positions
 
 A, B, T = ("a", 0), ("b", 0), ("t", 0)
 
@@ -58,6 +58,13 @@ def test_messages_that_an_earlier_run_may_have_stored_are_skipped():
 
 def test_a_queue_without_copies_has_no_position():
     assert map_positions([], {A: 3}) == {}
+
+
+def test_unread_offsets_without_a_copy_are_counted_once():
+    runs = [run(A, (3, 7, 9), T, 0), run(A, (7, 9), T, 3), run(B, range(4), T, 5)]
+    assert count_uncopied(runs, {A: range(4, 12), B: range(2, 4)}) == 6
+    assert count_uncopied(runs, {A: range(10, 10), B: range(4, 4)}) == 0
+    assert count_uncopied([], {A: range(5)}) == 5
 
 
 @given(

@@ -230,6 +230,7 @@ def test_cbor_bodies_become_values():
         ("d8236161", '"a"'),  # a regular expression is not compiled
         ("c4821b00000000ffffffff03", '"3E+4294967295"'),
         ("9f0102ff", "[1,2]"),
+        ("d901028301f5f4", "[1,true,false]"),
     ]:
         assert decode(bytes.fromhex(body)) == found
 
@@ -266,6 +267,37 @@ def test_of_a_name_that_occurs_twice_the_last_value_counts(tmp_path):
     assert parse_decode("cbor")(bytes.fromhex("a2616101616103")) == '{"a":3}'
     decode = avro_of(tmp_path, {"type": "map", "values": "int"})
     assert decode(b"\x04\x02a\x02\x02a\x06\x00") == '{"a":3}'
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("msgpack", "8201a161c3a162"),  # 1 and true
+        ("msgpack", "8200a161c2a162"),  # 0 and false
+        ("msgpack", "8201a161cb3ff0000000000000a162"),  # 1 and 1.0
+        ("msgpack", "81a1618201a161c3a162"),
+        ("cbor", "a2016161f56162"),
+        ("cbor", "a2006161f46162"),
+        ("cbor", "a2016161f93c006162"),
+        ("cbor", "a16161a2016161f56162"),
+        ("cbor", "bf016161f56162ff"),
+        ("cbor", "a28101616181f56162"),  # [1] and [true]
+    ],
+)
+def test_a_map_whose_keys_become_one_in_python_is_refused(name, body):
+    """One of the two values was left out without a word."""
+    pytest.importorskip({"cbor": "cbor2"}.get(name, name))
+    assert error_of(name, bytes.fromhex(body)).endswith(
+        "two keys of a map, such as 1 and true, cannot be told apart"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("msgpack", "8201a161a131a162"), ("cbor", "a201616161316162")]
+)
+def test_a_map_whose_keys_have_the_same_text_is_refused(name, body):
+    pytest.importorskip({"cbor": "cbor2"}.get(name, name))
+    assert error_of(name, bytes.fromhex(body)) == "two keys of a map have the same text"
 
 
 @given(body=st.binary(max_size=60))

@@ -48,6 +48,7 @@ from rmqcli.admin.message.records import (
     decode_found,
     query_message_max,
 )
+from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import (
@@ -146,8 +147,9 @@ def outcome_of(
 
     `backups` are those of resets, in the order of their saving: a reset that moved a
     group over the message speaks against its having been consumed. Raises NotFoundError
-    when the topic is gone.
+    when the topic is gone, and for a group that does not exist.
     """
+    check_group_names(client, groups)
     return _Reading(client, message).run(groups, backups)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError, TextError
-from rmqcli.wire.subscription import SQL92, TAG, parse_subscription, tag_matches
+from rmqcli.wire.subscription import SQL92, TAG, parse_tags, tag_matches
 
 if TYPE_CHECKING:
     from rmqcli.admin.tail.where import Where
@@ -153,7 +153,7 @@ def make_filter(
 ) -> TailFilter:
     """Make a filter, and parse its tag expression.
 
-    Raises UsageError for a tag expression without any tag.
+    Raises ConfigError for an invalid tag expression.
     """
     return TailFilter(
         tag=tag,
@@ -164,5 +164,5 @@ def make_filter(
         invert=invert,
         where=where,
         where_tags=_tags_of(where),
-        subscription=None if tag is None else parse_subscription("", tag),
+        subscription=None if tag is None else parse_tags("", tag),
     )

@@ -114,10 +114,12 @@ def drain(common: Common, options: DrainOptions) -> None:
     exit code is 6 if that is not reached in time.
     """
     from rmqcli.admin.drain import apply_drain, plan_drain
+    from rmqcli.admin.positions import check_group_names
 
     if options.no_wait and options.wait is not None:
         raise UsageError("--wait and --no-wait cannot be used together")
     with common.open_client() as client:
+        check_group_names(client, options.skip_group or ())
         plan = plan_drain(client, options.name)
         _show_plan(common, plan)
         planned = [step for step in plan.steps if step.result == "planned"]

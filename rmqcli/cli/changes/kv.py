@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rmqcli.cli.by_broker import RESULT_COLUMN, raise_if_silent, show_list, show_results
 from rmqcli.cli.confirm import confirm
@@ -10,12 +10,15 @@ from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import NotFoundError
+from rmqcli.names import similar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.admin.kv import KVResult
 
+#: The namespace of RocketMQ itself.
+_OWN_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _SERVER = Column("server", "address of the name server")
 _ERROR = Column(
     "error",
@@ -52,19 +55,24 @@ def _key() -> Any:
 
 @command_options(fields=VALUE_COLUMNS, changes=False)
 def list_values(
-    common: Common, namespace: Annotated[str, _namespace()] = "ORDER_TOPIC_CONFIG"
+    common: Common, namespace: Annotated[str, _namespace()] = _OWN_NAMESPACE
 ) -> None:
     """List the values that name servers store in a namespace.
 
     Example: rmq nameserver kv list ORDER_TOPIC_CONFIG
 
     Name servers do not tell which namespaces they have. RocketMQ itself uses
-    ORDER_TOPIC_CONFIG, for the queues of ordered topics.
+    ORDER_TOPIC_CONFIG, for the queues of ordered topics. Of any other namespace without
+    a value the exit code is 3.
     """
     from rmqcli.admin.kv import kv_values
 
     with common.open_client() as client:
         found = kv_values(client, namespace)
+    if namespace != _OWN_NAMESPACE and all(each.values == {} for each in found):
+        is_meant = similar(namespace, [_OWN_NAMESPACE])
+        meant = f"; did you mean {_OWN_NAMESPACE}?" if is_meant else ""
+        raise _none(f"no name server has a value in {namespace}{meant}")
     rows = []
     for each in found:
         row = row_of(VALUE_COLUMNS, each)
@@ -92,16 +100,13 @@ def get_value(
     Example: rmq nameserver kv get ORDER_TOPIC_CONFIG orders
     """
     from rmqcli.admin.kv import kv_values
-    from rmqcli.wire.codes import ResponseCode
 
     with common.open_client() as client:
         found = kv_values(client, namespace)
     errors = {each.server: each.error for each in found if each.error is not None}
     if not errors and all(key not in (each.values or {}) for each in found):
-        raise NotFoundError(
+        raise _none(
             f"no name server has a value for {key} in {namespace}",
-            code=int(ResponseCode.QUERY_NOT_FOUND),
-            name=ResponseCode.QUERY_NOT_FOUND.name,
             hint=f"list the keys with: rmq nameserver kv list {namespace}",
         )
     rows = [
@@ -114,6 +119,13 @@ def get_value(
     ]
     show_list(common, rows, columns=VALUE_COLUMNS, none="")
     raise_if_silent(errors)
+
+
+def _none(text: str, *, hint: str = "") -> NotFoundError:
+    from rmqcli.wire.codes import ResponseCode
+
+    code = ResponseCode.QUERY_NOT_FOUND
+    return NotFoundError(text, code=int(code), name=code.name, hint=hint)
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)

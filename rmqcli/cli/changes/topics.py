@@ -134,7 +134,7 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
     Brokers know which attributes there are, and which of them cannot be changed; what
     they refuse is said. A change is confirmed, and read back.
     """
-    from rmqcli.admin.topics import TopicChange
+    from rmqcli.admin.topics import TopicChange, check_removed
 
     check_masters(options.cluster, options.broker)
     given = dict(options.attributes or ())
@@ -147,6 +147,13 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
         if not options.changes:
             _show_attributes(common, known)
             return
+        there = [
+            each.attributes
+            for each in known.values()
+            if each is not None and not isinstance(each, RmqError)
+        ]
+        if len(there) == len(known):  # all masters answered
+            check_removed(f"topic {topic}", there, removed)
         for name, config in known.items():
             if isinstance(config, RmqError):
                 common.messages.warn(f"{name}: {config.message}")

@@ -335,8 +335,10 @@ class ExportCommandOptions:
     def check(self) -> None:
         """Raise UsageError for options that are wrong or contradict each other."""
         from rmqcli.spark.master import check_master_url
+        from rmqcli.wire.subscription import parse_tags
 
         refuse_empty(tag=self.tag)
+        parse_tags("", self.tag)
         table_export.check_target(self)
         if self.since_last and (self.resume or self.from_ is not None):
             other = "--resume" if self.resume else "--from"

@@ -175,7 +175,7 @@ def _find_ranges(
     queues: list[MessageQueue] = []
     for readable in topics.values():
         queues += select_queues(readable, options.selectors)
-    check_queue_starts(options.queue_starts, queues, topics=topics)
+    check_queue_starts(client, options.queue_starts, queues, topics=topics)
     if where is not None and any(map(where.may_match_in, queues)):
         queues = [queue for queue in queues if where.may_match_in(queue)]
     around = None if options.around_group is None else AtGroup(options.around_group)

@@ -35,6 +35,7 @@ from rmqcli.spark.extent import (
     ends_of,
     plan_queue,
     refuse_lost,
+    refuse_other_tag,
 )
 
 if TYPE_CHECKING:
@@ -417,6 +418,8 @@ class Export:
                 f"{directory.paths.root} is partitioned by {last.partition_by}, "
                 f"not by {request.partition_by}"
             )
+        root = directory.paths.root
+        refuse_other_tag(root, last.tag, request.tag, instead="into an empty folder")
         request = self._with_schema_of(manifest, request, directory)
         extents = self.cluster.resolve(request)
         self._check_same(manifest, extents)

@@ -19,7 +19,13 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.export import SINCE_LAST, SourceCluster
 from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
-from rmqcli.spark.extent import continued, ends_of, plan_queue, refuse_lost
+from rmqcli.spark.extent import (
+    continued,
+    ends_of,
+    plan_queue,
+    refuse_lost,
+    refuse_other_tag,
+)
 from rmqcli.spark.rows import wanted_tags
 from rmqcli.spark.tables.record import TableRecord, merged, overlap, with_last
 from rmqcli.units import counted
@@ -204,8 +210,8 @@ class TableExport:
         """The request and the decoding, completed from the previous run's record.
 
         With `since_last` the request continues that run. Raises UsageError when there
-        is no run to follow, and RefusedError when it decoded bodies and this one does
-        not.
+        is no run to follow, and RefusedError when it had another tag, or decoded bodies
+        and this one does not.
         """
         request, newest = self.request, state.newest
         if self.since_last and newest is None:
@@ -218,6 +224,7 @@ class TableExport:
             return request, decoding
         if self.since_last:
             tag = request.tag if "tag" in self.given else newest.tag
+            refuse_other_tag(name, newest.tag, tag, instead="into another table")
             request = replace(request, from_position=SINCE_LAST, tag=tag)
         is_inferred = decoding is not None and decoding.schema is None
         if is_inferred or (decoding is None and newest.decode == "json"):

@@ -46,7 +46,9 @@ def test_a_value_is_stored_listed_and_removed(rmq):
     code, _, err = rmq("nameserver", "kv", "get", "NS", "k")
     assert code == 3
     assert "no name server has a value for k in NS" in err
-    assert rmq("nameserver", "kv", "list", "NS")[:2] == (0, [])
+    code, rows, err = rmq("nameserver", "kv", "list", "NS")
+    assert (code, rows) == (3, None)
+    assert "no name server has a value in NS" in err
 
 
 def test_each_name_server_has_a_row_and_one_that_does_not_answer_is_named(

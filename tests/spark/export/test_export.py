@@ -162,8 +162,38 @@ def test_an_export_without_a_row_is_an_empty_file_with_the_columns(
     # The file stays when later runs have rows, and no other empty file is written.
     export_of(tmp_path, MadeCluster({0: (7, 40)}), since_last=True).run()
     again = MadeCluster({0: (7, 50)})
-    export_of(tmp_path, again, since_last=True, request={"tag": "A"}).run()
+    export_of(tmp_path, again, since_last=True).run()
     assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (None, "A", "any tag up to where the last run ended, so messages with the tag"),
+        (
+            "A",
+            "B",
+            "the tag A up to where the last run ended, so messages with the tag",
+        ),
+        ("A", "*", "so messages with any tag cannot be exported from there on"),
+    ],
+)
+def test_a_run_that_continues_with_another_tag_is_refused(tmp_path, before, now, words):
+    """What the first run had left out was then missing, and nothing said so."""
+    export_of(tmp_path, MadeCluster({0: (0, 40)}), request={"tag": before}).run()
+    more = MadeCluster({0: (0, 50)})
+    with pytest.raises(RefusedError, match=words) as caught:
+        export_of(tmp_path, more, since_last=True, request={"tag": now}).run()
+    assert caught.value.exit_code == 7
+    assert str(caught.value.hint).endswith("into an empty folder")
+
+
+@pytest.mark.parametrize(("before", "now"), [("A || B", "B||A"), (None, "*")])
+def test_a_run_may_continue_with_the_same_tags(tmp_path, before, now):
+    export_of(tmp_path, MadeCluster({0: (0, 40)}), request={"tag": before}).run()
+    more = MadeCluster({0: (0, 50)})
+    record = export_of(tmp_path, more, since_last=True, request={"tag": now}).run()
+    assert [(q.start, q.end) for q in record.queues] == [(40, 50)]
 
 
 def test_second_run_of_the_same_does_nothing(tmp_path):

@@ -255,6 +255,19 @@ def test_the_tag_goes_on(export, cluster):
     assert table.views[-1].options.tags == {"New"}
 
 
+def test_another_tag_does_not_go_on_from_there(export, cluster):
+    """What the first run had left out was then missing, and nothing said so."""
+    table = MemoryTable()
+    export(table, tag="New")
+    cluster.send("orders", ["new"])
+    with pytest.raises(RefusedError, match="messages with the tag Old cannot be") as it:
+        export(table, options=FOLLOW, tag="Old")
+    assert it.value.hint == "export messages with the tag Old into another table"
+    assert len(table.texts) == 1
+    run, _ = export(table, options=FOLLOW, tag="New || New")
+    assert run.offsets == 1
+
+
 def test_there_has_to_be_something_to_follow(export):
     with pytest.raises(UsageError, match="has no commit of an export to follow"):
         export(MemoryTable(), options=FOLLOW)
