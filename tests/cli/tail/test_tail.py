@@ -224,7 +224,8 @@ def test_sql_that_cannot_be_read_is_a_usage_error_without_names_of_classes(tail)
     code, _, err = tail(broker, "--sql", "a >", "--no-follow")
     assert code == 2
     assert err.splitlines()[-1] == (
-        'error: the expression is not valid SQL92: Encountered "<EOF>" at line 1, column 3'
+        'error: the expression is not valid SQL92: Encountered "<EOF>" at line 1,'
+        " column 3"
     )
 
 
