@@ -21,7 +21,7 @@ from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from rmqcli.admin.admin import Admin
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
-    from rmqcli.model import Message
+    from rmqcli.model import Message, MessageQueue
     from rmqcli.position import Position
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer
@@ -227,7 +227,9 @@ class Cluster:
         from_: str | Position | None = None,
         until: str | Position | None = None,
         last: int | None = None,
+        queues: Collection[MessageQueue] = (),
         tag: str | None = None,
+        sql: str | None = None,
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
         pattern: str | None = None,
@@ -239,13 +241,17 @@ class Cluster:
         """Create a Redrive: `plan` says what it would send, `execute` sends.
 
         The arguments are the options of `rmq dlq redrive`: `to` is "origin", "retry" or
-        a topic; `properties` maps names to globs; `pattern` is a regular expression
-        that bodies match; `decode` is the format of bodies for `where`, such as "json".
+        a topic; `queues` are queues of the dead letters, all if there are none; `sql`
+        is evaluated by brokers; `properties` maps names to globs; `pattern` is a
+        regular expression that bodies match; `decode` is the format of bodies for
+        `where`, such as "json".
         `log` is the file of what was sent; None for that of the command. Raises
         UsageError when only a proxy is known, and TextError for a text that is wrong.
         """
         self.need_namesrv("Redrive")
+        _refuse_tag_and_sql(tag, sql)
         from rmqcli.admin.tail.filter import make_filter, parse_pattern
+        from rmqcli.queue_selector import QueueSelector
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
@@ -255,6 +261,7 @@ class Cluster:
         )
         wanted = make_filter(
             tag=tag,
+            sql=sql,
             key=key,
             properties=tuple((properties or {}).items()),
             pattern=None if pattern is None else parse_pattern(pattern),
@@ -267,6 +274,9 @@ class Cluster:
             start=start,
             end=end,
             last=last,
+            selectors=tuple(
+                QueueSelector(each.broker_name, each.queue_id) for each in queues
+            ),
             again=again,
         )
         return Redrive(self.config, request, log=log)
@@ -304,31 +314,23 @@ class Cluster:
             to.need_namesrv("Copy")
         from rmqcli.admin.tail.filter import make_filter, parse_pattern
         from rmqcli.copy.copy import CopyRequest
-        from rmqcli.copy.library import Copy, describe_conditions
+        from rmqcli.copy.library import Copy
 
-        if tag is not None and sql is not None:
-            raise UsageError("tag and sql cannot be used together")
+        _refuse_tag_and_sql(tag, sql)
         condition = _condition(where, decode)
-        wanted = tuple((properties or {}).items())
+        wanted = make_filter(
+            tag=tag,
+            sql=sql,
+            key=key,
+            properties=tuple((properties or {}).items()),
+            pattern=None if pattern is None else parse_pattern(pattern),
+            where=condition,
+        )
         request = CopyRequest(
             source_topic=source_topic,
             target_topic=target_topic,
-            filter=make_filter(
-                tag=tag,
-                sql=sql,
-                key=key,
-                properties=wanted,
-                pattern=None if pattern is None else parse_pattern(pattern),
-                where=condition,
-            ),
-            chosen_by=describe_conditions(
-                tag=tag,
-                sql=sql,
-                key=key,
-                properties=wanted,
-                pattern=pattern,
-                where=where,
-            ),
+            filter=wanted,
+            chosen_by=str(wanted),
             start=_position(from_),
             end=_position(until),
         )
@@ -352,6 +354,11 @@ def _position(given: str | Position) -> Position:
 
     check_type(given, (str, Position), "a position")
     return parse_position(given, tz=None) if isinstance(given, str) else given
+
+
+def _refuse_tag_and_sql(tag: str | None, sql: str | None) -> None:
+    if tag is not None and sql is not None:
+        raise UsageError("tag and sql cannot be used together")
 
 
 def _condition(where: str | None, decode: str | None) -> Where | None:

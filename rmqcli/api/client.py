@@ -58,6 +58,8 @@ T = TypeVar("T")
 _RENEWED_AFTER_MS = 30_000  # pollNameServerInterval
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
+#: With less than 1/50 of a limit left, a healthy peer would count as a silent one.
+_SHARE_MIN = 50
 #: How often a name server is asked whose tables changed while it wrote them down.
 _WRITE_TRIES = 3
 #: Requests that every name server answers, and no broker.
@@ -243,13 +245,18 @@ class Client:
         finally:
             self._limit = Deadline(self.clock, left_ms)
 
+    def limit_left_ms(self) -> int:
+        """Return how much of the limit of `one_limit` is left; elsewhere all of it."""
+        limit = self._limit
+        return self.config.timeout_ms if limit is None else limit.left_ms()
+
     def _limit_ms(self, address: str, call: Call[T], timeout_ms: int | None) -> int:
         """Return how long a request with this limit of its own may take."""
         usual_ms = self.config.timeout_ms
         if self._limit is None:
             return usual_ms if timeout_ms is None else timeout_ms
         left_ms = self._limit.left_ms()
-        if not left_ms:
+        if left_ms * _SHARE_MIN < usual_ms:
             error = DeadlineError(
                 f"{call.what}: the time limit of {usual_ms} ms passed before {address}"
                 " was asked",
@@ -531,9 +538,15 @@ class Client:
         """Raise NoBrokerError if `errors` show that no broker of the cluster answers.
 
         They are the errors of the brokers that were asked. Nothing is raised when a
-        broker of the cluster answered, refused, or was not asked.
+        broker of the cluster answered, refused, or was not asked, such as after the
+        time limit.
         """
-        silent = {e.address: e for e in errors if isinstance(e, TransportError)}
+        silent = {
+            e.address: e
+            for e in errors
+            if isinstance(e, TransportError)
+            and not (isinstance(e, DeadlineError) and not e.may_be_done)
+        }
         if not silent:
             return
         listed: list[str] = []

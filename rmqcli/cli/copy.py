@@ -228,30 +228,22 @@ class CopyOptions:
         """Return what the library plans. Raises UsageError and TextError."""
         from rmqcli.admin.tail.filter import make_filter
         from rmqcli.copy.copy import CopyRequest
-        from rmqcli.copy.library import describe_conditions
         from rmqcli.position import Earliest, Latest
 
+        wanted = make_filter(
+            tag=self.tag,
+            sql=self.sql,
+            key=self.key,
+            properties=tuple(self.property_ or ()),
+            pattern=self.grep,
+            invert=self.not_,
+            where=read_where(self.where, self.decode),
+        )
         return CopyRequest(
             source_topic=self.source,
             target_topic=self.target,
-            filter=make_filter(
-                tag=self.tag,
-                sql=self.sql,
-                key=self.key,
-                properties=tuple(self.property_ or ()),
-                pattern=self.grep,
-                invert=self.not_,
-                where=read_where(self.where, self.decode),
-            ),
-            chosen_by=describe_conditions(
-                tag=self.tag,
-                sql=self.sql,
-                key=self.key,
-                properties=self.property_ or (),
-                pattern=None if self.grep is None else self.grep.pattern,
-                invert=self.not_,
-                where=self.where,
-            ),
+            filter=wanted,
+            chosen_by=str(wanted),
             start=self.from_ or Earliest(),
             end=self.to or Latest(),
         )

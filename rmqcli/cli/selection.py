@@ -10,10 +10,9 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.options import option
-from rmqcli.errors import BrokerError, FilterError, RmqError, TextError, UsageError
+from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import format_duration
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -205,25 +204,6 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
             hint=f"{words[0]} {shlex.quote(topic)}{words[1]}",
         )
     return queues
-
-
-def explain_sql(error: RmqError) -> RmqError:
-    """Say in the error what is wrong with `--sql`, if a broker refused it."""
-    if not isinstance(error, BrokerError):
-        return error
-    if error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-        reason = error.remark.partition("ParseException: ")[2].partition("\n")[0]
-        return FilterError(
-            f"--sql is not valid SQL92: {reason.rstrip('.') or error.remark}",
-            code=error.code,
-            name=error.name,
-            remark=error.remark,
-            address=error.address,
-        )
-    if "SQL92" in error.remark:
-        error.message = f"the broker {error.address} does not filter by SQL92"
-        error.hint = "set enablePropertyFilter=true on the broker, or use --tag"
-    return error
 
 
 def check_queue_starts(

@@ -32,6 +32,7 @@ from rmqcli.admin.lag.memory import departed_brokers_of
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
+from rmqcli.admin.tail.sql import check_sql
 from rmqcli.admin.topics import topics_without_tag_filter
 from rmqcli.admin.witness import (
     SETTLE_MS,
@@ -164,10 +165,11 @@ class CopyPlan:
     """What a copy would do.
 
     `unread` has the queues, also of the target, that could not be asked or compared
-    with what the log knows of them. `unproven` are queues of the source of which all
-    messages are deleted that the log could recognize; all that is stored there is
-    copied. `doubtful` are spans that an earlier run may have stored: they are sent
-    again. `copied` is how many messages `log` knows to be copied.
+    with what the log knows of them, and those whose broker did not say whether it can
+    filter by SQL. `unproven` are queues of the source of which all messages are deleted
+    that the log could recognize; all that is stored there is copied. `doubtful` are
+    spans that an earlier run may have stored: they are sent again. `copied` is how many
+    messages `log` knows to be copied.
     """
 
     request: CopyRequest
@@ -200,7 +202,8 @@ def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdenti
     """Return what identifies a copy. Raises NotFoundError for an unknown topic.
 
     Raises RefusedError for a topic that would be copied to itself, for one that is not
-    readable on all its brokers, and for a target that only brokers write to.
+    readable on all its brokers, and for a target that only brokers write to; and as
+    `check_sql` does.
     """
     check_topic(request.source_topic)
     check_topic(request.target_topic)
@@ -222,6 +225,8 @@ def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdenti
                 Setting("perm", 6),
             ),
         )
+    if request.filter.sql is not None:  # the log of the copy is to note no wrong text
+        check_sql(source, request.filter.sql, route.read_queues())
     found = find_target(target, request.target_topic)
     at = identity_of(target.route(request.target_topic))
     here = identity_of(route)
@@ -305,6 +310,8 @@ def plan_copy(
             )
         )
     source.raise_if_none_answers(unread.values())
+    if request.filter.sql is not None:
+        unread |= check_sql(source, request.filter.sql, queues)
     compared = compare(
         source, _noted(state, bounds_of), bounds_of, done=_READ, anew=_ANEW
     )

@@ -20,41 +20,13 @@ from rmqcli.hint import Hint, LibraryCall
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rmqcli.config import ClientConfig
     from rmqcli.copy.copy import CopyPlan, CopyReport, CopyRequest
     from rmqcli.copy.log import CopyIdentity
-
-
-def describe_conditions(
-    *,
-    tag: str | None = None,
-    sql: str | None = None,
-    key: str | None = None,
-    properties: Iterable[tuple[str, str]] = (),
-    pattern: str | None = None,
-    invert: bool = False,
-    where: str | None = None,
-) -> str:
-    """Return the text of conditions on messages, for the log. Empty for none.
-
-    A log is of one text, so this is the same for the command and for programs.
-    """
-    conditions = {
-        "tag": tag,
-        "sql": sql,
-        "key": key,
-        "property": [f"{name}={value}" for name, value in properties] or None,
-        "grep": pattern,
-        "not": invert or None,
-        "where": where,
-    }
-    return ", ".join(
-        f"--{name} {value}" for name, value in conditions.items() if value is not None
-    )
 
 
 class Copy:

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from rmqcli.api.calls.send import SendAnswer
     from rmqcli.api.client import Client, PendingCall
     from rmqcli.position import Position
+    from rmqcli.queue_selector import QueueSelector
     from rmqcli.redrive.log import LetterStates, RedriveLog
 
 TO_ORIGIN: Final = "origin"
@@ -122,7 +123,8 @@ _ONE_ORIGIN: Final = re.compile(rb"(?:\A|\x02)RETRY_TOPIC\x01([^\x02]+)").search
 class RedriveRequest:
     """Which letters of a group to send again, and where.
 
-    `to` is TO_ORIGIN, TO_RETRY or the name of a topic. `last` counts in each queue. A
+    `to` is TO_ORIGIN, TO_RETRY or the name of a topic. `last` counts in each queue.
+    `selectors` choose queues; without them all are meant. A
     letter of which the filter's `where` cannot be evaluated, because its body cannot be
     decoded, is not sent.
     """
@@ -133,6 +135,7 @@ class RedriveRequest:
     start: Position | None = None
     end: Position | None = None
     last: int | None = None
+    selectors: tuple[QueueSelector, ...] = ()
     again: bool = False
 
     @property
@@ -400,7 +403,13 @@ def plan_redrive(
     cannot be sent to its retry topic, and NoBrokerError when no broker answers.
     """
     ranges = find_letters(
-        client, request.group, start=request.start, end=request.end, last=request.last
+        client,
+        request.group,
+        start=request.start,
+        end=request.end,
+        last=request.last,
+        selectors=request.selectors,
+        sql=request.filter.sql,
     )
     targets = _Targets(client, request)
     # `choose` evaluates `where`, by which a filter keeps what it cannot read.

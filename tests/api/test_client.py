@@ -881,6 +881,18 @@ def test_requests_of_one_limit_may_take_half_of_what_is_left():
             assert asking(client, peer.address, 9) == 400
 
 
+def test_brokers_that_were_not_asked_within_one_limit_do_not_count_as_silent():
+    """A broker that took all the time made `no broker answers` of the others."""
+    clock = ManualClock()
+    config = ClientConfig(namesrv=("127.0.0.1:9",), timeout_ms=1_000)
+    with Client(config, clock=clock) as client, client.one_limit():
+        assert client.limit_left_ms() == 1_000
+        clock.advance(985)
+        with pytest.raises(DeadlineError, match="limit of 1000 ms passed before") as no:
+            asking(client, "127.0.0.1:9", 0)
+        client.raise_if_none_answers([no.value])
+
+
 def test_what_was_not_answered_within_one_limit_is_not_asked_again():
     asked = []
 

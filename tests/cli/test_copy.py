@@ -434,3 +434,52 @@ def test_messages_that_were_deleted_before_they_were_copied_are_a_loss(copy, sou
     assert "warning: 4 messages were deleted before they were copied" in err
     code, found, _ = copy("--execute", "--yes")
     assert (code, found["expired"], found["copied"]) == (0, 0, 0)
+
+
+SQL = ("--sql", "a >>> 5")
+
+
+@pytest.mark.parametrize("execute", [(), ("--execute", "--yes")])
+def test_sql_that_brokers_cannot_read_copies_nothing(copy, target, execute):
+    """A pull with such an expression returns every message."""
+    code, found, err = copy(*SQL, *execute)
+    assert (code, found) == (2, None)
+    assert "the expression is not valid SQL92: invalid SQL92 expression" in err
+    assert stored(target, "dst") == {}
+    assert copy("--sql", "a > 5", *execute)[0] == 0  # the log did not note the other
+
+
+def test_sql_that_one_broker_has_switched_off_copies_nothing(
+    rmq_cluster_factory, target, capsys
+):
+    source = rmq_cluster_factory(brokers=2)
+    source.create_topic("src", queues=1)
+    source.send("src", [b"a"] * 4)
+    off = update_broker_config({"enablePropertyFilter": "false"})
+    with client_of(source) as client:
+        client.invoke(source.broker("broker-b").address, off)
+    words = ["copy", "src", "dst", "-n", source.namesrv, "--to-namesrv", target.namesrv]
+    code = run([*words, "--sql", "a > 5", "--execute", "--yes"])
+    err = capsys.readouterr().err
+    assert code == 1
+    assert "does not filter by SQL92" in err
+    assert "hint: set enablePropertyFilter=true on the broker, or use --tag EXPR" in err
+    assert stored(target, "dst") == {}
+
+
+def test_sql_is_not_copied_by_while_a_broker_does_not_answer_the_check(
+    rmq_cluster_factory, target, capsys
+):
+    """That another broker accepts the expression does not show that this one does."""
+    source = rmq_cluster_factory(brokers=2)
+    source.create_topic("src", queues=1)
+    source.send("src", [b"a"] * 4)
+    source.faults.add(
+        faults.disconnect(), code=RequestCode.CHECK_CLIENT_CONFIG, broker="broker-b"
+    )
+    words = ["copy", "src", "dst", "-n", source.namesrv, "--to-namesrv", target.namesrv]
+    code = run([*words, "--sql", "a IS NULL", "--execute", "--yes"])
+    err = capsys.readouterr().err
+    assert code == 7
+    assert "1 queue could not be read: nothing was copied" in err
+    assert stored(target, "dst") == {}

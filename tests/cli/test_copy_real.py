@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from rmqcli import Admin
+from rmqcli.api.calls.config import update_broker_config
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.main import run
 from tests.admin.dlq.letters import client_of
@@ -46,3 +47,20 @@ def test_a_copy_is_complete_and_a_group_goes_on_in_it(real_cluster, tmp_path, ca
     assert run(words) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["copied"], again["unproven"], again["unread"]) == (0, [], [])
+
+
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_sql_that_a_broker_does_not_evaluate_copies_nothing(fresh_cluster, capsys):
+    cluster = fresh_cluster(conf={"enablePropertyFilter": "false"})
+    for topic in ("src", "dst"):
+        cluster.create_topic(topic, queues=1)
+    assert run(["bench", "produce", "src", "--count", "9", "-n", cluster.namesrv]) == 0
+    words = ["copy", "src", "dst", "--execute", "--yes", "-n", cluster.namesrv]
+    assert run([*words, "--sql", "n > 5"]) == 1
+    assert "set enablePropertyFilter=true on the broker" in capsys.readouterr().err
+    with client_of(cluster) as client:
+        call = update_broker_config({"enablePropertyFilter": "true"})
+        client.invoke(cluster.broker_address(), call)
+    assert run([*words, "--sql", "n >>> 5"]) == 2
+    assert "the expression is not valid SQL92: Encountered" in capsys.readouterr().err
+    assert stored(cluster, "dst") == {}

@@ -20,20 +20,29 @@ from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.positions import is_missing, resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.admin.tail.sql import check_sql
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
 from rmqcli.api.runner import run_task
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
-from rmqcli.errors import DeniedError, NotFoundError, PartialError, RmqError
+from rmqcli.errors import (
+    DeniedError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    UnsupportedError,
+)
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import PERM_READ, MessageQueue, OffsetRange, dlq_topic
 from rmqcli.names import check_group
 from rmqcli.position import Earliest, Latest
+from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from rmqcli.admin.read.body import Chunk, Span
     from rmqcli.admin.tail.filter import TailFilter
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import PulledMessage
     from rmqcli.model import TopicRoute
     from rmqcli.position import Position
+    from rmqcli.queue_selector import QueueSelector
     from rmqcli.wire.message.record import DecodeFailure
 
     Letters = list[StoredMessage | DecodeFailure]
@@ -152,6 +162,15 @@ def read_letters(
     )
 
 
+def _readable_hint(topic: str) -> Hint:
+    return Hint(
+        "make it readable: ",
+        LibraryCall("Admin.update_topic", topic),
+        " ",
+        Setting("perm", 6),
+    )
+
+
 def _decode_pulled(body: bytes) -> Letters:
     return decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
 
@@ -193,28 +212,52 @@ def find_letters(
     start: Position | None = None,
     end: Position | None = None,
     last: int | None = None,
+    selectors: Collection[QueueSelector] = (),
+    sql: str | None = None,
 ) -> LetterRanges:
     """Resolve which letters of a group are meant; `last` counts in each queue.
 
+    `selectors` choose queues. All brokers are asked whether they can filter by `sql`.
+
     A broker that has left the route, and on which the group had queues, may have
-    letters: it is among the errors. Raises NoBrokerError when no broker answers, and as
-    `letter_route` does.
+    letters: it is among the errors. Raises NoBrokerError when no broker answers,
+    UnsupportedError for SQL and letters that are write-only, and as `letter_route` and
+    `check_sql` do.
     """
     topic = dlq_topic(group)
     route = letter_route(client, group)
-    queues = sorted(
-        MessageQueue(topic, data.broker_name, queue_id)
-        for data in route.queues
-        for queue_id in range(max(data.read_queue_nums, data.write_queue_nums))
+    queues = select_queues(
+        sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queues
+            for queue_id in range(max(data.read_queue_nums, data.write_queue_nums))
+        ),
+        selectors,
     )
     unreadable = {d.broker_name for d in route.queues if not d.perm & PERM_READ}
+    unchecked: dict[MessageQueue, RmqError] = {}
+    if sql is not None:
+        for queue in queues:
+            if queue.broker_name in unreadable:
+                raise UnsupportedError(
+                    f"{topic} is write-only on {queue.broker_name}, and a broker"
+                    " filters by SQL only what it lets clients pull",
+                    hint=_readable_hint(topic),
+                )
+        unchecked = check_sql(client, sql, queues)
     resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
     errors = {q: e for q, e in resolved.items() if isinstance(e, RmqError)}
     client.raise_if_none_answers(errors.values())
+    errors |= unchecked
     there = {data.broker_name for data in route.queues}
     for name, error in departed_errors_of_group(client, group, there).items():
-        errors[MessageQueue(topic, name, 0)] = error
-    ranges = [e.offsets for e in resolved.values() if not isinstance(e, RmqError)]
+        if not selectors or any(s.broker_name in (None, name) for s in selectors):
+            errors[MessageQueue(topic, name, 0)] = error
+    ranges = [
+        each.offsets
+        for queue, each in resolved.items()
+        if not isinstance(each, RmqError) and queue not in unchecked
+    ]
     if last is not None:
         ranges = [replace(e, start=max(e.start, e.end - last)) for e in ranges]
     return LetterRanges(
@@ -256,9 +299,12 @@ class LetterReader:
         found = self._found
         open_ranges = [e for e in found.ranges if e.queue not in found.write_only]
         # Tags are compared here alone, so that every letter is counted as read.
-        reader = RangeReader(
-            self._client, open_ranges, ReadOptions(raise_abandoned=False)
-        )
+        options = ReadOptions(raise_abandoned=False)
+        if self.filter.sql is not None:
+            options = replace(
+                options, expression=self.filter.sql, expression_type=SQL92
+            )
+        reader = RangeReader(self._client, open_ranges, options)
         for chunk in reader:
             yield from self._letters_of(chunk)
             if self._is_stopped():
@@ -336,12 +382,7 @@ class LetterReader:
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
                 address=address,
-                hint=Hint(
-                    "make it readable: ",
-                    LibraryCall("Admin.update_topic", queue.topic),
-                    " ",
-                    Setting("perm", 6),
-                ),
+                hint=_readable_hint(queue.topic),
             )
         if not entries:
             low = min(answer.min_queue_index, at + count)

@@ -47,6 +47,7 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.errors import (
     BrokerError,
     ConfigError,
+    DeadlineError,
     DecodeError,
     DisconnectedError,
     FrameError,
@@ -662,6 +663,7 @@ class _Search:
         max_num = QUERY_MESSAGE_MAX
         page_max: int | None = None
         first = 0
+        wanted: list[PulledMessage] = []
         while True:
             call = query_message(
                 self.topic,
@@ -672,6 +674,11 @@ class _Search:
             )
             try:
                 body = yield Request(self.address, call)
+            except DeadlineError:
+                if not wanted:
+                    raise
+                searched.has_more = True  # what was told until now is the newest
+                break
             except (BrokerError, DisconnectedError) as error:
                 if max_num == 1 or not _may_be_too_large(error):
                     raise

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.tail.follow import is_refusal
+from rmqcli.admin.tail.sql import sql_errors
 from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.errors import RmqError
 from rmqcli.position import Ago, AtNow, Latest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmqcli.api.client import Client, PendingCall
+    from rmqcli.api.positions import ResolvedPosition
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
 
@@ -49,8 +51,9 @@ class BrokerReturn:
     where the caller wants to read every queue from; None, the end, and times before now
     mean what they meant at `started_ms` of the client's monotonic clock, so that no
     message stored since is left out. `own` gives some queues another position, with the
-    same meaning. `say` is called once for each broker that is waited for, and once when
-    it is back. Queues that a broker refuses are given up. Not thread-safe.
+    same meaning. Brokers are first asked whether they can filter by `sql`. `say` is
+    called once for each broker that is waited for, and once when it is back. Queues
+    that a broker refuses are given up. Not thread-safe.
     """
 
     def __init__(
@@ -61,10 +64,12 @@ class BrokerReturn:
         started_ms: int,
         say: Callable[[str], None],
         own: Mapping[MessageQueue, Position] | None = None,
+        sql: str | None = None,
     ) -> None:
         self._client = client
         self._position = position
         self._own = own or {}
+        self._sql = sql
         self._started_ms = started_ms
         self._say = say
         self._addresses = AddressBook(client)
@@ -148,7 +153,12 @@ class BrokerReturn:
         refused = []
         own = {q: self._wanted(p) for q, p in self._own.items() if q in broker.queues}
         wanted = self._wanted(self._position)
-        resolved = resolve_each(self._client, sorted(broker.queues), wanted, own=own)
+        queues = sorted(broker.queues)
+        resolved: dict[MessageQueue, ResolvedPosition | RmqError] = {}
+        if self._sql is not None:
+            resolved |= sql_errors(self._client, self._sql, queues)
+            queues = [queue for queue in queues if queue not in resolved]
+        resolved |= resolve_each(self._client, queues, wanted, own=own)
         for queue, each in resolved.items():
             if not isinstance(each, RmqError):
                 offset = each.min_offset if each.offset is None else each.offset

@@ -71,6 +71,23 @@ class TailFilter:
     #: whether the broker filters by tag, too; see `topics_without_tag_filter`
     tags_at_broker: bool = True
 
+    def __str__(self) -> str:
+        """The conditions as options of the command line; empty for none."""
+        conditions = {
+            "tag": self.tag,
+            "sql": self.sql,
+            "key": self.key,
+            "property": [f"{name}={glob}" for name, glob in self.properties] or None,
+            "grep": None if self.pattern is None else self.pattern.pattern,
+            "not": self.invert or None,
+            "where": None if self.where is None else self.where.text,
+        }
+        return ", ".join(
+            f"--{name} {value}"
+            for name, value in conditions.items()
+            if value is not None
+        )
+
     @property
     def expression(self) -> str:
         """The expression that the broker filters by."""

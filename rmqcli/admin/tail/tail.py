@@ -324,6 +324,7 @@ class Tail(Generic[T]):
             started_ms=self._started_ms if asked_ms is None else asked_ms,
             say=self._say,
             own=self._plan.own_starts,
+            sql=self._plan.filter.sql,
         )
         lost.add(self._plan.lost)
         follower = Follower(

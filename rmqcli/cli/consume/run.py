@@ -21,7 +21,7 @@ from rmqcli.cli.consume.failed import FailedDeliveries
 from rmqcli.cli.consume.listeners import CommandRunner, Printer
 from rmqcli.cli.consume.start import Starts, read_committed, read_min_offsets
 from rmqcli.cli.consume.status import Status
-from rmqcli.cli.selection import explain_sql, readable_queues
+from rmqcli.cli.selection import readable_queues
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.cli.ui.records.proxied import ProxyRecord
@@ -266,6 +266,8 @@ class _Run:
             self._consumer.start()
         except RmqError as error:
             if options.sql is not None:
+                from rmqcli.admin.tail.sql import explain_sql
+
                 raise explain_sql(error) from None
             raise
         self._has_joined = True

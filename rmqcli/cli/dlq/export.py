@@ -39,13 +39,13 @@ class LetterExportOptions(LetterReadOptions):
         super(LetterExportOptions, self).check()
         if (self.to_jsonl is None) == (self.to_parquet is None):
             raise UsageError("give one of --to-jsonl FILE and --to-parquet DIR")
-        narrowed = (self.key, self.grep, self.property_ or None, self.last)
+        narrowed = (self.sql, self.key, self.grep, self.property_ or None, self.last)
         values = (self.where, self.decode)
         if self.to_parquet is not None and any(
             each is not None for each in (*narrowed, *values)
         ):
             raise UsageError(
-                "--to-parquet can be used with --from, --to and --tag only",
+                "--to-parquet can be used with --from, --to, --queue and --tag only",
                 hint="use --to-jsonl, or select rows of the files",
             )
 
@@ -84,6 +84,7 @@ def _to_parquet(common: Common, options: LetterExportOptions, folder: str) -> in
         to_parquet=parse_place(folder),
         from_=options.from_,
         to=options.to,
+        queue=options.queue,
         tag=options.tag,
     )
     return cast("int", exporting.export.function(common, made))

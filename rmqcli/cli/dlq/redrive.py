@@ -131,6 +131,7 @@ class RedriveOptions(LetterOptions):
             start=self.from_,
             end=self.until,
             last=self.last,
+            selectors=tuple(self.queue or ()),
             again=self.again,
         )
 
@@ -292,6 +293,10 @@ def _execute(
 
 
 def _warn(common: Common, plan: RedrivePlan) -> None:
+    chosen = [f"--queue {each}" for each in plan.request.selectors]
+    chosen += [str(plan.request.filter)] * bool(str(plan.request.filter))
+    if chosen:
+        common.messages.info(f"only letters with {', '.join(chosen)}")
     for queue, error in sorted(plan.unread.items()):
         common.messages.warn(f"{queue}: {error.message}")
     if plan.missing:
@@ -360,6 +365,8 @@ def _write(
             "topic": plan.ranges.ranges[0].queue.topic if plan.ranges.ranges else None,
             "mode": "plan" if done is None else "applied",
             "to": request.to,
+            "queues": [str(each) for each in request.selectors] or None,
+            "chosen_by": str(request.filter) or None,
             "read": plan.scanned,
             "missing": plan.missing,
             "consumed_by_group": plan.consumed_count,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.options import argument, option, position_option, refuse_together
+from rmqcli.cli.options import (
+    argument,
+    option,
+    position_option,
+    queue_option,
+    refuse_together,
+)
 from rmqcli.cli.selection import (
     decode_option,
     grep_option,
@@ -14,6 +20,7 @@ from rmqcli.cli.selection import (
     property_option,
     read_where,
     refuse_empty,
+    sql_option,
     tag_option,
     where_option,
 )
@@ -52,7 +59,9 @@ class LetterOptions:
             help="Only among the last N letters of each broker.",
         ),
     ] = None
+    queue: Annotated[list[Any] | None, queue_option(section=WHICH)] = None
     tag: Annotated[str | None, tag_option(section=WHICH)] = None
+    sql: Annotated[str | None, sql_option(section=WHICH)] = None
     key: Annotated[
         str | None,
         option(
@@ -72,9 +81,14 @@ class LetterOptions:
         from rmqcli.names import check_group
 
         check_group(self.group, "group")
-        refuse_empty(tag=self.tag, key=self.key, where=self.where)
-        given = {"--last": self.last is not None, "--from": self.from_ is not None}
-        refuse_together(given, [("--last", "--from")])
+        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
+        given = {
+            "--last": self.last is not None,
+            "--from": self.from_ is not None,
+            "--tag": self.tag is not None,
+            "--sql": self.sql is not None,
+        }
+        refuse_together(given, [("--last", "--from"), ("--tag", "--sql")])
         if self.not_ and self.key is None and not self.property_ and self.grep is None:
             raise UsageError("--not needs --key, --property or --grep")
 
@@ -87,7 +101,7 @@ class LetterOptions:
     def is_plain(self) -> bool:
         """Whether all letters are meant."""
         chosen = (self.from_, self.end, self.last, self.tag, self.key, self.grep)
-        is_plain = all(each is None for each in (*chosen, self.where))
+        is_plain = all(each is None for each in (*chosen, self.sql, self.where))
         return is_plain and not self.property_
 
     def filter(self) -> TailFilter:
@@ -96,6 +110,7 @@ class LetterOptions:
 
         return make_filter(
             tag=self.tag,
+            sql=self.sql,
             key=self.key,
             properties=tuple(self.property_ or ()),
             pattern=self.grep,
@@ -103,12 +118,18 @@ class LetterOptions:
             where=read_where(self.where, self.decode),
         )
 
-    def find(self, client: Client) -> LetterRanges:
-        """Resolve the ranges of the letters."""
+    def find(self, client: Client, *, last: int | None = None) -> LetterRanges:
+        """Resolve the ranges of the letters; `last` counts without `--last`."""
         from rmqcli.admin.dlq.read import find_letters
 
         return find_letters(
-            client, self.group, start=self.from_, end=self.end, last=self.last
+            client,
+            self.group,
+            start=self.from_,
+            end=self.end,
+            last=self.last if last is None else last,
+            selectors=self.queue or (),
+            sql=self.sql,
         )
 
 

@@ -127,7 +127,7 @@ def show(common: Common, options: ShowOptions) -> None:
     Reading changes nothing. A write-only topic can be read, too, but not of a broker of
     4.6.0: make it readable first, with rmq topic update %DLQ%GROUP --perm 6.
     """
-    from rmqcli.admin.dlq.read import LetterReader, find_letters
+    from rmqcli.admin.dlq.read import LetterReader
     from rmqcli.admin.reset.cluster_identity import identity_of
     from rmqcli.model import dlq_topic
     from rmqcli.redrive.log import default_path, read_log
@@ -142,9 +142,7 @@ def show(common: Common, options: ShowOptions) -> None:
     if options.is_plain and options.by is None:
         last = LAST_DEFAULT
     with common.open_client() as client:
-        found = find_letters(
-            client, options.group, start=options.from_, end=options.end, last=last
-        )
+        found = options.find(client, last=last)
         reader = LetterReader(client, found, wanted)
         if options.by is not None:
             counts = _count(reader, options.by, options.decode)

@@ -21,7 +21,7 @@ from rmqcli.cli.ui.output import (
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
 from rmqcli.errors import PartialError
-from rmqcli.units import counted, format_rfc3339
+from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
     from rmqcli.admin.message.gather import MessageOutcome
@@ -133,8 +133,9 @@ def show(common: Common, options: MessageShowOptions) -> None:
 
     Each verdict says what it rests on, and no more than that: an offset that is past a
     message proves nothing where a filter, a reset or POP may have moved it. Several
-    messages may have the same ID or key: all of them are shown. --timeout limits all
-    questions together; only reading a topic by the time in an ID may take longer.
+    messages may have the same ID or key: the newest 20 are shown, or as many of them as
+    can be asked about within --timeout, which limits all questions together; only
+    reading a topic by the time in an ID may take longer.
     """
     from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcome_of
@@ -150,22 +151,39 @@ def show(common: Common, options: MessageShowOptions) -> None:
         )
         if not found.messages:
             raise missing_message(found, options.ref)
-        messages = found.messages[-SHOWN_MAX:]
         backups = known_backups()
-        outcomes = [
-            outcome_of(client, message, groups=options.group or (), backups=backups)
-            for message in messages
-        ]
+        outcomes: list[MessageOutcome] = []
+        for message in reversed(found.messages[-SHOWN_MAX:]):
+            # The questions about one more would have too little time.
+            if outcomes and client.limit_left_ms() < client.config.timeout_ms // 2:
+                break
+            outcomes.insert(
+                0,
+                outcome_of(
+                    client, message, groups=options.group or (), backups=backups
+                ),
+            )
     _write(common, outcomes, options.decode)
     errors = dict(found.errors)
     for outcome in outcomes:
         errors |= outcome.errors
     raise_if_silent(errors)
-    if len(messages) < len(found.messages) or found.more_on:
+    if len(outcomes) < len(found.messages) or found.more_on:
+        more = "more than " if found.more_on else ""
+        shown = len(outcomes)
+        is_slow = shown < min(SHOWN_MAX, len(found.messages))
         raise PartialError(
-            f"{counted(len(found.messages), 'message')} or more have this key; the"
-            f" newest {len(messages)} are shown",
-            hint="list them with: rmq message find TOPIC --key KEY",
+            f"{more}{counted(len(found.messages), 'message')} have {options.ref}; the"
+            f" newest {shown} {'is' if shown == 1 else 'are'} shown"
+            + (
+                f": within {format_duration(common.timeout_ms)} brokers can be asked"
+                " about no more"
+                if is_slow
+                else ""
+            ),
+            hint="allow more time: --timeout DURATION"
+            if is_slow
+            else "list them with: rmq message find TOPIC --key KEY",
         )
     if found.unsearched is not None:
         raise PartialError(

@@ -20,16 +20,17 @@ from rmqcli.admin.positions import (
     resolve_ranges_each,
 )
 from rmqcli.admin.tail.batch import TailCounts
+from rmqcli.admin.tail.sql import check_sql, explain_sql
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
-from rmqcli.cli.selection import check_queue_starts, explain_sql, readable_queues
+from rmqcli.cli.selection import check_queue_starts, readable_queues
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import check_reader
 from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
-from rmqcli.errors import BrokerError, ExitCode, RmqError, UnsupportedError
+from rmqcli.errors import ExitCode, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     EPOCH_MS_MIN,
@@ -42,7 +43,6 @@ from rmqcli.position import (
 )
 from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted, format_duration
-from rmqcli.wire.subscription import SQL92, parse_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,12 +81,11 @@ def run_tail(common: Common, options: TailOptions) -> int:
         decode=options.decode,
     )
     with Client(config) as client:
-        _check_sql(client, options.topics, tail_filter)
         tail_filter = _for_brokers(client, options.topics, tail_filter)
         started_ms = client.clock.monotonic_ms()
         started_epoch_ms = client.clock.epoch_ms()
         where = tail_filter.where
-        ranges, lost = _find_ranges(common, client, options, where)
+        ranges, lost = _find_ranges(common, client, options, tail_filter)
         departed = _departed(common, client, options, where)
         has_end = options.count is not None and not options.follow
         plan = TailPlan(
@@ -164,7 +163,7 @@ def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> No
 
 
 def _find_ranges(
-    common: Common, client: Client, options: TailOptions, where: Where | None
+    common: Common, client: Client, options: TailOptions, tail_filter: TailFilter
 ) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
     """Find the range of each queue and show it on stderr; also return failed queues.
 
@@ -176,8 +175,13 @@ def _find_ranges(
     for readable in topics.values():
         queues += select_queues(readable, options.selectors)
     check_queue_starts(client, options.queue_starts, queues, topics=topics)
+    where = tail_filter.where
     if where is not None and any(map(where.may_match_in, queues)):
         queues = [queue for queue in queues if where.may_match_in(queue)]
+    unchecked: dict[MessageQueue, RmqError] = {}
+    if tail_filter.sql is not None:
+        unchecked = check_sql(client, tail_filter.sql, queues)
+        queues = [queue for queue in queues if queue not in unchecked]
     around = None if options.around_group is None else AtGroup(options.around_group)
     check_groups(
         client,
@@ -212,6 +216,7 @@ def _find_ranges(
             common.messages.info(line)
     ranges = [each for each in found.values() if not isinstance(each, RmqError)]
     lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
+    lost |= unchecked
     if lost and not ranges:
         client.raise_if_none_answers(lost.values())
         raise next(iter(lost.values()))
@@ -281,54 +286,16 @@ def _around_group(
     return found
 
 
-def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -> None:
-    """Let the brokers check the SQL, because a pull with invalid SQL gets all messages.
-
-    Raises the error of the first broker that refuses the SQL. Brokers that cannot be
-    asked are ignored.
-    """
-    if tail_filter.expression_type != SQL92:
-        return
-    from rmqcli.api.calls.consumer import check_client_config
-
-    pendings = []
-    for topic in dict.fromkeys(topics):
-        subscription = parse_subscription(
-            topic, tail_filter.expression, expression_type=SQL92
-        )
-        brokers = client.route(topic).brokers
-        addresses = [b.master_address for b in brokers if b.master_address is not None]
-        pendings += [
-            client.submit(address, check_client_config(subscription))
-            for address in addresses
-        ]
-    for outcome in client.gather(pendings):
-        if isinstance(outcome, BrokerError):
-            raise explain_sql(outcome)
-
-
 def _for_brokers(
     client: Client, topics: Iterable[str], tail_filter: TailFilter
 ) -> TailFilter:
-    """Return the filter, without the broker's part where that would hide messages.
-
-    Raises UnsupportedError for SQL, which only brokers can evaluate.
-    """
-    if tail_filter.expression == "*":
+    """Return the filter, without the broker's tags where those would hide messages."""
+    if tail_filter.sql is not None or tail_filter.expression == "*":
         return tail_filter
-    from rmqcli.admin.topics import batch_topics, topics_without_tag_filter
+    from rmqcli.admin.topics import topics_without_tag_filter
 
-    if tail_filter.sql is None:
-        hides = bool(topics_without_tag_filter(client, topics))
-        return replace(tail_filter, tags_at_broker=not hides)
-    found = batch_topics(client, topics)
-    if found:
-        raise UnsupportedError(
-            f"topic {found[0]} may keep batches as one record (queue.type=BatchCQ),"
-            " whose messages a broker cannot filter by SQL",
-            hint="filter with --tag, --key, --property or --grep, or with rmq sql",
-        )
-    return tail_filter
+    hides = bool(topics_without_tag_filter(client, topics))
+    return replace(tail_filter, tags_at_broker=not hides)
 
 
 def _summarise(

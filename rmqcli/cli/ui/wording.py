@@ -81,6 +81,7 @@ FLAGS: Final = {
     "rows_per_file": "--rows-per-file",
     "since_last": "--since-last",
     "state": "--state",
+    "tag": "--tag",
     "timeout_ms": "--timeout",
     "tls": "--tls",
     "to": "--to",

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.cli.main import run
-from rmqcli.testing import Seed
+from rmqcli.testing import Seed, faults
+from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 
 BODIES = ['{"error": {"code": 7}}', '{"error": {"code": 7}}', '{"error": "x"}', "no"]
@@ -200,3 +202,80 @@ def test_an_export_takes_an_expression_and_says_what_it_could_not_decode(
     (line,) = [json.loads(line) for line in file.read_text().splitlines()]
     assert (line["body"], line["value"]) == ('{"a":2}', {"a": 2})
     assert "1 written, 3 read, 1 without a value" in err
+
+
+def seeded(cluster):
+    """Two letters on each broker, with the property n of 0 and 1."""
+    for broker in ("broker-a", "broker-b"):
+        cluster.send(
+            "%DLQ%billing",
+            [
+                Seed(body=f"{broker[-1]}{n}".encode(), properties={"n": str(n)})
+                for n in range(2)
+            ],
+            broker=broker,
+        )
+
+
+def test_queues_choose_letters(cluster, capsys, tmp_path):
+    seeded(cluster)
+    one = ["billing", "--queue", "broker-b:0"]
+    code, rows, err = rmq(cluster, capsys, "show", *one)
+    assert (code, sorted(row["body"] for row in rows)) == (0, ["b0", "b1"]), err
+    file = tmp_path / "letters.jsonl"
+    code, done, err = rmq(cluster, capsys, "export", *one, "--to-jsonl", str(file))
+    assert (code, done["rows"]) == (0, 2), err
+    code, plan, err = rmq(cluster, capsys, "redrive", *one, "--to", "orders")
+    assert (code, plan["read"], plan["queues"]) == (0, 2, ["broker-b:0"]), err
+    assert "only letters with --queue broker-b:0" in err
+    code, _, err = rmq(cluster, capsys, "show", "billing", "--queue", "broker-c:0")
+    assert code == 3
+    assert "queue broker-c:0 does not exist" in err
+
+
+def test_sql_chooses_letters_where_they_can_be_pulled(cluster, capsys, tmp_path):
+    seeded(cluster)
+    some = ["billing", "--sql", "n > 0"]
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.update_topic("%DLQ%billing", perm=2)
+        code, rows, err = rmq(cluster, capsys, "show", *some)
+        assert (code, rows) == (1, None)
+        assert "is write-only on broker-a, and a broker filters by SQL only" in err
+        admin.update_topic("%DLQ%billing", perm=6)
+    code, rows, err = rmq(cluster, capsys, "show", *some)
+    assert (code, sorted(row["body"] for row in rows)) == (0, ["a1", "b1"]), err
+    file = tmp_path / "letters.jsonl"
+    code, done, err = rmq(cluster, capsys, "export", *some, "--to-jsonl", str(file))
+    assert (code, done["rows"]) == (0, 2), err
+    code, plan, err = rmq(cluster, capsys, "redrive", *some, "--to", "orders")
+    assert (code, plan["targets"]) == (0, [{"topic": "orders", "count": 2}]), err
+    assert (plan["queues"], plan["chosen_by"]) == (None, "--sql n > 0")
+    assert "only letters with --sql n > 0" in err
+    do = ["redrive", *some, "--to", "orders", "--execute", "--yes"]
+    code, done, err = rmq(cluster, capsys, *do)
+    assert (code, done["sent"]) == (0, 2), err
+    for command in (["show"], ["redrive"]):
+        code, rows, err = rmq(cluster, capsys, *command, "billing", "--sql", "n >>> 0")
+        assert (code, rows) == (2, None)
+        assert "the expression is not valid SQL92" in err
+    code, _, err = rmq(cluster, capsys, "show", *some, "--tag", "A")
+    assert code == 2
+    assert "--tag and --sql cannot be used together" in err
+
+
+def test_letters_of_a_broker_that_does_not_check_the_sql_are_not_read(cluster, capsys):
+    seeded(cluster)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.update_topic("%DLQ%billing", perm=6)
+    cluster.faults.add(
+        faults.disconnect(), code=RequestCode.CHECK_CLIENT_CONFIG, broker="broker-b"
+    )
+    code, rows, err = rmq(cluster, capsys, "show", "billing", "--sql", "n >= 0")
+    assert (code, sorted(row["body"] for row in rows)) == (6, ["a0", "a1"])
+    assert "%DLQ%billing@broker-b:0 was not read to its end" in err
+    do = ["redrive", "billing", "--sql", "n >= 0", "--to", "orders"]
+    code, plan, err = rmq(cluster, capsys, *do)
+    assert (code, [each["queue"] for each in plan["unread"]]) == (
+        6,
+        ["%DLQ%billing@broker-b:0"],
+    )

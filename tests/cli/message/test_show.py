@@ -846,6 +846,41 @@ def test_a_silent_member_is_waited_for_once_for_all_messages_of_a_key(cluster, s
     assert len(rule.requests) == 1
 
 
+def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, show):
+    """It ended with `no broker answers`, although the broker answered everything."""
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for number in range(30):
+            body = b"%d" % number
+            producer.send(ProducerMessage("orders", body, keys=("k",)))
+    slow = faults.delay(150)
+    cluster.faults.add(slow, code=RequestCode.GET_BROKER_CONFIG)
+    code, rows, err = show(cluster, "k", "-t", "orders", "--timeout", "2s")
+    assert code == 6
+    assert 1 < len(rows) < 20
+    newest = [str(number) for number in range(30 - len(rows), 30)]
+    assert [row["body"] for row in rows] == newest
+    told = f"30 messages have k; the newest {len(rows)} are shown: within 2s brokers"
+    assert told in err
+    cluster.faults.clear()
+    code, rows, err = show(cluster, "k", "-t", "orders")
+    assert (code, len(rows)) == (6, 20)
+    assert "30 messages have k; the newest 20 are shown" in err
+
+
+def test_messages_of_a_key_that_were_told_before_the_time_was_up_are_found(cluster):
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for number in range(70):
+            body = b"%d" % number
+            producer.send(ProducerMessage("orders", body, keys=("k",)))
+    code = RequestCode.QUERY_MESSAGE
+    with client_of(cluster, timeout_ms=300) as client:
+        assert len(find_messages(client, "k", "orders").messages) == 70
+        cluster.faults.add(faults.drop_request(), code=code, nth=2, times=1)
+        found = find_messages(client, "k", "orders")
+    assert [int(each.body) for each in found.messages] == list(range(6, 70))
+    assert found.unsearched == "broker-a did not tell all messages"
+
+
 def test_a_message_that_no_broker_has_is_not_found(cluster, show):
     code, rows, err = show(cluster, "0" * 32)
     assert (code, rows) == (3, None)

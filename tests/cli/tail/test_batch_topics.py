@@ -76,7 +76,7 @@ def test_sql_is_refused_instead_of_finding_nothing(tail):
     code, bodies, err = tail("--sql", "TAGS = 'tag-b'")
     assert (code, bodies) == (1, [])
     assert "whose messages a broker cannot filter by SQL" in err
-    assert "filter with --tag, --key, --property or --grep" in err
+    assert "use --tag EXPR" in err
 
 
 def test_settings_that_a_broker_does_not_tell_are_not_taken_for_ordinary(

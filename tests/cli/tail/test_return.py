@@ -11,9 +11,13 @@ import sys
 from pathlib import Path
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
+OFF = "The broker does not support consumer to filter message by SQL92"
 
 
 def read_until(stream, words):
@@ -160,3 +164,28 @@ def test_following_ends_when_the_reader_of_the_pipe_has_closed_it():
             tail.stdout.close()
             assert tail.wait(PATIENCE_S) == 0
             assert tail.stderr.read() == "T@broker-a:0: offsets 0-0\n"
+
+
+def test_a_broker_that_does_not_check_the_sql_is_not_read_until_it_does(
+    rmq_cluster_factory, capsys
+):
+    """That another broker accepts the expression does not show that this one does."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("t", queues=1)
+    cluster.send("t", [b"a"] * 4)
+    check = int(RequestCode.CHECK_CLIENT_CONFIG)
+    words = ["tail", "t", "-n", cluster.namesrv, "--sql", "a IS NULL", "-o", "jsonl"]
+    words += ["--from", "earliest"]
+    cluster.faults.next(faults.disconnect(), code=check, broker="broker-b")
+    code = run([*words, "--to", "latest"])
+    out, err = capsys.readouterr()
+    assert (code, out.count('"broker_name":"broker-a"')) == (6, 2), err
+    assert "broker-b" not in out
+    assert "1 queue abandoned" in err
+    cluster.faults.next(faults.disconnect(), code=check, broker="broker-b")
+    cluster.faults.next(faults.answer(1, OFF), code=check, broker="broker-b")
+    code = run([*words, "--follow", "--for", "2s"])
+    out, err = capsys.readouterr()
+    assert (code, out.count('"broker_name":"broker-a"')) == (6, 2), err
+    assert "broker-b" not in out
+    assert "does not filter by SQL92" in err

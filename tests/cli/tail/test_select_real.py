@@ -67,7 +67,7 @@ def test_sql_that_nobody_understands_is_an_error(real_cluster, capfdbinary):
     flags = ["--from", "earliest", "--to", "latest", "--sql", "n >>> 5"]
     code, records, err = tail(real_cluster, capfdbinary, topic, *flags)
     assert (code, records) == (2, [])
-    assert "--sql is not valid SQL92: Encountered" in err
+    assert "the expression is not valid SQL92: Encountered" in err
     assert "answered" not in err
 
 

@@ -210,7 +210,7 @@ def test_sql_that_is_off_says_how_to_switch_it_on(tail):
     code, _, err = tail(broker, "--sql", "a > 5", "--no-follow")
     assert code == 1
     assert re.search(r"error: the broker \S+ does not filter by SQL92\n", err)
-    hint = "hint: set enablePropertyFilter=true on the broker, or use --tag"
+    hint = "hint: set enablePropertyFilter=true on the broker, or use --tag EXPR"
     assert err.splitlines()[-1] == hint
 
 
@@ -224,7 +224,8 @@ def test_sql_that_cannot_be_read_is_a_usage_error_without_names_of_classes(tail)
     code, _, err = tail(broker, "--sql", "a >", "--no-follow")
     assert code == 2
     assert err.splitlines()[-1] == (
-        'error: --sql is not valid SQL92: Encountered "<EOF>" at line 1, column 3'
+        'error: the expression is not valid SQL92: Encountered "<EOF>" at line 1,'
+        " column 3"
     )
 
 
