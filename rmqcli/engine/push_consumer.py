@@ -5,8 +5,8 @@ passes in the answers of the network and the outcomes of the listeners.
 
 Differences from Java:
 - The first rebalance follows the answer to the first heartbeat. That heartbeat makes
-  the broker create the retry topic; its route is fetched until it exists, so that its
-  queue is consumed at once. A Java member waits for its next rebalance.
+  each broker create the retry topic; its route is fetched until it has all of them, so
+  that its queues are consumed at once. A Java member waits for its next rebalance.
 - Added or removed queues cause a rebalance when the route is fetched, not 20 s later.
 - The member begins as soon as one broker has accepted the first heartbeat. A close
   handles each broker separately, so that a broker that does not answer delays neither
@@ -259,9 +259,20 @@ class PushConsumer:
         member = self.member
         for delay_ms in _RETRY_ROUTE_DELAYS_MS:
             yield Sleep(delay_ms)
-            if self.is_closing or member.retry_topic in member.topic_queues:
+            if self.is_closing or self._is_retry_route_complete():
                 return
             yield from self._fetch_routes([member.retry_topic])
+
+    def _is_retry_route_complete(self) -> bool:
+        """Whether the retry topic is on every broker of the subscribed topics.
+
+        Each broker creates it at its own first heartbeat.
+        """
+        member = self.member
+        queues = member.topic_queues.get(member.retry_topic, [])
+        topics = member.subscriptions.keys() - {member.retry_topic}
+        names = {name for topic in topics for name in member.network.brokers(topic)}
+        return bool(queues) and names <= {queue.broker_name for queue in queues}
 
     def heartbeat(self) -> None:
         """Send a heartbeat to all brokers; failures are logged."""

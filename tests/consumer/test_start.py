@@ -198,6 +198,25 @@ def test_a_start_waits_for_a_broker_of_the_route_that_is_not_up(rmq_cluster, rmq
     assert rule.hits == 3
 
 
+def test_retries_of_a_new_group_are_consumed_from_a_broker_that_is_a_little_slower(
+    rmq_cluster_factory,
+):
+    """Its heartbeat creates the retry topic after the route was fetched."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders")
+    cluster.faults.add(
+        faults.drop_request(), code=RequestCode.HEART_BEAT, broker="broker-b", times=1
+    )
+    often = {"heartbeat_broker_interval_ms": 500}
+    with consumer(cluster, "g", "orders", Seen(), **often) as running, at_once():
+        wait_until(
+            lambda: (
+                {q.broker_name for q in running.queues() if q.topic == "%RETRY%g"}
+                == {"broker-a", "broker-b"}
+            )
+        )
+
+
 def test_the_error_names_a_broker_that_never_accepts_a_heartbeat(
     rmq_cluster, rmq_topic
 ):

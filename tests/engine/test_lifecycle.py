@@ -701,6 +701,25 @@ def test_the_route_of_the_retry_topic_is_not_fetched_again_once_it_is_there():
     assert len(world.network.of("fetch_queues")) == 2
 
 
+def test_the_route_of_the_retry_topic_is_fetched_until_each_broker_has_it():
+    """Retries on one of two brokers of a new group came 30 s late."""
+    world = World(has_retry_route=True)
+    world.network.queues[TOPIC].append(queue_of(broker="broker-b"))
+    world.start()
+    world.run(650)
+    late = queue_of(topic=RETRY, broker="broker-b")
+    world.network.queues[RETRY].append(late)
+    world.run(1_000)
+    assert late in world.member.process_queues
+    world.run(12_000)
+    times = [
+        call.at_ms - START_MS
+        for call in world.network.of("fetch_queues")
+        if call.args["topic"] == RETRY
+    ]
+    assert times == [0, 0, 100, 300, 700]
+
+
 def test_an_expression_is_checked_once_its_topic_has_a_route():
     world = World(tags="a > 1", expression_type="SQL92")
     queues = world.network.queues.pop(TOPIC)

@@ -48,7 +48,7 @@ class Finding:
 
     `subject` names what it is about: a broker, a topic, a group or a server. `evidence`
     is what was seen, `meaning` what follows from it, and `command` one command line to
-    try, of `rmq` or of RocketMQ's mqadmin. An unknown finding has neither of the two.
+    try. An unknown finding has neither of the two.
     """
 
     status: CheckStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.doctor.diagnose import diagnose
@@ -9,6 +10,8 @@ from rmqcli.admin.doctor.model import CheckStatus
 from rmqcli.api.calls.client import send_heartbeat
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.client import Client
+from rmqcli.cli.arguments.arrange import arrange
+from rmqcli.cli.arguments.parse import parse
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.config import ClientConfig, parse_namesrv
 from rmqcli.testing import faults
@@ -20,8 +23,6 @@ from rmqcli.wire.subscription import SubscriptionData
 
 if TYPE_CHECKING:
     from rmqcli.admin.doctor.model import Finding
-
-_COMMANDS = [command.path for command in COMMANDS]
 
 
 def open_client(namesrv: str, **settings: Any) -> Client:
@@ -39,9 +40,14 @@ def findings(namesrv: str, name: str, **settings: Any) -> list[Finding]:
         is_unknown = each.status is CheckStatus.UNKNOWN
         assert (bool(each.meaning), bool(each.command)) == (not is_unknown,) * 2, each
         if each.command.startswith("rmq "):
-            words = each.command.removeprefix("rmq ")
-            assert any(f"{words} ".startswith(f"{path} ") for path in _COMMANDS), each
+            assert is_command(each.command), each
     return list(result.findings)
+
+
+def is_command(line: str) -> bool:
+    """Whether a command line is one of rmq, with options and values that it takes."""
+    paths = [command.path for command in COMMANDS]
+    return parse(arrange(shlex.split(line)[1:], paths), {}) is not None
 
 
 def only_finding(cluster: Any, name: str, **settings: Any) -> tuple[str, str, str]:

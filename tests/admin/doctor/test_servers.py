@@ -415,8 +415,7 @@ def test_a_broker_without_long_polling_is_found(rmq_cluster_factory):
     (found,) = findings(cluster.namesrv, "long-polling")
     assert (str(found.status), found.subject) == ("warning", "broker-a")
     assert found.command == (
-        f"mqadmin updateBrokerConfig -b {cluster.broker().address}"
-        " -k longPollingEnable -v true"
+        "rmq broker config set longPollingEnable=true --broker broker-a"
     )
 
 

@@ -242,8 +242,9 @@ def _broker_settings(facts: Facts) -> Iterator[Finding]:
                     cluster,
                     f"{name} differs: {shown}",
                     "what clients see depends on the broker that they use",
-                    command_line("rmq", "broker", "show", details[0].row.broker_name)
-                    + " --settings",
+                    command_line(
+                        "rmq", "broker", "config", "diff", "--cluster", cluster
+                    ),
                 )
 
 
@@ -373,8 +374,8 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
                 name,
                 f"brokerPermission is {perm}: it {does}",
                 "clients leave it out; that is right while it is drained",
-                command_line("mqadmin", "updateBrokerConfig", "-b", detail.row.address)
-                + " -k brokerPermission -v 6",
+                "rmq broker config set brokerPermission=6 "
+                + command_line("--broker", name),
             )
             continue
         compared, without = _write_perms(facts, name)
@@ -383,9 +384,9 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
                 name,
                 "the name server has no write permission for any of its"
                 f" {counted(compared, 'topic')}",
-                "nothing is sent to it since wipeWritePerm; a restart of the broker"
-                " undoes that, too",
-                command_line("mqadmin", "addWritePerm", "-b", name),
+                "nothing is sent to it since it was drained (wipeWritePerm); a restart"
+                " of the broker undoes that, too",
+                command_line("rmq", "broker", "undrain", name),
             )
 
 
@@ -485,8 +486,8 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
                 "longPollingEnable is false",
                 "consumers get messages up to shortPollingTimeMills late, and ask more"
                 " often",
-                command_line("mqadmin", "updateBrokerConfig", "-b", detail.row.address)
-                + " -k longPollingEnable -v true",
+                "rmq broker config set longPollingEnable=true "
+                + command_line("--broker", detail.row.broker_name),
             )
 
 
