@@ -1,8 +1,9 @@
 """Tests for every version of PySpark 4, which `python -m tests.spark.versions` runs.
 
-Each feature that uses Spark is tested once: a batch, a stream that is restarted, the
-sink, SQL, an export that is resumed; and also the private names of PySpark that rmqcli
-uses. The other tests cover the details, with the installed version only.
+Each feature that uses Spark is tested once: a batch, a stream that is restarted, frames
+and streams that are used several times, the sink, SQL, an export that is resumed; and
+also the private names of PySpark that rmqcli uses. The other tests cover the details,
+with the installed version only.
 """
 
 from __future__ import annotations
@@ -153,6 +154,81 @@ def test_a_frame_and_a_stream_become_messages(spark, cluster, tmp_path):
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     patiently(lambda: writer.start().awaitTermination())
     assert sorted(bodies(cluster, "written")) == [*[b"paid"] * 3, b"streamed"]
+
+
+def numbers(rows):
+    return sorted(int(bytes(row.body)) for row in rows)
+
+
+def test_each_use_of_a_frame_has_its_own_rows(spark, cluster):
+    """Spark plans all before it runs one, and keeps what it planned for a `load()`."""
+    cluster.create_topic("twice", queues=1)
+    cluster.send("twice", ["1", "2", "3"], tags="Old")
+    cluster.send("twice", ["4", "5"], tags="New")
+    frame = read(spark, cluster, "twice")
+    cluster.send("twice", ["6"], tags="New")
+    later = read(spark, cluster, "twice")
+    old, new = frame.where("tags = 'Old'"), frame.where("tags = 'New'")
+    kept = frame.where("tags = 'New' and queue_offset > 3").cache()
+    wanted = (
+        (old, [1, 2, 3]),
+        (new, [4, 5]),
+        (frame.select("body"), [1, 2, 3, 4, 5]),
+        (later.where("tags = 'New'"), [4, 5, 6]),
+        (old.union(kept).union(later), [1, 1, 2, 2, 3, 3, 4, 5, 5, 6]),
+        (
+            old.alias("a").join(frame, "queue_id").select("a.body"),
+            [*[1] * 5, *[2] * 5, *[3] * 5],
+        ),
+        (kept, [5]),
+    )
+    for each, _ in wanted:
+        each._jdf.queryExecution().executedPlan()
+    for each, rows in wanted:
+        assert numbers(patiently(each.collect)) == rows
+    kept.unpersist()
+    bodies = [patiently(each.select("body").toArrow)["body"] for each in (new, old)]
+    assert [each.to_pylist() for each in bodies] == [[b"4", b"5"], [b"1", b"2", b"3"]]
+
+
+def test_each_use_of_a_stream_has_its_own_rows(spark, cluster):
+    """One `load()` is read by two queries, twice by one, and joined with a batch."""
+    cluster.create_topic("streams", queues=1)
+    cluster.send("streams", ["1", "2", "3"], tags="Old")
+    cluster.send("streams", ["4", "5"], tags="New")
+    batch = read(spark, cluster, "streams")
+    cluster.send("streams", ["6"], tags="New")
+    stream = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
+    stream = stream.option("subscribe", "streams").option("startingOffsets", "earliest")
+    frame = stream.load()
+    old = frame.where("tags = 'Old'")
+    wanted = {
+        "old": (old, [1, 2, 3]),
+        "new": (frame.where("tags = 'New'"), [4, 5, 6]),
+        "both": (
+            old.select("body").union(
+                frame.join(batch.select("body"), "body").select("body")
+            ),
+            [1, 1, 2, 2, 3, 3, 4, 5],
+        ),
+    }
+
+    def run_all():
+        running = [
+            rows.select("body").writeStream.format("memory").queryName(name)
+            .trigger(availableNow=True).start()
+            for name, (rows, _) in wanted.items()
+        ]  # fmt: skip
+        try:
+            for query in running:
+                query.awaitTermination()
+        finally:
+            for query in running:
+                query.stop()
+
+    patiently(run_all)
+    for name, (_, rows) in wanted.items():
+        assert numbers(spark.table(name).collect()) == rows
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """Runs the tests of `each_version.py` with each minor version of PySpark 4.
 
 `tables/each_version.py` tests real tables of Delta Lake and Iceberg where a release of
-them supports that version, and `sql/test_only_queries.py` what `rmq sql` refuses: with
-the oldest version, and with any that is named as an argument. pytest runs it with the
-installed one; for the versions between, a test checks that every function is known.
+them supports that version, and `sql/test_only_queries.py` what `rmq sql` refuses. The
+latter pytest runs with the installed version, so that here it has the others.
 
     python -m tests.spark.versions [VERSION...]
+    python -m tests.spark.versions --queries 300
+
+The second command runs that many random queries (`sql/scans.py`) with the installed
+version, and a sixth of them with each other, in place of the tests.
 
 A version that is not the installed one is fetched once into the tests' cache folder.
 PYTHONPATH puts it before the environment's own packages: everything else is the same.
@@ -36,10 +39,6 @@ ROOT = Path(__file__).parents[2]
 _AT_ONCE = 2
 _TESTS = ("tests/spark/each_version.py", "tests/spark/tables/each_version.py")
 _REFUSALS = "tests/spark/sql/test_only_queries.py"
-_FUNCTIONS = (
-    f"{_REFUSALS}::test_no_function_of_spark_is_one_that_nobody_has_looked_at",
-    f"{_REFUSALS}::test_functions_that_reach_outside_are_not_in_the_session",
-)
 
 
 def folder_of(version: str) -> Path | None:
@@ -63,8 +62,8 @@ def folder_of(version: str) -> Path | None:
     return folder
 
 
-def run(version: str, *, is_named: bool) -> bool:
-    """Run the tests with a version; return whether they passed."""
+def run(version: str, *, queries: int | None) -> bool:
+    """Run the tests, or random queries, with a version; return whether they passed."""
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     folder = folder_of(version)
     fetched_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -75,15 +74,16 @@ def run(version: str, *, is_named: bool) -> bool:
     if not paths:
         del environ["PYTHONPATH"]
     environ.pop("SPARK_HOME", None)
-    tests = [*_TESTS]
-    if is_named or version == VERSIONS[0]:
-        tests.append(_REFUSALS)
-    elif folder is not None:
-        tests += _FUNCTIONS
-    # Before 4.2, PySpark leaves sockets to the garbage collector.
-    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
+    if queries is None:
+        tests = _TESTS if folder is None else (*_TESTS, _REFUSALS)
+        # Before 4.2, PySpark leaves sockets to the garbage collector.
+        options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
+        command = ["pytest", *options, *tests]
+    else:
+        count = queries if folder is None else -(-queries // 6)
+        command = ["tests.spark.sql.scans", "--queries", f"{count}"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests],
+        [sys.executable, "-m", *command],
         cwd=ROOT,
         env=environ,
         stdout=subprocess.PIPE,
@@ -106,10 +106,11 @@ def main() -> int:
     """Test all versions, or those that are named as arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", nargs="*", help="e.g. 4.1.4; all by default")
-    named = parser.parse_args().version
-    chosen = named or VERSIONS
+    parser.add_argument("--queries", type=int, help="random queries, e.g. 300")
+    arguments = parser.parse_args()
+    chosen = arguments.version or VERSIONS
     with ThreadPoolExecutor(_AT_ONCE) as executor:
-        passed = list(executor.map(partial(run, is_named=bool(named)), chosen))
+        passed = list(executor.map(partial(run, queries=arguments.queries), chosen))
     failed = [version for version, good in zip(chosen, passed, strict=True) if not good]
     print(f"PySpark {', '.join(chosen)}: {', '.join(failed) or 'none'} failed")
     return 1 if failed else 0

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyspark
+
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
@@ -541,7 +543,11 @@ def main():
             seed = options.seed + start // 25
             count = min(25, options.queries - start)
             scans = check_queries(session, cluster, seed=seed, count=count)
-            print(f"seed {seed}: {count} queries, {scans} scans", flush=True)
+            print(
+                f"PySpark {pyspark.__version__}, seed {seed}: {count} queries,"
+                f" {scans} scans",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
