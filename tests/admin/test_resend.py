@@ -286,3 +286,90 @@ def test_a_key_that_may_name_another_message_too_is_not_resent(cluster, member):
             pytest.raises(PartialError, match="may have k: broker-a did not answer"),
         ):
             brief.plan_resend("k", topic="orders", group="G")
+
+
+def test_several_messages_of_a_key_are_named_by_their_places(cluster, member):
+    _, listener = member
+    seeds = [Seed(body=b"b", keys=["k"]) for _ in range(4)]
+    sent = cluster.send("orders", seeds, broker="broker-b", queue_id=0)
+    wait_until(lambda: len(listener.bodies) == 5)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(UsageError) as caught:
+            admin.plan_resend("k", topic="orders", group="G")
+        assert caught.value.message.startswith("4 messages have k: orders@broker-b:0:")
+        assert caught.value.message.count("orders@broker-b:0:") == 3
+    # An id is that of one message, whether or not every broker answers.
+    cluster.broker("broker-a").hang()
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=500)
+    with Admin(client=config) as brief:
+        planned = brief.plan_resend(sent[2].msg_id, topic="orders", group="G")
+    assert (planned.message.queue_offset, planned.broker_name) == (3, "broker-b")
+    assert planned.address == cluster.broker("broker-b").address
+
+
+@pytest.mark.parametrize(("length", "end"), [(2_000, "x"), (2_001, "x...")])
+def test_what_the_member_answers_is_reported(cluster, member, length, end):
+    body = {
+        "order": False,
+        "autoCommit": True,
+        "consumeResult": "CR_COMMIT",
+        "remark": "x" * length,
+        "spentTimeMills": 12,
+    }
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_resend("orders@broker-b:0:0", group="G")
+        cluster.faults.next(
+            faults.answer(0, body=json.dumps(body).encode()),
+            code=RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        )
+        found = admin.apply_resend(planned)
+    assert (found.consume_result, found.is_consumed) == ("CR_COMMIT", True)
+    assert found.spent_ms == 12
+    assert found.remark == "x" * 1_999 + end
+    assert found.plan is planned
+
+
+def test_of_a_client_of_grpc_only_its_result_is_believed(cluster, member):
+    """Its proxy answers the same words and 0 ms, whatever happened."""
+    grpc = "0.0.0.0@1@0@abc"
+    body = {
+        "order": False,
+        "autoCommit": True,
+        "consumeResult": "CR_SUCCESS",
+        "remark": "from gRPC client",
+        "spentTimeMills": 0,
+    }
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        FakeMember(cluster, "H", broker="broker-b", client_id=grpc),
+    ):
+        planned = admin.plan_resend("orders@broker-b:0:0", group="H")
+        cluster.faults.next(
+            faults.answer(0, body=json.dumps(body).encode()),
+            code=RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        )
+        found = admin.apply_resend(planned)
+    assert (found.consume_result, found.remark, found.spent_ms) == (
+        "CR_SUCCESS",
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (faults.answer(1, "the disk is broken"), BrokerError),
+        (faults.answer(206, "the consumer <c> is offline"), BrokerError),
+        (faults.disconnect(), ChangeUnknownError),
+    ],
+)
+def test_a_broker_that_refuses_did_not_call_the_listener(
+    cluster, member, answer, error
+):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_resend("orders@broker-b:0:0", group="G")
+        cluster.faults.next(answer, code=RequestCode.CONSUME_MESSAGE_DIRECTLY)
+        with pytest.raises(error) as caught:
+            admin.apply_resend(planned)
+    assert isinstance(caught.value, ChangeUnknownError) == (error is ChangeUnknownError)

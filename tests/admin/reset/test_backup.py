@@ -20,7 +20,13 @@ from rmqcli.admin.reset.backup import (
 )
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.admin.witness import Noted, Witness
-from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
+from rmqcli.errors import (
+    ConfigError,
+    NotFoundError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.model import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -66,8 +72,64 @@ def test_what_was_saved_is_loaded(tmp_path):
     assert backup.targets == {QUEUE: 9}
     assert backup.noted == {QUEUE: Noted(10, LAST), OTHER: Noted(3, None)}
     assert (backup.group, backup.topic, backup.undo_of) == ("G", "T", "")
+    assert (backup.backup_id, backup.created_ms) == (backup_id, TIME_MS)
+    assert (backup.namesrv, backup.cluster) == (("127.0.0.1:9876",), HERE)
     (file,) = directory.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "witness", [Witness(0, None, None), Witness(2**63 - 1, "0A", 0)]
+)
+def test_a_last_message_may_lack_what_its_broker_did_not_tell(tmp_path, witness):
+    noted = {QUEUE: Noted(0, witness), OTHER: Noted(2**63 - 1, None)}
+    assert load_backup(tmp_path, save(tmp_path, noted=noted)).noted == noted
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("committed", -1),
+        ("committed", 2**63),
+        ("queue_id", True),
+        ("max_offset", None),
+        ("target", 0.5),
+        ("last_message", {}),
+        ("last_message", [9, "0A"]),
+        ("last_message", [None, "0A", 1]),
+        ("last_message", [9, "0A", "1"]),
+    ],
+)
+def test_what_is_no_offset_makes_a_file_damaged(tmp_path, name, value):
+    file = tmp_path / f"{save(tmp_path)}.json"
+    document = json.loads(file.read_text())
+    document["queues"][0][name] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=r"is not a backup"):
+        load_backup(tmp_path, file.stem)
+
+
+@pytest.mark.parametrize("name", ["queues", "namesrv"])
+def test_lists_of_a_backup_are_lists(tmp_path, name):
+    file = tmp_path / f"{save(tmp_path)}.json"
+    document = json.loads(file.read_text())
+    document[name] = {}
+    file.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="queues and namesrv are lists"):
+        load_backup(tmp_path, file.stem)
+
+
+def test_the_last_moment_of_the_year_9999_is_the_last_one(tmp_path):
+    file = tmp_path / f"{save(tmp_path)}.json"
+    document = json.loads(file.read_text())
+    document["created_ms"] = 253_402_300_799_999
+    file.write_text(json.dumps(document))
+    assert load_backup(tmp_path, file.stem).created_ms == 253_402_300_799_999
+    document["created_ms"] += 1
+    file.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="is not a backup"):
+        load_backup(tmp_path, file.stem)
 
 
 def test_two_of_one_millisecond_are_two(tmp_path):
@@ -75,6 +137,55 @@ def test_two_of_one_millisecond_are_two(tmp_path):
     assert save(tmp_path) == "20260102-030405-679"
     assert len(list_backups(tmp_path, group="G")) == 2
     assert list_backups(tmp_path, group="H") == []
+
+
+def test_a_second_has_no_more_than_a_thousand(tmp_path):
+    for millisecond in range(678, 1_000):
+        (tmp_path / f"20260102-030405-{millisecond}.json").touch()
+    for millisecond in range(677):
+        (tmp_path / f"20260102-030406-{millisecond:03}.json").touch()
+    assert save(tmp_path) == "20260102-030406-677"
+    with pytest.raises(
+        RmqError, match="all ids from 20260102-030405-678 to 20260102-030406-677"
+    ):
+        save(tmp_path)
+
+
+def test_backups_of_another_group_or_topic_are_not_those_of_this(tmp_path):
+    mine = save(tmp_path)
+    group = save(tmp_path, group="H")
+    topic = save(tmp_path, topic="U")
+    assert latest(tmp_path) == mine
+
+    def found(**of):
+        return [each.backup_id for each in list_backups(tmp_path, **of)]
+
+    assert found() == [mine, group, topic]
+    assert found(group="G") == [mine, topic]
+    assert found(topic="T") == [mine, group]
+    assert found(group="G", topic="T") == [mine]
+
+
+def test_backups_of_another_cluster_are_passed_over_and_named_if_there_is_no_other(
+    tmp_path,
+):
+    there = ClusterIdentity(("D",), {"broker-x": ("10.0.0.1:10911",)})
+    save(tmp_path, cluster=there)
+    with pytest.raises(RefusedError, match="the latest, 20260102-030405-678, is of D"):
+        latest(tmp_path)
+    mine = save(tmp_path)
+    save(tmp_path, cluster=there)
+    assert latest(tmp_path) == mine
+
+
+def test_of_two_with_one_sequence_the_later_id_is_the_later(tmp_path):
+    """Two machines that share a folder may have saved them at the same time."""
+    ids = [save(tmp_path), save(tmp_path)]
+    for backup_id in ids:
+        file = tmp_path / f"{backup_id}.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"sequence": 1}))
+    assert [each.backup_id for each in list_backups(tmp_path)] == ids
+    assert latest(tmp_path) == ids[1]
 
 
 def test_an_undo_is_not_undone_by_default(tmp_path):
