@@ -234,7 +234,7 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
     names.update(found)
     for name, error in listed.errors.items():
         reasons = reasons or f"{name}: {error.message}"
-    chosen = _chosen(names, patterns)
+    chosen = _chosen_groups(names, patterns)
     if not chosen and reasons:  # there may be groups
         raise PartialError(reasons)
     measured = []
@@ -431,8 +431,13 @@ def _chosen(names: set[str], patterns: Sequence[str]) -> list[str]:
     return sorted(chosen)
 
 
+def _chosen_groups(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Do as `_chosen`; globs match no system groups, as they match no such topics."""
+    return _chosen({name for name in names if not is_system_group(name)}, patterns)
+
+
 def _existing_groups(client: Client) -> tuple[set[str], str]:
-    """Return the users' groups, and why there may be more, or an empty text."""
+    """Return all groups, and why there may be more, or an empty text."""
     addresses = reader_addresses(client.cluster_info().brokers.values())
     answers = ask_many(
         client,
@@ -444,7 +449,7 @@ def _existing_groups(client: Client) -> tuple[set[str], str]:
         if isinstance(answer, RmqError):
             reason = f"{name}: {answer.message}"
         else:
-            names.update(group for group in answer if not is_system_group(group))
+            names.update(answer)
     return names, reason
 
 
@@ -471,7 +476,7 @@ def _of_groups(
         "",
     )
     measured = []
-    for group in _chosen(set(found), patterns):
+    for group in _chosen_groups(found, patterns):
         if group in found:
             lag = compute_lag(found[group])
             has_value = bool(lag.queues) and lag.state is not GroupState.BROADCAST

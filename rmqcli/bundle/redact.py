@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -33,8 +35,9 @@ _ORDINARY: Final = frozenset(("rocketmq", "default", "unknown", "broker", "local
 _HARMLESS: Final = frozenset(("", "true", "false", "null", "none", REMOVED))
 
 _NAME: Final = (
-    r"pass(?:word|wd|phrase|code)|pwd|secret|token|credential|(?:private|access|api"
-    r"|encrypt(?:ion)?|shared|master|account|signing|sas)[_.\- ]?key|authorization"
+    r"pass[_.\- ]{0,2}(?:word|wd|phrase|code)|(?<!by)(?<!com)pass(?![a-z])|pwd"
+    r"|(?<![a-z])(?:pw|ak|sk)(?![a-z])|secret|token|credential|(?:private|access|api"
+    r"|encrypt(?:ion)?|shared|master|account|signing|sas)[_.\- ]{0,2}key|authorization"
     r"|auth(?:entication)?[_.\- ]?(?:user|header|info)|exporter[_.\- ]?header|cookie"
     r"|signature|jaas|connection[_.\- ]?string"
 )
@@ -44,6 +47,14 @@ _VALUE: Final = (
     r"""(?P<value>(?:(?:Bearer|Basic|Digest|Token)\s+)?"""
     r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"']+))"""
 )
+_REST: Final = r"[\w.\-]{0,100}"
+_SETTING: Final = rf"{_REST}(?:{_NAME}){_REST}"
+_LINE: Final = r"""(?P<value>[^\s"'{\[](?:[^\r\n]*\S)?)"""
+_OPENED: Final = r"""(?:\[(?!\s*\])|\{(?!\s*\})|[|>][+\-\d]*[ \t]*\r?\n|"{3}|'{3})"""
+_NAME_OF_ROW: Final = (
+    rf"(?<![a-z])(?:name|key|setting){_QUOTES}\s*[=:]\s*{_QUOTES}{_REST}(?:{_NAME})"
+)
+_VALUE_OF_ROW: Final = rf"(?<![a-z])value{_QUOTES}\s*[=:]"
 #: What looks like a secret in a text; the group `value` is the secret.
 _PATTERNS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
@@ -51,12 +62,26 @@ _PATTERNS: Final = tuple(
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<value>.*?)(?:-----END|\Z)",
         # The user and password of a URL, up to the last @ of the word.
         r"""[a-z][a-z0-9+.\-]*:(?:\\?/){2}(?P<value>[^\s"'<>]*)@(?=[\w\[])""",
-        rf"(?:{_NAME})[\w.\-]*{_QUOTES}\s*[=:]\s*\\?{_VALUE}",
+        # A line of YAML or of properties, whose value may have blanks.
+        rf"(?m:^[ \t\-]*{_SETTING}[ \t]*[=:][ \t]*(?!(?:null|none)\b){_LINE}[ \t]*$)",
+        rf"(?m:^[ \t]*(?=[\w\-]*\.){_SETTING}[ \t]+(?P<value>[^\s=:]+)$)",
+        rf"(?:{_NAME}){_REST}{_QUOTES}\s*[=:]\s*\\?{_VALUE}",
         rf"(?<![\w\-])--?[\w\-]*(?:{_NAME})[\w\-]*\s+(?P<value>[^\s\"'<>\-][^\s\"'<>]*)",
         rf"<[\w.:\-]*(?:{_NAME})[\w.:\-]*>(?P<value>[^<]+)<",
         r"\b(?:Bearer|Basic)\s+(?P<value>[\w.~+/=\-]{6,})",
         r"(?-i:\b(?P<value>eyJ[\w\-]{8,}\.[\w\-]+\.[\w\-]*))",
         r"(?-i:\b(?P<value>(?:AKIA|ASIA|LTAI)[A-Za-z0-9]{12,})\b)",
+    )
+)
+#: What looks like a secret whose end is not known: a list, an object or several lines,
+#: or a row with a name and a value.
+_UNBOUNDED: Final = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        rf"(?:{_NAME}){_REST}{_QUOTES}\s*[=:]\s*{_OPENED}",
+        rf"(?:{_NAME}){_REST}{_QUOTES}[ \t]*:[ \t]*\r?\n",
+        rf"{_NAME_OF_ROW}.{{0,400}}?{_VALUE_OF_ROW}",
+        rf"{_VALUE_OF_ROW}.{{0,400}}?{_NAME_OF_ROW}",
     )
 )
 #: Only a text with one of these can match a pattern.
@@ -134,6 +159,9 @@ class Redactor:
         for view in _views(text)[0]:
             if _HINT.search(view) is None:
                 continue
+            if view.lstrip()[:1] in ("{", "["):
+                with contextlib.suppress(ValueError, RecursionError):
+                    self.learn(json.loads(view))
             for pattern in _PATTERNS:
                 for match in pattern.finditer(view):
                     found = match["value"].strip("\"'\\")
@@ -203,6 +231,8 @@ class Redactor:
             return REMOVED
         cleaned = text
         if _HINT.search(cleaned) is not None:
+            if any(pattern.search(text) is not None for pattern in _UNBOUNDED):
+                return REMOVED
             for pattern in _PATTERNS:
                 cleaned = pattern.sub(_without_value, cleaned)
         find = self._pattern()

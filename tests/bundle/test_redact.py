@@ -42,6 +42,16 @@ def cleaned(value, *secrets):
         "passwd",
         "sasl.jaas.config",
         "pass\\u0077ord",
+        "pass_word",
+        "PASS-PHRASE",
+        "Pass Word",
+        "db.pass",
+        "userPass",
+        "keystorepass",
+        "ACCESS__KEY",
+        "rocketmq.ak",
+        "rocketmq_sk",
+        "db_pw",
     ],
 )
 def test_a_value_whose_name_says_that_it_is_a_secret_is_removed(name):
@@ -63,12 +73,51 @@ def test_a_setting_that_is_only_on_or_off_stays(value):
         "key",
         "passiveMode",
         "bypassCheck",
+        "bypass",
+        "diskRatio",
+        "task",
         "tlsKeyPath",
         "compressedRegister",
     ],
 )
 def test_a_setting_with_another_name_stays(name):
     assert cleaned({name: "value"}) == {name: "value"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"password": {"value": "hunter2x"}}',
+        '{"tokens": ["a1b2c3d4", "hunter2x"]}',
+        '{\n  "a": {\n    "secretKey": [\n      "hunter2x"\n    ]\n  }\n}',
+        '{\\"password\\": {\\"value\\": \\"hunter2x\\"}}',
+        '[{"name": "DB_PASSWORD", "value": "hunter2x"}]',
+        '[{"value": "hunter2x", "name": "DB_PASSWORD"}]',
+        "- name: DB_PASSWORD\n  value: hunter2x\n",
+        '<property name="password" value="hunter2x"/>',
+        "password:\n  value: hunter2x\n",
+        "password: |\n  hunter2x\n",
+        "db:\n  password: >-\n    hunter2x\n",
+        "tokens:\n  - abcdef\n  - hunter2x\n",
+        "tokens: [abcdef, hunter2x]",
+        "password: !!str hunter2x",
+        "- password: &anchor hunter2x",
+        "db.password hunter2x",
+        "db.password=correct horse hunter2x",
+        "DB-PASS = hunter2x",
+        'secret_key = """\nhunter2x"""',
+    ],
+)
+def test_a_setting_of_a_text_is_removed_wherever_its_value_ends(text):
+    """Of a list, an object or several lines only the first word was removed."""
+    (found,) = cleaned([text])
+    assert "hunter2x" not in found
+    assert "<removed>" in found
+
+
+def test_a_secret_in_a_list_of_a_text_is_known_in_other_texts():
+    found = cleaned(['{"tokens": ["a1b2c3d4", "hunter2x"]}', "it was hunter2x"])
+    assert found == ["<removed>", "it was <removed>"]
 
 
 @pytest.mark.parametrize("name", ["name", "key", "setting"])
@@ -271,7 +320,7 @@ def test_a_text_is_removed_however_often_its_secret_is_encoded(times):
 
 
 def test_a_password_is_known_also_from_a_text_that_is_encoded_too_often():
-    text = "password=hunter2x " + "\\" * 64
+    text = "its password=hunter2x " + "\\" * 64
     assert cleaned([text, "and hunter2x"]) == ["<removed>", "and <removed>"]
 
 

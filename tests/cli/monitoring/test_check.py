@@ -556,3 +556,36 @@ def test_no_time_left_is_written_as_such():
     assert report.nagios().startswith(
         "RETENTION CRITICAL: g: at most 0ms (critical from 1m), no answer | "
     )
+
+
+@pytest.mark.parametrize("name", ["CID_RMQ_SYS_TRACE", "TOOLS_CONSUMER"])
+@pytest.mark.parametrize(
+    ("what", "value"), [("lag", 3), ("dlq", 1), ("age", None), ("retention", None)]
+)
+def test_a_glob_matches_no_group_of_rocketmq_itself(cluster, capsys, name, what, value):
+    """Their lag, which nobody works off, made every check of all groups critical."""
+    cluster.create_group(name)
+    commit(cluster, name, {0: 0, 1: 0})
+    cluster.create_topic(f"%DLQ%{name}", queues=1)
+    cluster.send(f"%DLQ%{name}", ["letter"])
+
+    def subjects(*patterns):
+        words = ["check", what, *patterns, "--crit", "1h" if value is None else "9"]
+        run([*words, "-o", "json", "-n", cluster.namesrv])
+        found = json.loads(capsys.readouterr().out)["measurements"]
+        return {each["subject"]: each["value"] for each in found}
+
+    assert subjects("*").keys() == {"billing", "idle"}
+    assert subjects(f"{name[:5]}*").keys() <= {f"{name[:5]}*"}
+    for patterns in ([name], ["bill*", name]):
+        found = subjects(*patterns)
+        assert found.keys() == {name, *(["billing"] if len(patterns) > 1 else [])}
+        assert value is None or found[name] == value
+
+
+def test_a_group_of_rocketmq_without_dead_letters_exists(cluster, capsys):
+    """It was said not to exist."""
+    cluster.create_group("TOOLS_CONSUMER")
+    words = ["check", "dlq", "TOOLS_CONSUMER", "--crit", "1", "-n", cluster.namesrv]
+    assert run(words) == 0
+    assert "TOOLS_CONSUMER: 0 dead letters" in capsys.readouterr().out
