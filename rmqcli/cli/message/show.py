@@ -173,8 +173,8 @@ def show(common: Common, options: MessageShowOptions) -> None:
         shown = len(outcomes)
         is_slow = shown < min(SHOWN_MAX, len(found.messages))
         raise PartialError(
-            f"{more}{counted(len(found.messages), 'message')} have {options.ref}; the"
-            f" newest {shown} {'is' if shown == 1 else 'are'} shown"
+            f"found {more}{counted(len(found.messages), 'message')} with"
+            f" {options.ref}; the newest {shown} {'is' if shown == 1 else 'are'} shown"
             + (
                 f": within {format_duration(common.timeout_ms)} brokers can be asked"
                 " about no more"

@@ -859,12 +859,14 @@ def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, s
     assert 1 < len(rows) < 20
     newest = [str(number) for number in range(30 - len(rows), 30)]
     assert [row["body"] for row in rows] == newest
-    told = f"30 messages have k; the newest {len(rows)} are shown: within 2s brokers"
+    told = (
+        f"found 30 messages with k; the newest {len(rows)} are shown: within 2s brokers"
+    )
     assert told in err
     cluster.faults.clear()
     code, rows, err = show(cluster, "k", "-t", "orders")
     assert (code, len(rows)) == (6, 20)
-    assert "30 messages have k; the newest 20 are shown" in err
+    assert "found 30 messages with k; the newest 20 are shown" in err
 
 
 def test_messages_of_a_key_that_were_told_before_the_time_was_up_are_found(cluster):
