@@ -14,6 +14,7 @@ from rmqcli.cli.arguments.arrange import arrange
 from rmqcli.cli.arguments.parse import parse
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.config import ClientConfig, parse_namesrv
+from rmqcli.model import MASTER_ID
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
@@ -80,7 +81,7 @@ def plant_settings(cluster: Any, broker: str = "broker-a", **changes: str) -> No
     )
 
 
-def heartbeat(client: Client, cluster: Any, group: str, client_id: str) -> None:
+def heartbeat(client: Client, group: str, client_id: str) -> None:
     """Make the client of `client` a member of a group, which consumes nothing."""
     member = ConsumerData(
         group_name=group,
@@ -90,4 +91,5 @@ def heartbeat(client: Client, cluster: Any, group: str, client_id: str) -> None:
         subscriptions=(SubscriptionData(topic="orders", sub_string="*"),),
     )
     body = HeartbeatData(client_id=client_id, consumers=(member,))
-    client.invoke(cluster.broker().address, send_heartbeat(body))
+    address = client.cluster_info().brokers["broker-a"].addresses[MASTER_ID]
+    client.invoke(address, send_heartbeat(body))

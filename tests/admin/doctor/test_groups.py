@@ -78,9 +78,9 @@ def test_a_member_that_does_not_answer_makes_subscriptions_unknown(shop):
 
 def test_two_members_with_the_same_id_are_a_problem(shop):
     with open_client(shop.namesrv) as one, open_client(shop.namesrv) as other:
-        heartbeat(one, shop, "billing", "172.17.0.2@1")
+        heartbeat(one, "billing", "172.17.0.2@1")
         assert findings(shop.namesrv, "client-ids") == []
-        heartbeat(other, shop, "billing", "172.17.0.2@1")
+        heartbeat(other, "billing", "172.17.0.2@1")
         (found,) = findings(shop.namesrv, "client-ids")
     assert (found.status, found.subject) == (CheckStatus.PROBLEM, "billing")
     assert found.evidence.startswith("2 members have the id 172.17.0.2@1: 127.0.0.1:")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli.admin.doctor.diagnose import diagnose
 from rmqcli.api.calls.offset import update_consumer_offset
-from tests.admin.doctor.planting import open_client
+from tests.admin.doctor.planting import heartbeat, open_client
 from tests.conftest import start_cluster
 from tests.consumer.collecting import Seen, consumer
 from tests.kit import raw
@@ -47,6 +49,29 @@ def member(cluster, topics, number):
     )
 
 
+def must(cluster, code, body, *, broker, fields=None):
+    answer = cluster.ask(code, fields, body=body.encode(), broker=broker)
+    assert answer.code == 0, answer
+
+
+def send(cluster, topic, *, broker=0):
+    fields = {
+        "producerGroup": "P",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "1",
+        "flag": "0",
+        "properties": "",
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+        "batch": "false",
+    }
+    must(cluster, _SEND_MESSAGE, "x", broker=broker, fields=fields)
+
+
 def plant(cluster):
     """Plant what an operator's hand or a program may leave behind."""
     cluster.create_topic("orders", queues=1)
@@ -54,32 +79,9 @@ def plant(cluster):
     cluster.create_topic("%RETRY%gone", queues=1)
     cluster.create_topic("%DLQ%gone", queues=1)
     for topic in ("orders", "orders", "%DLQ%gone"):
-        answer = cluster.ask(
-            _SEND_MESSAGE,
-            {
-                "producerGroup": "P",
-                "topic": topic,
-                "defaultTopic": "TBW102",
-                "defaultTopicQueueNums": "4",
-                "queueId": "0",
-                "sysFlag": "0",
-                "bornTimestamp": "1",
-                "flag": "0",
-                "properties": "",
-                "reconsumeTimes": "0",
-                "unitMode": "false",
-                "batch": "false",
-            },
-            body=b"x",
-        )
-        assert answer.code == 0, answer
-    for index, hours in ((0, 72), (1, 48)):
-        answer = cluster.ask(
-            _UPDATE_BROKER_CONFIG,
-            body=f"fileReservedTime={hours}".encode(),
-            broker=index,
-        )
-        assert answer.code == 0, answer
+        send(cluster, topic)
+    must(cluster, _UPDATE_BROKER_CONFIG, "fileReservedTime=72", broker=0)
+    must(cluster, _UPDATE_BROKER_CONFIG, "fileReservedTime=48", broker=1)
 
 
 def found_without_permission(cluster):
@@ -102,12 +104,8 @@ def test_planted_trouble_is_found_and_brokers_that_are_silent_or_gone(
             member(cluster, {"orders": "B"}, 2),
             open_client(cluster.namesrv) as client,
         ):
-            answer = cluster.ask(
-                _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-                body=b'{"groupName":"audit","consumeEnable":true}',
-                broker=1,
-            )
-            assert answer.code == 0, answer
+            config = '{"groupName":"audit","consumeEnable":true}'
+            must(cluster, _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config, broker=1)
             call = update_consumer_offset("audit", "orders", 0, commit_offset=9)
             client.invoke(cluster.broker_address(1), call)
             wait_until(lambda: found_by(diagnosed(cluster), "subscriptions"))
@@ -159,3 +157,77 @@ def test_planted_trouble_is_found_and_brokers_that_are_silent_or_gone(
         (gone,) = found_by(diagnosed(cluster), "broker-answers")
         assert gone[:2] == ("problem", "broker-b")
         assert gone[2].startswith("it is no longer in the route; it was last seen ")
+
+
+#: What `plant_much` plants, by check.
+PLANTED = {
+    "broker-permission": {("warning", "broker-b")},
+    "broker-settings": {("warning", "DefaultCluster")},
+    "client-ids": {("problem", "twins")},
+    "consume-disabled": {("warning", "off")},
+    "dead-letters": {("warning", "gone")},
+    "long-polling": {("warning", "broker-a"), ("warning", "broker-b")},
+    "no-member": {("warning", "audit"), ("warning", "off")},
+    "offsets-ahead": {("problem", "ahead")},
+    "orphaned-letters": {("warning", "%DLQ%gone")},
+    "orphaned-retry": {("warning", "%RETRY%gone")},
+    "subscriptions": {("problem", "billing")},
+    "topic-brokers": {("warning", "broker-b")},
+    "topic-writable": {("warning", "closed")},
+}
+#: What is found besides: brokers are open to all, and the twins answer nothing.
+BESIDES = {
+    "access-control": {("warning", "broker-a"), ("warning", "broker-b")},
+    "member-queues": {("unknown", "twins")},
+    "queue-owners": {("unknown", "twins")},
+}
+
+
+def plant_much(cluster):
+    cluster.create_topic("orders", queues=1)
+    cluster.create_topic("lonely", queues=1, brokers=[0])
+    cluster.create_topic("closed", queues=1, perm=4)
+    cluster.create_topic("%RETRY%gone", queues=1)
+    cluster.create_topic("%DLQ%gone", queues=1)
+    send(cluster, "%DLQ%gone")
+    offsets = {"billing": 2, "twins": 2, "audit": 1, "off": 1, "ahead": 9}
+    for index in (0, 1):
+        send(cluster, "orders", broker=index)
+        send(cluster, "orders", broker=index)
+        for group, offset in offsets.items():
+            config = {"groupName": group, "consumeEnable": group != "off"}
+            must(
+                cluster,
+                _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                json.dumps(config),
+                broker=index,
+            )
+            with open_client(cluster.namesrv) as client:
+                call = update_consumer_offset(group, "orders", 0, commit_offset=offset)
+                client.invoke(cluster.broker_address(index), call)
+        must(cluster, _UPDATE_BROKER_CONFIG, "longPollingEnable=false", broker=index)
+    must(cluster, _UPDATE_BROKER_CONFIG, "fileReservedTime=48", broker=0)
+    must(cluster, _UPDATE_BROKER_CONFIG, "brokerPermission=4", broker=1)
+
+
+def test_each_planted_trouble_is_found_and_no_other(rmq_version, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with start_cluster(rmq_version, tmp_path / "cluster", brokers=2) as cluster:
+        plant_much(cluster)
+        with (
+            member(cluster, {"orders": "A"}, 1),
+            member(cluster, {"orders": "B"}, 2),
+            open_client(cluster.namesrv) as one,
+            open_client(cluster.namesrv) as other,
+        ):
+            for client in (one, other):
+                heartbeat(client, "twins", "10.0.0.9@same")
+            wait_until(lambda: found_by(diagnosed(cluster), "subscriptions"))
+            diagnosis = diagnosed(cluster)
+    found = {
+        result.name: {(str(each.status), each.subject) for each in result.findings}
+        for result in diagnosis.results
+        if result.findings
+    }
+    assert (found.pop("known-cves", None) is not None) == (rmq_version == "4.6.0")
+    assert found == PLANTED | BESIDES

@@ -172,7 +172,7 @@ def test_lost_messages_of_a_group_with_members_are_a_problem(rmq_cluster):
     commit(rmq_cluster, "billing", "orders", 1)
     rmq_cluster.broker().trim("orders", 3)
     with open_client(rmq_cluster.namesrv) as client:
-        heartbeat(client, rmq_cluster, "billing", "10.0.0.1@1")
+        heartbeat(client, "billing", "10.0.0.1@1")
         assert only_finding(rmq_cluster, "expired-messages") == (
             "problem",
             "billing",

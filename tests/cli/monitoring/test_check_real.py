@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import uuid
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,10 +17,9 @@ from rmqcli.admin.check import measure_behaviour
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
-from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
-from rmqcli.testing import ManualClock
 from tests.admin.dlq.letters import client_of
+from tests.exporter.pages import ShiftedClock
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -31,7 +35,8 @@ def check_by_behaviour(cluster, group, *, minutes):
     config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=30_000)
     verdicts = []
     for ago in minutes:
-        clock = ManualClock(SYSTEM_CLOCK.epoch_ms() - ago * 60_000)
+        clock = ShiftedClock()
+        clock.ahead_ms = -ago * 60_000
         with Client(config, clock=clock) as client:
             (measured,) = measure_behaviour(client, [group])
         verdicts.append(measured.verdict)
@@ -106,3 +111,54 @@ def test_a_group_that_stands_still_and_one_that_went_back(real_cluster):
     assert check_by_behaviour(real_cluster, group, minutes=(5,)) == "OK"
     commit(0)
     assert check_by_behaviour(real_cluster, group, minutes=(4,)) == "REWOUND"
+
+
+@contextmanager
+def consuming(cluster, group, topic):
+    """Run `rmq consume` in a process of its own; yield the process."""
+    words = ["consume", topic, "-g", group, "--from", "earliest"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rmqcli", *words, "-n", cluster.namesrv],
+        stdout=subprocess.DEVNULL,
+        env=os.environ,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_member_that_hangs_is_found_after_the_window(real_cluster):
+    """Its process is stopped, so that its connections and its queues stay.
+
+    The check of the fourth minute is the first one that sees a message wait, and that
+    of ten minutes later is the first one that says so.
+    """
+    topic, group = (f"{kind}-{uuid.uuid4().hex[:12]}" for kind in "tg")
+    real_cluster.create_topic(topic, queues=1)
+    namesrv = real_cluster.namesrv
+    with Admin(namesrv=namesrv) as admin:
+        admin.create_group(group)
+    verdicts = []
+    with (
+        Producer(namesrv=namesrv) as producer,
+        Admin(namesrv=namesrv) as admin,
+        consuming(real_cluster, group, topic) as process,
+    ):
+
+        def is_consumed(count):
+            queues = admin.lag(group).queues
+            return [q.committed for q in queues if q.topic == topic] == [count]
+
+        for sent, minute in enumerate((3, 4, 9, 13, 14)):
+            producer.send(ProducerMessage(topic, b"x"))
+            if sent == 0:
+                wait_until(lambda: is_consumed(1))
+                process.send_signal(signal.SIGSTOP)
+            verdicts.append(
+                check_by_behaviour(real_cluster, group, minutes=(20 - minute,))
+            )
+        assert verdicts == ["OK"] * 4 + ["STALLED"]
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: is_consumed(5))
+        assert check_by_behaviour(real_cluster, group, minutes=(5,)) == "OK"
