@@ -45,8 +45,8 @@ def cluster():
 def test_groups_are_shown_first_the_worst_on_top_with_the_command(cluster):
     async def story(screen):
         await screen.until("billing", "idle")
-        assert (
-            screen.lines[1] == " 1 groups  2 topics  3 brokers  4 doctor  (2 by state)"
+        assert screen.lines[1] == (
+            " 1 groups  2 topics  3 brokers  4 doctor  5 clusters  (2 by state)"
         )
         assert screen.lines[2].split()[:3] == ["GROUP", "LAG", "AGE"]
         row = screen.lines[3].split()
@@ -224,6 +224,20 @@ def test_filter_find_and_sort(cluster):
         assert groups() == ["Banana", "apple", "billing", "cherry", "idle"]
         await screen.press("S")
         assert groups() == ["idle", "cherry", "billing", "apple", "Banana"]
+
+    on_screen(cluster.namesrv, story)
+
+
+def test_keys_that_come_together_are_all_taken(cluster):
+    """A slow line brings them so: the text after / was lost, or other keys' work."""
+
+    async def story(screen):
+        await screen.until("billing", "idle")
+        screen.type_ahead("/", *"idle")
+        await screen.until("show only rows with:")
+        await screen.press("enter")
+        await screen.until("(1 by state)")
+        assert "billing" not in screen.text
 
     on_screen(cluster.namesrv, story)
 
