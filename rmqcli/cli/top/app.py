@@ -352,6 +352,7 @@ class TopApp(App[int]):
         if not width or not height:
             return
         is_late = self._is_late(shown)
+        shown.view.width = width
         shown.arrange(is_stale=is_late)
         picture = self._picture(shown, is_late=is_late)
         lines = shown.frame.draw(picture, width, height)
@@ -414,7 +415,9 @@ class TopApp(App[int]):
             parts.append(f"/{shown.filter}")
         if view.sorts:
             order = ", reversed" if shown.is_reversed else ""
-            parts.append(f"({len(shown.rows):,} by {shown.sort_name}{order})")
+            # Before the first answer it is not known how many there are.
+            count = "" if shown.answered_ms is None else f"{len(shown.rows):,} "
+            parts.append(f"({count}by {shown.sort_name}{order})")
         return " > ".join(parts)
 
     def _empty(self, shown: _Shown) -> str:
@@ -432,14 +435,13 @@ class TopApp(App[int]):
             for key, each in view.keys.items()
             if self._cluster.allow_changes or not each.changes
         ]
-        keys = [("?", "help"), ("/", "filter"), ("f", "find")]
         if view.parts:
             own.append(("tab", view.parts[(view.part + 1) % len(view.parts)]))
-        if view.sorts:
-            keys.append(("s", "sort"))
-        if len(self._stack) > 1:
-            keys.append(("esc", "back"))
-        return [*own, *keys, ("q", "quit")]
+        # A narrow terminal does not show the last ones.
+        back = [("esc", "back")] if len(self._stack) > 1 else []
+        sort = [("s", "sort")] if view.sorts else []
+        ways = [("?", "help"), *back, ("q", "quit")]
+        return [*own, *ways, ("/", "filter"), ("f", "find"), *sort]
 
     # --- keys, the mouse, and what is typed ---
 

@@ -211,7 +211,7 @@ class Painter:
 
     def _wrapped(self, texts: Sequence[str], width: int, most: int) -> list[str]:
         """Return at most `most` lines; the last one counts those that are left out."""
-        lines = [line for text in texts for line in _wrap(self._text(text), width)]
+        lines = [line for text in texts for line in wrap(self._text(text), width)]
         if len(lines) <= most:
             return lines
         left = len(lines) - most
@@ -219,7 +219,7 @@ class Painter:
         return [*lines[: most - 1], f"{last} (+{left})"]
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Break a text between words, and words that are wider than a line anywhere."""
     lines: list[str] = []
     line: str | None = None

@@ -92,6 +92,8 @@ class View:
         self.part = 0
         #: options that a command needs to reach the same cluster; set by the screen
         self.flags: tuple[str, ...] = ()
+        #: cells of a line; set by the screen
+        self.width = 80
         #: keys of the rows that are on the screen; set by the screen
         self.on_screen: tuple[Hashable, ...] = ()
 

@@ -54,7 +54,7 @@ def test_groups_are_shown_first_the_worst_on_top_with_the_command(cluster):
         assert screen.lines[4].startswith("idle       0")
         assert screen.lines[-2:] == [
             "$ rmq lag --watch 200ms -n here:9876",
-            "d dead letters  ? help  / filter  f find  s sort  q quit",
+            "d dead letters  ? help  q quit  / filter  f find  s sort",
         ]
 
     on_screen(cluster.namesrv, story, flags=["-n", "here:9876"])
@@ -363,6 +363,8 @@ def test_no_name_server_is_said_with_what_to_do():
     async def story(screen):
         await screen.until("connection refused", "check --namesrv")
         assert screen.lines[0].endswith("no answer")
+        # "(0 by state)" said that there are no groups.
+        assert screen.lines[1].endswith("5 clusters  (by state)")
 
     on_screen("127.0.0.1:1", story)
 
