@@ -33,7 +33,7 @@ complete -c rmq -n '__rmq_at \'\'' -a group -d 'List, show, create, change and d
 complete -c rmq -n '__rmq_at \'\'' -a producers -d 'List the producers that are online, or that sent to a topic'
 complete -c rmq -n '__rmq_at \'\'' -a cluster -d 'Show what is wrong, then brokers, topics and groups'
 complete -c rmq -n '__rmq_at \'\'' -a doctor -d 'Check a cluster: what is wrong, and what to do'
-complete -c rmq -n '__rmq_at \'\'' -a top -d 'Watch groups, topics and brokers on a full screen'
+complete -c rmq -n '__rmq_at \'\'' -a top -d 'Watch groups, topics, brokers and clusters on a full screen'
 complete -c rmq -n '__rmq_at \'\'' -a check -d 'Compare lag, age, disks and more with thresholds, for monitors'
 complete -c rmq -n '__rmq_at \'\'' -a exporter -d 'Serve lag, dead letters and brokers as metrics to Prometheus'
 complete -c rmq -n '__rmq_at \'\'' -a mcp -d 'Give assistants tools that only read this cluster'

@@ -48,6 +48,11 @@ def pytest_addoption(parser):
         help="note in tests/kit/long_tests.txt which tests of this run took long",
     )
     parser.addoption(
+        "--write-snapshots",
+        action="store_true",
+        help="write the screens of tests/cli/top/snapshots anew",
+    )
+    parser.addoption(
         "--engine-thread",
         choices=("plain", "leasing"),
         help="the engine thread of all consumers of tests/consumer; without it each"

@@ -314,7 +314,7 @@ COMMANDS = (
         "top",
         "rmqcli.cli.top.command",
         "top",
-        "Watch groups, topics and brokers on a full screen.",
+        "Watch groups, topics, brokers and clusters on a full screen.",
         "Monitoring",
         "watching",
     ),

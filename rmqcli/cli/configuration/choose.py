@@ -102,7 +102,7 @@ def with_profile(
             f"{ENV_ACCESS_KEY} is not used: {profile.title} has no credentials;"
             ' to use it there, set credentials = "environment"'
         )
-    settings = _common_settings(profile, given, typed)
+    settings = common_settings(profile, given, typed)
     if "output" not in typed and profile.output in formats:
         settings["output"] = profile.output
     if not may_use_proxy:
@@ -144,7 +144,7 @@ def choose(
         elif not options:
             _refuse_others(f"{PROFILE_VARIABLE}={name}", profile, variables)
         try:
-            profile = _in_project(profile, environ)
+            profile = in_project(profile, environ)
         except RmqError as error:
             _go_on_without(error, changes, warn)
         chosen: Chosen | None = Chosen(profile, by)
@@ -194,7 +194,7 @@ def _go_on_without(
     warn(f"{error.message}; the command goes on without it")
 
 
-def _in_project(profile: Profile, environ: Mapping[str, str]) -> Profile:
+def in_project(profile: Profile, environ: Mapping[str, str]) -> Profile:
     """Return a profile with what the project of the folder forbids for it, too."""
     path = project_path()
     if path is None:
@@ -236,7 +236,7 @@ def _refuse_others(source: str, profile: Profile, named: list[_Named]) -> None:
             )
 
 
-def _common_settings(
+def common_settings(
     profile: Profile, given: Mapping[str, Any], typed: frozenset[str]
 ) -> dict[str, Any]:
     """Return the common options of a command that uses a profile.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.admin.cluster import ClusterSummary
+    from rmqcli.admin.doctor.model import CheckResult, Finding
 
 #: More brokers than this are not shown in the table, and more findings.
 _BROKERS_SHOWN = 10
@@ -138,7 +139,7 @@ def _write(common: Common, found: ClusterSummary, rows: list[dict[str, Any]]) ->
     unknown = sum(result.status == "unknown" for result in found.diagnosis.results)
     lines = []
     for result, finding in told[:_FINDINGS_SHOWN]:
-        text = f"{finding.subject} ({result.name}): {finding.evidence}"
+        text = finding_line(result, finding)
         lines.append(_line(common, str(finding.status), text))
     more = len(told) - _FINDINGS_SHOWN
     notes = [f"{more} more"] if more > 0 else []
@@ -159,7 +160,12 @@ def _write(common: Common, found: ClusterSummary, rows: list[dict[str, Any]]) ->
         color=common.use_color,
         left_out=f"{counted(left, 'broker')} not shown: rmq brokers" if left else "",
     )
-    sys.stdout.write("\n" + "\n".join(_counts(found)) + "\n")
+    sys.stdout.write("\n" + "\n".join(count_lines(found)) + "\n")
+
+
+def finding_line(result: CheckResult, finding: Finding) -> str:
+    """Return what a check found, on one line."""
+    return f"{finding.subject} ({result.name}): {finding.evidence}"
 
 
 def _line(common: Common, status: str, text: str) -> str:
@@ -175,7 +181,8 @@ def _line(common: Common, status: str, text: str) -> str:
     return label + line
 
 
-def _counts(found: ClusterSummary) -> list[str]:
+def count_lines(found: ClusterSummary) -> list[str]:
+    """Return a line about topics, one about groups, and one about dead letters."""
     reasons = {name: safe(why) for name, why in found.reasons.items()}
     topics = f"not known: {reasons.get('topics')}"
     if found.topics is not None:

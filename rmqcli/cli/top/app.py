@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.message import Message
@@ -19,6 +21,8 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rmqcli.cli.top.brokers import BrokersView, DoctorView
+from rmqcli.cli.top.cluster import NamedCluster
+from rmqcli.cli.top.clusters import ClustersView
 from rmqcli.cli.top.feed import Feed
 from rmqcli.cli.top.frame import Painter, Screenful
 from rmqcli.cli.top.groups import GroupsView, GroupView
@@ -34,19 +38,23 @@ from rmqcli.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from textual import events
-
     from rmqcli.cli.ui.output import Row
-    from rmqcli.config import ClientConfig
 
 _TICK_S: Final = 0.5
 _WHEEL_ROWS: Final = 3
 
+#: Keys that mean the same while a question is open.
+_BOUND: Final = {
+    "ctrl+c": "interrupt",
+    "ctrl+q": "leave",
+    "ctrl+z": "suspend_process",
+    "tab": "part",
+}
 #: The keys of every view, for the help.
 _HELP: Final = (
-    ("1 2 3 4", "groups, topics, brokers, doctor"),
+    ("1 2 3 4 5", "groups, topics, brokers, doctor, clusters"),
     ("up down k j", "choose a row; also page up and down, home and end"),
-    ("enter", "open what the row is about: a group, a queue's messages, a message"),
+    ("enter", "open what the row is about: a group, a queue's messages, a cluster"),
     ("esc", "back"),
     ("tab", "the next table of the same subject"),
     ("/", "show only rows with a text; an empty one shows all"),
@@ -178,9 +186,10 @@ class Board(Widget, can_focus=True):
 
 
 class TopApp(App[int]):
-    """The screen. `run` returns the exit code.
+    """The screen, of `cluster` at first. `run` returns the exit code.
 
-    `done` lists what was changed, one line each.
+    `others` lists clusters that the user can change to, and may raise RmqError. `done`
+    lists what was changed, one line each.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -193,34 +202,24 @@ class TopApp(App[int]):
     }
     """
     BINDINGS: ClassVar[list[Any]] = [
-        Binding("ctrl+c", "interrupt", priority=True),
-        Binding("ctrl+q", "leave", priority=True),
-        Binding("ctrl+z", "suspend_process", priority=True),
-        Binding("tab", "part", priority=True),
+        Binding(key, action, priority=True) for key, action in _BOUND.items()
     ]
 
     def __init__(
         self,
-        config: ClientConfig,
+        cluster: NamedCluster,
         *,
-        cluster: str,
+        others: Callable[[], Sequence[NamedCluster]] = tuple,
         interval_ms: int = 2_000,
         group: str | None = None,
-        flags: Sequence[str] = (),
-        allow_changes: bool = False,
         is_ascii: bool = False,
     ) -> None:
         super().__init__(ansi_color=True)
-        self._config = config
         self._cluster = cluster
         self._interval_ms = interval_ms
-        self._flags = tuple(flags)
-        self._allow_changes = allow_changes
         self._is_ascii = is_ascii
-        self._roots = tuple(
-            self._shown(view)
-            for view in (GroupsView(), TopicsView(), BrokersView(), DoctorView())
-        )
+        self._clusters = ClustersView(cluster, others)
+        self._roots = (*self._views_of_cluster(), self._shown(self._clusters))
         self._stack = [self._roots[0]]
         if group is not None:
             self._stack.append(self._shown(GroupView(group)))
@@ -258,16 +257,20 @@ class TopApp(App[int]):
 
     # --- views and their feeds ---
 
+    def _views_of_cluster(self) -> Sequence[_Shown]:
+        views = (GroupsView(), TopicsView(), BrokersView(), DoctorView())
+        return [self._shown(view) for view in views]
+
     def _shown(self, view: View) -> _Shown:
         if view.interval_ms == View.interval_ms:
             view.interval_ms = self._interval_ms
-        view.flags = self._flags
+        view.flags = self._cluster.flags
         return _Shown(view, is_ascii=self._is_ascii)
 
     def _start(self, shown: _Shown) -> None:
         shown.feed = Feed(
             shown.view,
-            self._config,
+            self._cluster.config(),
             lambda feed, answer: self.post_message(Answered(feed, answer)),
             after=shown.feed,
         )
@@ -290,13 +293,33 @@ class TopApp(App[int]):
         self._draw()
 
     @property
+    def _numbers(self) -> list[str]:
+        return [str(number) for number, _ in enumerate(self._roots, 1)]
+
+    @property
     def _is_applying(self) -> bool:
         view = self._stack[-1].view
         return isinstance(view, ResetView) and view.is_applying
 
-    def _show(self, found: View | Question | None) -> None:
+    def _change_to(self, cluster: NamedCluster) -> None:
+        """Show another cluster; the list of clusters says why it cannot be shown."""
+        is_on_terminal = cluster.asks and not cluster.is_loaded
+        try:
+            with self.suspend() if is_on_terminal else nullcontext():
+                cluster.config()
+        except RmqError as error:
+            self._clusters.fail(cluster, error)
+            self._draw()
+            return
+        self._cluster = cluster
+        self._roots = (*self._views_of_cluster(), self._roots[-1])
+        self._go_to([self._roots[0]])
+
+    def _show(self, found: View | NamedCluster | Question | None) -> None:
         if isinstance(found, Question):
             self._ask(found)
+        elif isinstance(found, NamedCluster):
+            self._change_to(found)
         elif found is not None:
             self._go_to([*self._stack, self._shown(found)])
         else:
@@ -329,6 +352,7 @@ class TopApp(App[int]):
         if not width or not height:
             return
         is_late = self._is_late(shown)
+        shown.view.width = width
         shown.arrange(is_stale=is_late)
         picture = self._picture(shown, is_late=is_late)
         lines = shown.frame.draw(picture, width, height)
@@ -343,7 +367,7 @@ class TopApp(App[int]):
             return True
         limit_ms = shown.view.late_ms
         if shown.view.notes():  # a broker is silent, and was waited for, too
-            limit_ms = max(limit_ms, self._config.timeout_ms + 1_000)
+            limit_ms = max(limit_ms, self._cluster.config().timeout_ms + 1_000)
         return shown.feed is not None and shown.feed.late_ms > limit_ms
 
     def _picture(self, shown: _Shown, *, is_late: bool) -> Screenful:
@@ -352,7 +376,7 @@ class TopApp(App[int]):
         if shown.error is not None and shown.answered_ms is not None:
             notes.insert(0, with_flags(shown.error.message))
         return Screenful(
-            cluster=self._cluster,
+            cluster=self._cluster.title,
             time=self._time(shown, is_late=is_late),
             is_late=is_late,
             tabs=[
@@ -366,7 +390,7 @@ class TopApp(App[int]):
             cursor=shown.cursor,
             empty=self._empty(shown),
             notes=notes,
-            command=shlex.join(["rmq", *view.command, *self._flags]),
+            command=shlex.join(["rmq", *view.command_for(shown.row)]),
             keys=[("", self._question)] if self._question else self._keys(view),
         )
 
@@ -391,7 +415,9 @@ class TopApp(App[int]):
             parts.append(f"/{shown.filter}")
         if view.sorts:
             order = ", reversed" if shown.is_reversed else ""
-            parts.append(f"({len(shown.rows):,} by {shown.sort_name}{order})")
+            # Before the first answer it is not known how many there are.
+            count = "" if shown.answered_ms is None else f"{len(shown.rows):,} "
+            parts.append(f"({count}by {shown.sort_name}{order})")
         return " > ".join(parts)
 
     def _empty(self, shown: _Shown) -> str:
@@ -407,25 +433,41 @@ class TopApp(App[int]):
         own = [
             (key, each.label)
             for key, each in view.keys.items()
-            if self._allow_changes or not each.changes
+            if self._cluster.allow_changes or not each.changes
         ]
-        keys = [("?", "help"), ("/", "filter"), ("f", "find")]
         if view.parts:
             own.append(("tab", view.parts[(view.part + 1) % len(view.parts)]))
-        if view.sorts:
-            keys.append(("s", "sort"))
-        if len(self._stack) > 1:
-            keys.append(("esc", "back"))
-        return [*own, *keys, ("q", "quit")]
+        # A narrow terminal does not show the last ones.
+        back = [("esc", "back")] if len(self._stack) > 1 else []
+        sort = [("s", "sort")] if view.sorts else []
+        ways = [("?", "help"), *back, ("q", "quit")]
+        return [*own, *ways, ("/", "filter"), ("f", "find"), *sort]
 
     # --- keys, the mouse, and what is typed ---
 
+    async def on_event(self, event: events.Event) -> None:
+        """Take keys before a widget gets them, unless they answer a question.
+
+        A key that had to bubble up from the board would open its question only after
+        the next keys were taken for others, which a slow line brings together with it.
+        """
+        if (
+            isinstance(event, events.Key)
+            and not event.is_forwarded
+            and event.key not in _BOUND
+            and self._answer is None
+            and self._feeds
+        ):
+            self._take_key(event)
+        else:
+            await super().on_event(event)
+
     def on_key(self, event: events.Key) -> None:
-        if self._answer is not None:
-            if event.key == "escape":
-                self._end_question()
-            return
-        event.stop()
+        """Take a key that the line for answers has left."""
+        if event.key == "escape" and self._answer is not None:
+            self._end_question()
+
+    def _take_key(self, event: events.Key) -> None:
         shown, view = self._stack[-1], self._stack[-1].view
         page = max(1, shown.frame.room - 1)
         moves = {
@@ -447,9 +489,9 @@ class TopApp(App[int]):
             self._show(view.open(shown.row))
         elif event.key in ("escape", "backspace"):
             self._back()
-        elif event.character in ("1", "2", "3", "4"):
-            self._go_to([self._roots[int(event.character) - 1]])
-        elif own is not None and (self._allow_changes or not own.changes):
+        elif (key := event.character or "") in self._numbers:
+            self._go_to([self._roots[self._numbers.index(key)]])
+        elif own is not None and (self._cluster.allow_changes or not own.changes):
             self._show(own.action(shown.row))
         else:
             self._general_key(event.character or "", shown)
@@ -513,7 +555,7 @@ class TopApp(App[int]):
         self._input.value = question.default
         self._input.cursor_position = len(question.default)
         self._input.display = True
-        self._input.focus()
+        self.screen.set_focus(self._input)  # at once, for the keys that follow
         self.call_after_refresh(self._draw)
 
     def _end_question(self) -> None:

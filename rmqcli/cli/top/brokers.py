@@ -135,7 +135,7 @@ class BrokerView(View):
 
     @property
     def command(self) -> list[str]:
-        return ["broker", "show", self._name]
+        return ["broker", "show", self._name, *(["--settings"] if self.part else [])]
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.lag.view import QUEUE_COLUMNS
 from rmqcli.cli.options import (
-    CLUSTER_NAMES,
     Common,
     argument,
     command_options,
@@ -62,13 +61,14 @@ class TopOptions:
     changes=lambda options: options.allow_changes,
 )
 def top(common: Common, options: TopOptions) -> int:
-    """Watch groups, topics and brokers on a full screen.
+    """Watch groups, topics, brokers and clusters on a full screen.
 
     Example: rmq top
 
     Enter opens what a row is about: a group, its queues and members, messages as they
-    arrive, dead letters, and what became of one message. ? lists the keys, and the line
-    above the keys is the command that prints the same. It only reads; with
+    arrive, dead letters, what became of one message, or the cluster of a profile. ?
+    lists the keys, and the line above the keys is the command that prints the same. It
+    only reads; with
     --allow-changes, r plans a reset of a group's offsets, which is applied once you
     type the group's name. It needs a terminal, and pip install 'rmqcli[tui]'.
     """
@@ -92,17 +92,16 @@ def top(common: Common, options: TopOptions) -> int:
         os.environ["NO_COLOR"] = "1"  # which Textual follows
     elif common.color == "always":
         os.environ.pop("NO_COLOR", None)
-    config = common.client_config()
     from rmqcli.cli.top.app import TopApp
+    from rmqcli.cli.top.profiles import cluster_in_use, clusters_of_profiles
 
-    profile = common.profile
     app = TopApp(
-        config,
-        cluster=common.namesrv_text if profile is None else profile.title,
+        cluster_in_use(common, allow_changes=options.allow_changes),
+        others=lambda: clusters_of_profiles(
+            common, os.environ, allow_changes=options.allow_changes
+        ),
         interval_ms=options.interval,
         group=options.group,
-        flags=common.flags_to_repeat() if common.typed & CLUSTER_NAMES else (),
-        allow_changes=options.allow_changes,
         is_ascii=not _speaks_utf8(),
     )
     code = _run(app)

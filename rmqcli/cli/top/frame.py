@@ -134,11 +134,15 @@ class Painter:
         return [Segment(set_cell_size(name, room), _REVERSE), Segment(time, late)]
 
     def _tabs(self, picture: Screenful, width: int) -> Line:
+        """Return the views and the path, for which other views may lose their names."""
+        needed = sum(cell_len(text) + 2 for text, _ in picture.tabs)
+        is_short = needed + 1 + cell_len(safe(picture.path)) > width
         line: Line = []
         for text, is_chosen in picture.tabs:
+            shown = text.split(" ")[0] if is_short and not is_chosen else text
             line += [
                 Segment(" ", _PLAIN),
-                Segment(self._text(text), _BOLD if is_chosen else _DIM),
+                Segment(self._text(shown), _BOLD if is_chosen else _DIM),
                 Segment(" ", _PLAIN),
             ]
         room = width - sum(cell_len(each.text) for each in line)
@@ -207,7 +211,7 @@ class Painter:
 
     def _wrapped(self, texts: Sequence[str], width: int, most: int) -> list[str]:
         """Return at most `most` lines; the last one counts those that are left out."""
-        lines = [line for text in texts for line in _wrap(self._text(text), width)]
+        lines = [line for text in texts for line in wrap(self._text(text), width)]
         if len(lines) <= most:
             return lines
         left = len(lines) - most
@@ -215,7 +219,7 @@ class Painter:
         return [*lines[: most - 1], f"{last} (+{left})"]
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Break a text between words, and words that are wider than a line anywhere."""
     lines: list[str] = []
     line: str | None = None

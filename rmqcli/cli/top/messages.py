@@ -19,6 +19,7 @@ from rmqcli.cli.dlq.show import LAST_DEFAULT
 from rmqcli.cli.message.show import GROUP_COLUMNS, known_backups
 from rmqcli.cli.selection import readable_queues
 from rmqcli.cli.tail.command import LOOK_BACK
+from rmqcli.cli.top.frame import wrap
 from rmqcli.cli.top.view import View, ViewKey, clock_time, refresh
 from rmqcli.cli.ui.escape import safe_bytes
 from rmqcli.cli.ui.output import Column, row_of
@@ -378,7 +379,8 @@ class MessageView(View):
         if self._found is None:
             return ()
         if self.part:
-            return [{"line": line, "at": at} for at, line in enumerate(self._pretty)]
+            lines = [part for line in self._pretty for part in wrap(line, self.width)]
+            return [{"line": line, "at": at} for at, line in enumerate(lines)]
         return [row_of(GROUP_COLUMNS, each) for each in self._found.groups]
 
     def key_of(self, row: Row) -> Any:

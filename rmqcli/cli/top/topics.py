@@ -32,6 +32,8 @@ _Number = TypeVar("_Number", int, float)
 
 #: With more topics, only those on the screen are asked for their offsets.
 ASKED_MAX = 200
+#: With more groups of a topic, the command that prints the same names none of them.
+_NAMED_MAX = 5
 #: Rates are of about this time.
 RATE_MS = 10_000
 
@@ -261,7 +263,9 @@ class TopicQueuesView(View):
         if not self.part:
             return ["topic", "show", self.topic]
         groups = [] if self._found is None else self._found.detail.groups
-        return ["lag", *groups[:5], "--topic", self.topic]
+        if len(groups) > _NAMED_MAX:
+            groups = []  # then it shows all groups of the topic, and takes longer
+        return ["lag", *groups, "--topic", self.topic]
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from rmqcli.api.client import Client
+    from rmqcli.cli.top.cluster import NamedCluster
     from rmqcli.cli.ui.output import Column, Row
 
 #: A reading that takes longer than this shows that servers keep silent.
@@ -91,6 +92,8 @@ class View:
         self.part = 0
         #: options that a command needs to reach the same cluster; set by the screen
         self.flags: tuple[str, ...] = ()
+        #: cells of a line; set by the screen
+        self.width = 80
         #: keys of the rows that are on the screen; set by the screen
         self.on_screen: tuple[Hashable, ...] = ()
 
@@ -103,6 +106,10 @@ class View:
     def command(self) -> list[str]:
         """The words of the command that prints the same, after `rmq`."""
         raise NotImplementedError
+
+    def command_for(self, row: Row | None) -> list[str]:
+        """Return `command` with what reaches the cluster; `row` is the chosen one."""
+        return [*self.command, *self.flags]
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -147,8 +154,8 @@ class View:
         """Return warnings, such as brokers that did not answer."""
         return ()
 
-    def open(self, row: Row) -> View | None:
-        """Return the view of what a row is about; None if there is none."""
+    def open(self, row: Row) -> View | NamedCluster | None:
+        """Return the view or cluster that a row is about; None if there is none."""
         return None
 
     def next_part(self) -> None:

@@ -6,9 +6,14 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 
+from textual import events
+
 from rmqcli.cli.top.app import TopApp
+from rmqcli.cli.top.cluster import NamedCluster
 from rmqcli.config import ClientConfig
 from tests.kit.waiting import PATIENCE_S
+
+_NAMES = {"/": "slash"}
 
 
 class Screen:
@@ -40,6 +45,11 @@ class Screen:
         await self._pilot.press("enter")
         await self._pilot.pause()
 
+    def type_ahead(self, *keys):
+        """Let keys come together, as from a line that is slow."""
+        for key in keys:
+            self.app.post_message(events.Key(_NAMES.get(key, key), key))
+
     async def resize(self, width, height):
         await self._pilot.resize_terminal(width, height)
         await self._pilot.pause()
@@ -64,11 +74,24 @@ class Screen:
             await self._pilot.pause(0.01)
 
 
+def cluster_of(namesrv, *, name="test", timeout_ms=5_000, **settings):
+    config = ClientConfig(namesrv=(namesrv,), timeout_ms=timeout_ms)
+    servers = f"namesrv {namesrv}"
+    settings = {"title": name, "servers": servers, "load": lambda: config, **settings}
+    return NamedCluster(name=name, **settings)
+
+
 @asynccontextmanager
 async def _opened(namesrv, size, timeout_ms, options):
-    options = {"cluster": "test", "interval_ms": 200, **options}
-    config = ClientConfig(namesrv=(namesrv,), timeout_ms=timeout_ms)
-    app = TopApp(config, **options)
+    app = TopApp(
+        cluster_of(
+            namesrv,
+            timeout_ms=timeout_ms,
+            flags=options.pop("flags", ()),
+            allow_changes=options.pop("allow_changes", False),
+        ),
+        **{"interval_ms": 200, **options},
+    )
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         yield Screen(app, pilot)

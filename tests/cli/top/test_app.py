@@ -45,8 +45,8 @@ def cluster():
 def test_groups_are_shown_first_the_worst_on_top_with_the_command(cluster):
     async def story(screen):
         await screen.until("billing", "idle")
-        assert (
-            screen.lines[1] == " 1 groups  2 topics  3 brokers  4 doctor  (2 by state)"
+        assert screen.lines[1] == (
+            " 1 groups  2 topics  3 brokers  4 doctor  5 clusters  (2 by state)"
         )
         assert screen.lines[2].split()[:3] == ["GROUP", "LAG", "AGE"]
         row = screen.lines[3].split()
@@ -54,7 +54,7 @@ def test_groups_are_shown_first_the_worst_on_top_with_the_command(cluster):
         assert screen.lines[4].startswith("idle       0")
         assert screen.lines[-2:] == [
             "$ rmq lag --watch 200ms -n here:9876",
-            "d dead letters  ? help  / filter  f find  s sort  q quit",
+            "d dead letters  ? help  q quit  / filter  f find  s sort",
         ]
 
     on_screen(cluster.namesrv, story, flags=["-n", "here:9876"])
@@ -228,6 +228,20 @@ def test_filter_find_and_sort(cluster):
     on_screen(cluster.namesrv, story)
 
 
+def test_keys_that_come_together_are_all_taken(cluster):
+    """A slow line brings them so: the text after / was lost, or other keys' work."""
+
+    async def story(screen):
+        await screen.until("billing", "idle")
+        screen.type_ahead("/", *"idle")
+        await screen.until("show only rows with:")
+        await screen.press("enter")
+        await screen.until("(1 by state)")
+        assert "billing" not in screen.text
+
+    on_screen(cluster.namesrv, story)
+
+
 def test_without_allow_changes_no_key_changes_anything(cluster):
     async def story(screen):
         await screen.until("billing")
@@ -349,6 +363,8 @@ def test_no_name_server_is_said_with_what_to_do():
     async def story(screen):
         await screen.until("connection refused", "check --namesrv")
         assert screen.lines[0].endswith("no answer")
+        # "(0 by state)" said that there are no groups.
+        assert screen.lines[1].endswith("5 clusters  (by state)")
 
     on_screen("127.0.0.1:1", story)
 

@@ -6,11 +6,14 @@ import pytest
 
 from rmqcli.api.client import Client
 from rmqcli.cli.lag.view import summary_columns
+from rmqcli.cli.top.brokers import BrokerView
 from rmqcli.cli.top.frame import Painter
 from rmqcli.cli.top.groups import GroupsView
-from rmqcli.cli.top.messages import LettersView
+from rmqcli.cli.top.messages import LettersView, MessageView
+from rmqcli.cli.top.topics import TopicQueuesView
 from rmqcli.config import ClientConfig
 from tests.admin.dlq.letters import make_letters
+from tests.cli.top.test_app import commit
 from tests.cli.top.test_frame import lines_of, picture
 
 
@@ -54,3 +57,49 @@ def test_where_letters_cannot_be_read_the_notes_say_what_helps(rmq_cluster_facto
     error, hint = view.notes()
     assert "%DLQ%billing is write-only" in error
     assert hint == "make it readable: rmq topic update %DLQ%billing --perm 6"
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ("ab", "lag a b --topic orders"),
+        # All of them: it named the first five, as if there were no others.
+        ("abcdef", "lag --topic orders"),
+    ],
+)
+def test_the_command_for_the_groups_of_a_topic_leaves_none_out(
+    rmq_cluster, groups, words
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    for group in groups:
+        commit(rmq_cluster, group, "orders", 0)
+    view = TopicQueuesView("orders")
+    view.next_part()
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert [row["group"] for row in view.rows()] == list(groups)
+    assert " ".join(view.command) == words
+
+
+def test_the_settings_of_a_broker_are_of_a_command_that_prints_them():
+    view = BrokerView("broker-a")
+    assert view.command == ["broker", "show", "broker-a"]
+    view.next_part()
+    assert view.command == ["broker", "show", "broker-a", "--settings"]
+
+
+def test_the_whole_text_of_a_message_is_shown_in_lines_that_fit(rmq_cluster):
+    """What a line had no room for was left out."""
+    rmq_cluster.create_topic("orders", queues=1)
+    body = " ".join(f"word-{number:03}" for number in range(50))
+    rmq_cluster.send("orders", [body])
+    view = MessageView("orders@broker-a:0:0")
+    view.next_part()
+    view.width = 60
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    lines = lines_of(
+        Painter().draw(picture(rows=view.rows(), columns=view.columns), 60, 40)
+    )
+    words = [word for line in lines for word in line.split() if "word" in word]
+    assert words == body.split()
