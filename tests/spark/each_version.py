@@ -50,11 +50,24 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
-def session():
+def imported(tmp_path_factory):
+    """The file that a package makes when it is imported, in which Spark looks for one
+    of its sources."""
+    folder = tmp_path_factory.mktemp("path")
+    found = folder / "imported"
+    program = f"open({str(found)!r}, 'w').close()"
+    (folder / "pyspark_other.py").write_text(program, encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="module")
+def session(imported):
     from rmqcli.spark.sql.session import sql_session
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        path = (os.environ.get("PYTHONPATH"), str(imported.parent))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
         with sql_session() as session:
             yield session
 
@@ -265,6 +278,11 @@ def test_sql(sql):
     (plan,) = sql("explain select * from orders where queue_id = 1")
     assert "Filter (isnotnull(queue_id" in plan["plan"]
     assert len(sql("describe orders")) == 17
+
+
+def test_no_package_is_imported_to_look_for_other_data_sources(sql, imported):
+    assert sql("select count(*) n from orders") == [{"n": 120}]
+    assert not imported.exists()
 
 
 def test_each_scan_of_a_query_has_its_own_conditions_and_columns(session):

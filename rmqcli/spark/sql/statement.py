@@ -147,6 +147,12 @@ def close_session(spark: SparkSession) -> None:
         state.tableFunctionRegistry().dropFunction(identifier)
     for setting in _XML_CLOSED:
         jvm.System.setProperty(setting, "")
+    # To find data sources, Spark would start Python to import each package whose name
+    # begins with pyspark_.
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    manager = getattr(getattr(sources, "DataSourceManager$"), "MODULE$")  # an object
+    none = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    getattr(manager, "dataSourceBuilders_$eq")(some(none))
 
 
 def read_statement(spark: SparkSession, text: str) -> Statement:
