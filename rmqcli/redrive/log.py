@@ -291,7 +291,7 @@ def read_log(
                 if not length:
                     _check_head(path, entry, group, cluster)
                 else:
-                    batch = max(batch, _take(states, entry))
+                    batch = _take(states, entry)
                 length += len(line)
     except FileNotFoundError:
         return states, 1, 0

@@ -21,6 +21,7 @@ from rmqcli.redrive.log import (
     open_log,
     read_log,
 )
+from rmqcli.wire.message.record import DecodeFailure
 
 CLUSTER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.1:10911",)})
 OTHER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.2:10911",)})
@@ -378,6 +379,8 @@ def test_letters_that_are_too_far_apart_are_of_no_queue(monkeypatch):
         states.set(A0._replace(queue_offset=17), SENT)
     with pytest.raises(ValueError, match="broker-a:0:6 is too far"):
         states.set(first, SENT)
+    with pytest.raises(ValueError, match="broker-a:0:17 is too far"):
+        states.set_all([A1, A0._replace(queue_offset=17)], SENT)
     states.set(first._replace(queue_id=1), SENT)  # another queue
     assert [states.get(each) for each in (A0, last, first)] == [SENT, DOUBTFUL, NEW]
 
@@ -397,3 +400,47 @@ def test_states_of_distant_neighbours_are_kept_apart():
     ]
     assert states.get(places[0]._replace(queue_offset=8_190)) == NEW
     assert states.get(places[0]._replace(queue_offset=8_192)) == NEW
+
+
+@pytest.mark.parametrize("end", [4_095, 4_096, 4_097])
+def test_neighbours_on_both_sides_of_a_blocks_end_are_kept(end):
+    """Noted together, as the letters of a batch are."""
+    places = [
+        A0._replace(queue_offset=offset, commit_log_offset=offset + 1)
+        for offset in range(4_090, end)
+    ]
+    states = LetterStates()
+    states.set_all(places, DOUBTFUL)
+    assert {states.get(each) for each in places} == {DOUBTFUL}
+    after = A0._replace(queue_offset=end, commit_log_offset=end + 1)
+    assert states.get(after) == NEW
+
+
+def test_an_illegible_letter_is_none_of_those_that_were_sent():
+    states = LetterStates()
+    states.set(A0, SENT)
+    state_of = states.of("broker-a", 0)
+
+    def illegible(queue_offset):
+        return DecodeFailure(
+            at=0,
+            queue_id=0,
+            queue_offset=queue_offset,
+            commit_log_offset=4_096,
+            error="properties are too long",
+            raw=b"",
+        )
+
+    assert state_of(illegible(None)) == NEW
+    assert state_of(illegible(7)) == NEW
+    states.set(A0._replace(store_timestamp_ms=None), SENT)
+    assert state_of(illegible(7)) == SENT
+
+
+def test_a_store_time_that_cannot_be_true_does_not_damage_the_log(path):
+    letter = A0._replace(store_timestamp_ms=-1)
+    log = open_log(path, "billing", CLUSTER, at_ms=5)
+    log.intend([letter], at_ms=6)
+    log.close()
+    states, _, _ = read_log(path, "billing", CLUSTER)
+    assert states.get(letter) == log.states.get(letter) == DOUBTFUL

@@ -15,7 +15,7 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError
-from rmqcli.testing import faults
+from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 
 CLEAN_EXPIRED, CLEAN_UNUSED = 306, 316
@@ -152,7 +152,27 @@ def test_a_broker_whose_queues_are_not_known_is_left_alone(cluster, client):
     assert step.server == "broker-a"
     assert step.address == cluster.broker("broker-a").address
     assert isinstance(step.error, DeniedError)
+    cluster.faults.add(REFUSED, code=STATS, broker="broker-b")
+    steps = plan_expired(client)
+    assert steps_of(steps) == [
+        ("broker-a", None, None, "failed"),
+        ("broker-b", None, None, "failed"),
+    ]
+    assert apply_clean_expired(client, steps) == steps
     assert told.seen == 0
+
+
+def test_queues_of_delayed_messages_are_not_removed_by_a_broker(cluster, client):
+    """A broker passes them over, so that they would be planned for ever."""
+    broker = cluster.broker()
+    delayed = Seed(body=b"x", properties={"DELAY": "18"})
+    cluster.send("orders", [delayed], queue_id=0, broker="broker-a")
+    assert broker.state.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 17) == (0, 1)
+    broker.state.store.trim(None, broker.state.store.log_bounds()[1])
+    assert steps_of(plan_expired(client)) == [
+        ("broker-a", "orders", 0, "planned"),
+        ("broker-a", "orders", 1, "planned"),
+    ]
 
 
 def test_a_topic_that_was_deleted_in_between_hides_no_other(cluster, client):
@@ -235,6 +255,30 @@ def test_unused_queues_are_planned_and_those_that_stay_are_named(leftover, clien
     said = errors_of(clean_unused(client))
     assert ["read only" in each for each in said] == [True, True]
     assert [each.result for each in clean_unused(client)] == ["removed"] * 2
+
+
+def test_queues_that_groups_have_read_are_not_unused_while_their_topic_exists(
+    leftover, client
+):
+    leftover.create_topic("alive", queues=1)
+    leftover.send("alive", ["x"], queue_id=0, broker="broker-a")
+    call = update_consumer_offset("billing", "alive", 0, commit_offset=0)
+    client.invoke(leftover.broker().address, call)
+    assert {each.topic for each in plan_unused(client)} == {"orders"}
+
+
+def test_a_queue_of_which_it_is_not_known_whether_it_exists_is_planned(
+    leftover, client
+):
+    entries = RequestCode.QUERY_CONSUME_QUEUE
+    leftover.faults.add(faults.disconnect(), code=entries, broker="broker-a")
+    assert steps_of(plan_unused(client)) == [
+        ("broker-a", "orders", 0, "planned"),
+        ("broker-a", "orders", 1, "planned"),
+    ]
+    results = clean_unused(client)
+    assert [each.result for each in results] == ["unknown", "unknown"]
+    assert "whether it did is not known: " in str(results[0].error)
 
 
 def test_a_broker_that_is_told_for_nothing_and_refuses_is_named(cluster, client):
