@@ -12,6 +12,7 @@ from rmqcli.cli.options import Common, command_options, option
 from rmqcli.cli.ui.output import Column, emit_json, write_rows
 from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
 
+_WHERE = "Where to"
 _FIELDS = (
     Column("file", "the file"),
     Column("rows", "letters written", align="right"),
@@ -25,12 +26,20 @@ class LetterExportOptions(LetterReadOptions):
 
     to_jsonl: Annotated[
         Path | None,
-        option("--to-jsonl", metavar="FILE", help="New file for JSON lines."),
+        option(
+            "--to-jsonl",
+            section=_WHERE,
+            metavar="FILE",
+            help="New file for JSON lines.",
+        ),
     ] = None
     to_parquet: Annotated[
         str | None,
         option(
-            "--to-parquet", metavar="DIR", help="Folder for Parquet files, with Spark."
+            "--to-parquet",
+            section=_WHERE,
+            metavar="DIR",
+            help="Folder for Parquet files, with Spark.",
         ),
     ] = None
 

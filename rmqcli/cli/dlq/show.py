@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
 from rmqcli.cli.options import Common, command_options, option
-from rmqcli.cli.selection import check_decode
+from rmqcli.cli.selection import SHOW_SECTION, check_decode
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column, RowWriter
 from rmqcli.errors import DecodeError, TextError, UsageError
 from rmqcli.units import counted, format_rfc3339
@@ -104,6 +104,7 @@ class ShowOptions(LetterReadOptions):
         Any,
         option(
             parser=_parse_by,
+            section=SHOW_SECTION,
             metavar="VALUE",
             help="Count by tag, property:NAME, or value.PATH (a field of the body).",
         ),
