@@ -56,7 +56,7 @@ from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import check_topic
 from rmqcli.position import AtOffset, AtTime, Earliest, Latest, PlusN
-from rmqcli.producer.batches import Gathered, send_gathered
+from rmqcli.producer.batches import Gathered, queue_by_content, send_gathered
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.message import (
     PROPERTIES_RESERVE_BYTES,
@@ -69,16 +69,10 @@ from rmqcli.producer.patience import RETRY_FOR_MS, Patience
 from rmqcli.producer.producer import Producer
 from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.producer.remoting.target import find_target
-from rmqcli.units import read_count
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.compression import INFLATED_MAX
-from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.properties import (
-    PRIORITY,
-    PROPERTIES_BYTES_MAX,
-    SHARDING_KEY,
-)
+from rmqcli.wire.message.properties import PROPERTIES_BYTES_MAX
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
@@ -770,15 +764,8 @@ class CopyRun:
         if fixed is not None:
             return fixed
         targets = self._plan.targets
-        message_group = message.properties.get(SHARDING_KEY)
-        if message_group:
-            return targets[message_group_index(message_group, len(targets))]
-        found = targets[self._index[key] % len(targets)]
-        priority = read_count(message.properties.get(PRIORITY), digits_max=9)
-        if priority is None:
-            return found
-        of_broker = [q for q in targets if q.broker_name == found.broker_name]
-        return of_broker[min(priority, len(of_broker) - 1)]
+        other = targets[self._index[key] % len(targets)]
+        return queue_by_content(message, targets, other)
 
     def _lane(
         self,

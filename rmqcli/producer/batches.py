@@ -25,7 +25,14 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.patience import RETRY_FOR_MS, Patience, may_pass
-from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, LITE_TOPIC, PRIORITY
+from rmqcli.units import read_count
+from rmqcli.wire.ids import message_group_index
+from rmqcli.wire.message.properties import (
+    IGNORED_IN_BATCHES,
+    LITE_TOPIC,
+    PRIORITY,
+    SHARDING_KEY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,6 +98,25 @@ def goes_alone(message: ProducerMessage, *, has_queue: bool) -> bool:
 def goes_apart(message: ProducerMessage) -> bool:
     """Whether the broker chooses the place of the message, by its delay or priority."""
     return message.is_delayed or PRIORITY in message.properties
+
+
+def queue_by_content(
+    message: ProducerMessage, queues: Sequence[MessageQueue], other: MessageQueue
+) -> MessageQueue:
+    """Return the queue in which a copy of a message belongs; `other` for most messages.
+
+    A message of a message group belongs where a proxy stores the group among `queues`,
+    which are sorted. One with a priority belongs to the queue of that number on the
+    broker of `other`, or to its last one, as brokers store it.
+    """
+    message_group = message.properties.get(SHARDING_KEY)
+    if message_group:
+        return queues[message_group_index(message_group, len(queues))]
+    priority = read_count(message.properties.get(PRIORITY), digits_max=9)
+    if priority is None:
+        return other
+    of_broker = [each for each in queues if each.broker_name == other.broker_name]
+    return of_broker[min(priority, len(of_broker) - 1)]
 
 
 def send_gathered(

@@ -96,13 +96,15 @@ def _pairs(properties: Any) -> Iterable[tuple[str, Any]]:  # noqa: ANN401  # of 
 def _joined(keys: Any) -> str | None:  # noqa: ANN401  # of Arrow or Spark
     if keys is None or isinstance(keys, str):
         return keys
-    for key in keys:
+    # A null is a key that the row does not have, as in array(col("a"), col("b")).
+    present = [key for key in keys if key is not None]
+    for key in present:
         if not key or key.split() != [key]:
             raise UsageError(
                 f"key {key!r} of an array is empty or contains white space, which"
                 " separates keys"
             )
-    return " ".join(keys)
+    return " ".join(present)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -23,7 +23,7 @@ from rmqcli.names import check_topic
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rmqcli.config import ClientConfig
     from rmqcli.model import MessageQueue
@@ -126,7 +126,7 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
     from rmqcli.producer.producer import Producer
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.storage import storage_of
-    from rmqcli.spark.imports.plan import map_queues, read_export
+    from rmqcli.spark.imports.plan import counterparts, map_queues, read_export
     from rmqcli.spark.imports.state import (
         check_target,
         open_state,
@@ -163,7 +163,9 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
         ) as state:
             check(state.queues)
             sender = BatchSender(producer)
-            job = _Job(common, content, topic, state)
+            # Where queues match, a message is in the queue in which it belongs.
+            choice = [] if counterparts(content, queues) is not None else sorted(queues)
+            job = _Job(common, content, topic, state, choice)
             job.run(sender)
             job.finish(sender.counts)
 
@@ -290,12 +292,18 @@ class _Job:
     """One run: sends messages, shows progress, and says how to continue."""
 
     def __init__(
-        self, common: Common, content: ExportContent, topic: str, state: ImportState
+        self,
+        common: Common,
+        content: ExportContent,
+        topic: str,
+        state: ImportState,
+        queues: Sequence[MessageQueue],
     ) -> None:
         self._common = common
         self._content = content
         self._topic = topic
         self._state = state
+        self._queues = queues
         self._before = {key: queue.sent for key, queue in state.queues.items()}
 
     def run(self, sender: Any) -> None:
@@ -310,7 +318,7 @@ class _Job:
                 " have been sent; up to one batch after them may be sent twice"
             )
         batches: Iterator[int] = run_import(
-            content, self._topic, state=state, sender=sender
+            content, self._topic, state=state, sender=sender, queues=self._queues
         )
         try:
             with Progress(messages, "sent", total=content.rows) as progress:
@@ -345,6 +353,12 @@ class _Job:
                 "nothing to do: earlier runs sent everything, "
                 f"{counted(self._content.rows, 'message')}; to send it again, remove"
                 f" {state.path}"
+            )
+        apart = sum(each.sent for q in state.queues.values() for each in q.apart)
+        if apart:
+            messages.info(
+                f"{counted(apart, 'message is', 'messages are')} in the queues of their"
+                " message groups or priorities, not in those of the table"
             )
         if counts.unsure:
             messages.warn(

@@ -180,6 +180,30 @@ def map_queues(
     messages keep their order, also when several exported queues share a queue. Without
     `remap_queues`, this case raises RefusedError.
     """
+    found = counterparts(content, queues)
+    if found is not None:
+        return found
+    keys = [queue.key for queue in content.queues]
+    if not remap_queues:
+        raise RefusedError(
+            f"not every exported queue has a counterpart in topic {queues[0].topic}:"
+            f" the export has {counted(len(keys), 'queue')} on"
+            f" {counted(len({name for name, _ in keys}), 'broker')}, the topic has"
+            f" {counted(len(queues), 'queue')} on"
+            f" {counted(len({each.broker_name for each in queues}), 'broker')}",
+            hint=Hint(
+                "create the topic with as many queues, or add ",
+                Setting("remap_queues", True),
+            ),
+        )
+    ordered = sorted(queues)
+    return {key: ordered[n % len(ordered)] for n, key in enumerate(keys)}
+
+
+def counterparts(
+    content: ExportContent, queues: Sequence[MessageQueue]
+) -> dict[QueueKey, MessageQueue] | None:
+    """Return the counterpart of each exported queue; None if one of them has none."""
     keys = [queue.key for queue in content.queues]
     there = {(queue.broker_name, queue.queue_id): queue for queue in queues}
     old_names = sorted({name for name, _ in keys})
@@ -188,18 +212,5 @@ def map_queues(
     if not set(old_names) <= set(new_names) and len(old_names) == len(new_names):
         names = dict(zip(old_names, new_names, strict=True))
     found = {key: there.get((names[key[0]], key[1])) for key in keys}
-    if None not in found.values():
-        return {key: queue for key, queue in found.items() if queue is not None}
-    if not remap_queues:
-        raise RefusedError(
-            f"not every exported queue has a counterpart in topic {queues[0].topic}:"
-            f" the export has {counted(len(keys), 'queue')} on"
-            f" {counted(len(old_names), 'broker')}, the topic has"
-            f" {counted(len(queues), 'queue')} on {counted(len(new_names), 'broker')}",
-            hint=Hint(
-                "create the topic with as many queues, or add ",
-                Setting("remap_queues", True),
-            ),
-        )
-    ordered = sorted(queues)
-    return {key: ordered[n % len(ordered)] for n, key in enumerate(keys)}
+    placed = {key: queue for key, queue in found.items() if queue is not None}
+    return placed if len(placed) == len(keys) else None

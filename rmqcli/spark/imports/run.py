@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
-from rmqcli.producer.batches import Gathered
+from rmqcli.producer.batches import Gathered, queue_by_content
 from rmqcli.producer.message import OutgoingMessage, check_message
 from rmqcli.spark.extent import NotedMessage
 from rmqcli.spark.imports.rows import queue_messages
-from rmqcli.spark.imports.state import check_written, last_written
+from rmqcli.spark.imports.state import SentApart, check_written, last_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,9 +54,17 @@ class ImportBatch:
 
 
 def run_import(
-    content: ExportContent, topic: str, *, state: ImportState, sender: Sends
+    content: ExportContent,
+    topic: str,
+    *,
+    state: ImportState,
+    sender: Sends,
+    queues: Sequence[MessageQueue] = (),
 ) -> Iterator[int]:
     """Send the messages that the state does not record as sent, in batches.
+
+    `queues` are those of the topic, sorted, if they do not match those of the export:
+    messages of a message group, and those with a priority, then go where they belong.
 
     Yields the number of messages of each batch, after the batch is stored and the state
     on disk records it. Raises the errors of `BatchSender.send` and `queue_messages`. A
@@ -76,22 +84,49 @@ def run_import(
             continue
         turns.rotate(-1)
         place = state.queues[batch.key]
-        target = MessageQueue(topic, place.to_broker_name, place.to_queue_id)
-        try:
-            last = sender.send(batch.messages, queue=target)
-        except UsageError:
-            _raise_first_fault(batch)
-            raise
+        usual = MessageQueue(topic, place.to_broker_name, place.to_queue_id)
+        last = None
+        apart = []
+        for target, messages in _by_queue(batch, queues, usual).items():
+            try:
+                result = sender.send(messages, queue=target)
+            except UsageError:
+                _raise_first_fault(batch)
+                raise
+            noted = _noted(result)
+            key = target.broker_name, target.queue_id
+            if noted is not None:
+                before = written.get(key)
+                if before is not None:
+                    first = noted.queue_offset - len(messages) + 1
+                    check_written(target, first, before, path=state.path)
+                written[key] = noted
+            if target == usual:
+                last = noted
+            else:
+                apart.append(SentApart(*key, len(messages), noted))
         count = len(batch.messages)
-        noted = _noted(last)
-        if noted is not None:
-            before = written.get((target.broker_name, target.queue_id))
-            if before is not None:
-                first = noted.queue_offset - count + 1
-                check_written(target, first, before, path=state.path)
-            written[target.broker_name, target.queue_id] = noted
-        state.note(batch.key, next_offset=batch.next_offset, sent=count, last=noted)
+        state.note(
+            batch.key,
+            next_offset=batch.next_offset,
+            sent=count,
+            last=last,
+            apart=apart,
+        )
         yield count
+
+
+def _by_queue(
+    batch: ImportBatch, queues: Sequence[MessageQueue], usual: MessageQueue
+) -> dict[MessageQueue, list[RecordMessage]]:
+    """Return the messages of a batch by the queue that receives them, in order."""
+    if not queues:
+        return {usual: batch.messages}
+    found: dict[MessageQueue, list[RecordMessage]] = {}
+    for message in batch.messages:
+        target = queue_by_content(message, queues, usual)
+        found.setdefault(target, []).append(message)
+    return found
 
 
 def _batches(

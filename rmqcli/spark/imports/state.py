@@ -43,12 +43,23 @@ _DONE: Final = "the import has written"
 
 
 @dataclass(slots=True)
+class SentApart:
+    """How many messages went to the queue of their message group or priority."""
+
+    to_broker_name: str
+    to_queue_id: int
+    sent: int = 0
+    last: NotedMessage | None = None
+
+
+@dataclass(slots=True)
 class ImportedQueue:
     """How much of one exported queue has been sent, and to which queue.
 
     `next_offset` is the exported offset after the last message that was sent. `sent`
-    counts the messages that are stored. `last` is the last of them in the queue of the
-    topic; None when none was sent, and in states of earlier versions.
+    counts the messages that are stored, those of `apart` too, which are in other queues
+    of the topic. `last` is the last of the others; None when none was sent, and in
+    states of earlier versions.
     """
 
     to_broker_name: str
@@ -56,6 +67,13 @@ class ImportedQueue:
     next_offset: int = 0
     sent: int = 0
     last: NotedMessage | None = None
+    apart: tuple[SentApart, ...] = ()
+
+    def written(self) -> Iterator[SentApart]:
+        """Yield what was sent to each queue of the topic."""
+        here = self.sent - sum(each.sent for each in self.apart)
+        yield SentApart(self.to_broker_name, self.to_queue_id, here, self.last)
+        yield from self.apart
 
 
 class ImportState:
@@ -88,15 +106,26 @@ class ImportState:
         next_offset: int,
         sent: int,
         last: NotedMessage | None = None,
+        apart: Iterable[SentApart] = (),
     ) -> None:
         """Record that a batch is stored. The file is on disk when this returns.
 
-        Raises RmqError when the file cannot be written.
+        `sent` includes what is `apart`. Raises RmqError when the file cannot be
+        written.
         """
         queue = self.queues[key]
         queue.next_offset = next_offset
         queue.sent += sent
         queue.last = last or queue.last
+        for each in apart:
+            place = each.to_broker_name, each.to_queue_id
+            for known in queue.apart:
+                if (known.to_broker_name, known.to_queue_id) == place:
+                    known.sent += each.sent
+                    known.last = each.last or known.last
+                    break
+            else:
+                queue.apart += (each,)
         temp = f"{self.path}.{secrets.token_hex(8)}.part"
         try:
             self._disk.write_text(self.path, self._text(), temp=temp)
@@ -214,10 +243,10 @@ def check_target(
     from rmqcli.admin.witness import SETTLE_MS
 
     ends: dict[QueueKey, int] = {}
-    for queue in queues.values():
-        target = queue.to_broker_name, queue.to_queue_id
+    for each in (part for queue in queues.values() for part in queue.written()):
+        target = each.to_broker_name, each.to_queue_id
         # Several exported queues may share a queue, which has the messages of each.
-        ends[target] = ends.get(target, 0) + queue.sent
+        ends[target] = ends.get(target, 0) + each.sent
     noted = last_written(queues.values())
     cluster.check_same(
         topic,
@@ -232,12 +261,12 @@ def check_target(
 def last_written(queues: Iterable[ImportedQueue]) -> dict[QueueKey, NotedMessage]:
     """Return the last message that was sent to each queue of the topic."""
     found: dict[QueueKey, NotedMessage] = {}
-    for queue in queues:
-        target = queue.to_broker_name, queue.to_queue_id
-        if queue.last is not None and (
-            target not in found or found[target].queue_offset < queue.last.queue_offset
+    for each in (part for queue in queues for part in queue.written()):
+        target = each.to_broker_name, each.to_queue_id
+        if each.last is not None and (
+            target not in found or found[target].queue_offset < each.last.queue_offset
         ):
-            found[target] = queue.last
+            found[target] = each.last
     return found
 
 

@@ -10,6 +10,7 @@ from pyspark.sql.types import (
     BinaryType,
     IntegralType,
     MapType,
+    NullType,
     StringType,
 )
 
@@ -67,6 +68,8 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "sharding_key": ("string", _is_text),
 }
 
+_REQUIRED: Final = frozenset({"body", "topic"})
+
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
@@ -123,7 +126,9 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
                 hint=f"select only these columns: {allowed}",
             )
         words, fits = _COLUMNS[name]
-        if not fits(field.dataType):
+        # lit(None) is a column of nulls without a type: no row has the value.
+        is_absent = isinstance(field.dataType, NullType) and name not in _REQUIRED
+        if not is_absent and not fits(field.dataType):
             raise UsageError(
                 f"column {field.name} is {field.dataType.simpleString()}; it must be"
                 f" {words}",

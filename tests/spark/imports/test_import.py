@@ -17,6 +17,7 @@ from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.position import AtOffset
 from rmqcli.spark.export.disk import walk_files
+from rmqcli.testing import Seed
 from rmqcli.wire.codes import RequestCode
 from tests.kit.wiped import wiped
 from tests.producer.stored import bodies, stored
@@ -206,6 +207,57 @@ def test_fewer_queues_are_refused_unless_they_are_remapped(rmq, cluster, tmp_pat
     assert sorted(map(str, again[0])) == sorted(map(str, origin[0] + origin[3]))
     for part in (origin[0], origin[3]):  # each queue's messages keep their order
         assert [row for row in again[0] if row in part] == part
+
+
+def test_remapped_messages_go_where_a_proxy_and_a_broker_look_for_them(
+    rmq, cluster, rmq_cluster_factory, tmp_path
+):
+    """They went to any queue: the next messages of a group overtook those before."""
+    cluster.create_topic("small", queues=3)
+    for number in range(40):
+        properties = {"__SHARDINGKEY": ("g0", "g3", "g4", "g5")[number % 4]}
+        seed = Seed(body=b"%02d" % number, properties=properties)
+        cluster.send("orders", [seed], queue_id=number % 4)
+    for priority in range(5):
+        seed = Seed(body=b"x", properties={"_SYS_MSG_PRIORITY_": str(priority)})
+        cluster.send("orders", [seed], queue_id=3)
+    cluster.send("orders", [b"x"] * 5, queue_id=3)
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    summary, err = import_(rmq, cluster, path, "--remap-queues", topic="small")
+    assert summary["sent"] == 50
+    assert [q["sent"] for q in summary["queues"]] == [11, 11, 11, 17]
+    assert "32 messages are in the queues of their message groups or priorities" in err
+    places: dict[str, set[int]] = {}
+    numbers: dict[str, list[int]] = {}
+    again = export(cluster.namesrv, "small", tmp_path / "again")
+    for queue_id, rows in essence(again).items():
+        for body, _, _, _, properties in rows:
+            group = properties.get("__SHARDINGKEY")
+            name = group or properties.get("_SYS_MSG_PRIORITY_", "other")
+            places.setdefault(name, set()).add(queue_id)
+            if group:
+                numbers.setdefault(group, []).append(int(body))
+    assert places == {
+        "g0": {0},
+        "g3": {2},
+        "g4": {1},
+        "g5": {2},
+        "0": {0},
+        "1": {1},
+        "2": {2},
+        "3": {2},
+        "4": {2},
+        "other": {0},
+    }
+    assert numbers["g3"] == [1, 5, 9, 13, 17, 21, 25, 29, 33, 37]
+    assert numbers["g5"] == [3, 7, 11, 15, 19, 23, 27, 31, 35, 39]
+    _, err = import_(rmq, cluster, path, "--remap-queues", topic="small")
+    assert "nothing to do: earlier runs sent everything, 50 messages" in err
+    new = wiped(cluster, rmq_cluster_factory)
+    new.create_topic("small", queues=3)
+    new.send("small", [b"x"] * 16, queue_id=0)
+    _, err = import_(rmq, new, path, "--remap-queues", topic="small", code=7)
+    assert "small@broker-a:1 ends at 0, but the import has written up to 11" in err
 
 
 def test_brokers_with_other_names_take_the_queues_of_the_same_id(

@@ -72,6 +72,39 @@ def test_a_row_becomes_a_message(cluster):
     assert (third["tags"], third["keys"]) == ("B", None)
 
 
+def test_a_null_is_a_value_that_the_message_does_not_have(cluster):
+    """A column lit(None), and a null in an array of keys, ended the write."""
+    batch = table(
+        tags=pa.nulls(3),
+        keys=pa.array([["k1", None, "k2"], [None], None], pa.list_(pa.string())),
+        properties=pa.array([[("colour", None)], [("a", "b")], None], TEXTS),
+        flag=pa.nulls(3),
+        delay=pa.nulls(3),
+        queue_id=pa.nulls(3),
+        sharding_key=pa.nulls(3),
+    )
+    assert write(cluster, batch).messages == 3
+    found = stored(cluster)
+    assert [(row["tags"], row["keys"]) for row in found] == [
+        (None, "k1 k2"),
+        (None, None),
+        (None, None),
+    ]
+    names = [set(dict(row["properties"])) & {"TAGS", "KEYS", "colour"} for row in found]
+    assert names == [{"KEYS"}, set(), set()]
+    rows = [Row(body=b"row", tags=None, keys=[None, "k"], properties={"colour": None})]
+    options = writer_of(cluster, table().schema)._writing.options
+    assert RowStreamWriter(options).write(iter(rows)).messages == 1
+    (row,) = [each for each in stored(cluster) if each["body"] == b"row"]
+    assert (row["tags"], row["keys"]) == (None, "k")
+
+
+def test_a_column_without_a_type_cannot_be_the_body(cluster):
+    batch = pa.RecordBatch.from_pydict({"body": pa.nulls(3)})
+    with pytest.raises(UsageError, match="column body is void; it must be binary"):
+        writer_of(cluster, batch.schema)
+
+
 def test_a_tag_replaces_the_property_that_differs_only_in_white_space(cluster):
     """For a filter they are two tags; of keys, white space only separates them."""
     properties = [("TAGS", "A "), ("KEYS", "k1  k2")]
