@@ -486,7 +486,8 @@ def _not_passed(
             return GroupVerdict(
                 group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
             )
-    if seen.is_pop:
+    # Only POP goes by the group's setting, so its members that have left used POP.
+    if seen.is_pop or (seen.is_orderly and seen.connection is None):
         found = _maybe_popped(message, seen, committed)
     elif seen.connection is not None:
         found = _maybe_pulled(message, seen, evidence)

@@ -155,6 +155,16 @@ def test_orderly_pop_may_have_handed_out_what_is_near_its_offset(message):
     assert verdict(message, seen) == ("consumed", "")
 
 
+def test_orderly_pop_may_have_handed_out_what_its_members_did_not_acknowledge(message):
+    """It was said to wait, although a member that had left still held it."""
+    seen = GroupEvidence(group="billing", committed=3, is_orderly=True)
+    found, why = verdict(message, seen)
+    assert found == "unknown"
+    assert "orderly POP moves the offset when" in why
+    seen.is_orderly = False
+    assert verdict(message, seen)[0] == "waiting"
+
+
 @pytest.mark.parametrize(
     ("failed", "reason"),
     [

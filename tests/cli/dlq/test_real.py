@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from rmqcli import Admin
+from rmqcli.admin.dlq.listing import growth
 from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.cli.main import run
 from tests.admin.dlq.letters import client_of, make_letters
@@ -163,3 +164,39 @@ def test_what_waits_for_a_retry_is_shown_with_its_time(
     assert again["store_timestamp"] >= row["next_at"][:-5]
     code, rows, _ = rmq(real_cluster, capsys, "retry", "show", group)
     assert (code, rows) == (0, [])
+
+
+def test_growth_sql_and_until_are_those_of_the_letters(
+    real_cluster, new_topic, group, capsys
+):
+    topic = new_topic(queues=1)
+    make_letters(real_cluster, group, topic, "ab", properties={"n": "1"})
+    with Admin(namesrv=real_cluster.namesrv) as admin:
+
+        def letters():
+            (found,) = [e for e in admin.dead_letters().groups if e.group == group]
+            return found
+
+        before = letters()
+        make_letters(real_cluster, group, topic, "cde", properties={"n": "2"})
+        wait_until(lambda: letters().count == 5)
+        assert growth(before, letters()) == 3
+        assert growth(letters(), letters()) == 0
+        assert growth(None, letters()) == 5
+    if real_cluster.version == "4.6.0":
+        code, _, err = rmq(real_cluster, capsys, "dlq", "show", group, "--sql", "n > 1")
+        assert code == 1
+        assert "write-only on broker-a" in err
+        permit(real_cluster, capsys, group, "rw")
+    sql = ["--sql", "n > 1"]
+    code, rows, err = rmq(real_cluster, capsys, "dlq", "show", group, *sql)
+    assert (code, [row["body"] for row in rows]) == (0, ["c", "d", "e"]), err
+    do = ["dlq", "redrive", group, "--execute", "--yes"]
+    code, done, err = rmq(real_cluster, capsys, *do, *sql, "--until", "4")
+    assert (code, done["sent"]) == (0, 2), err
+    code, plan, err = rmq(real_cluster, capsys, "dlq", "redrive", group)
+    assert (code, plan["targets"]) == (0, [{"topic": topic, "count": 3}]), err
+    code, plan, err = rmq(
+        real_cluster, capsys, "dlq", "redrive", group, "--queue", "broker-a:0"
+    )
+    assert (code, plan["read"], plan["queues"]) == (0, 5, ["broker-a:0"]), err

@@ -72,10 +72,10 @@ def test_half_of_the_brokers_are_never_taken_for_all(fresh_cluster, capsys):
             assert (code, row["body"]) == (6, "broker-a")
             assert "broker-b did not answer" in err
         there = sent["broker-b"]
-        for ref in (there.msg_id, there.offset_msg_id):
-            code, row, err = rmq("message", "show", ref, "-t", topic)
+        for there_ref in (there.msg_id, there.offset_msg_id):
+            code, row, err = rmq("message", "show", there_ref or "", "-t", topic)
             assert (code, row) == (6, None)
-            assert f"{ref} was not found: broker-b did not answer" in err
+            assert f"{there_ref} was not found: broker-b did not answer" in err
         code, row, err = rmq("message", "show", f"{topic}@broker-b:0:1")
         assert (code, row) == (5, None)
         assert "no answer from" in err
