@@ -174,6 +174,42 @@ def test_users_and_rules_are_definitions(rmq, guarded, tmp_path):
     assert rmq("acl", "user", "show", "carol")[0] == 3
 
 
+def test_a_user_is_copied_to_a_broker_that_is_new(start_shared, capsys, monkeypatch):
+    """With the password, and then with the rules, which need the user."""
+    alice = Account("alice", "alice-secret")
+    cluster = start_shared("5.5.0", brokers=2, superuser=ADMIN)
+    cluster.create_account(alice, {"Topic:t*": "Get"})  # on broker-a
+    monkeypatch.setenv("RMQ_ACCESS_KEY", ADMIN.name)
+    monkeypatch.setenv("RMQ_SECRET_KEY", ADMIN.secret)
+
+    def copied(kind, *more):
+        words = ["acl", kind, "copy", "alice", "--from", "broker-a", *more]
+        code = run([*words, "-n", cluster.namesrv, "-o", "jsonl"])
+        out, err = capsys.readouterr()
+        assert "alice-secret" not in out + err
+        rows = [json.loads(line) for line in out.splitlines()]
+        return code, [(row["result"], row["brokers"]) for row in rows]
+
+    def remark_of_the_new_broker():
+        call = make_call(RequestCode.GET_TOPIC_STATS_INFO, lambda _: True, what="x")
+        call.ext_fields.update(topic="tt")
+        with (
+            Client(config_of(cluster, alice)) as client,
+            pytest.raises(BrokerError) as caught,
+        ):
+            client.invoke(cluster.broker_address(1), call)
+        return caught.value.remark
+
+    assert remark_of_the_new_broker() == "User:alice is not found."
+    assert copied("rule", "--yes") == (6, [("skipped", ["broker-b"])])
+    assert copied("user") == (7, [])  # not confirmed
+    assert copied("user", "--yes") == (0, [("created", ["broker-b"])])
+    assert "no matched policies" in remark_of_the_new_broker()
+    assert copied("rule", "--yes") == (0, [("created", ["broker-b"])])
+    assert remark_of_the_new_broker() == "topic[tt] not exist"  # it may ask
+    assert copied("user", "--yes") == (0, [])
+
+
 def test_a_user_without_rights_is_denied(guarded, capsys, monkeypatch):
     guarded.create_account(Account("weak", "weak-secret"))
     monkeypatch.setenv("RMQ_ACCESS_KEY", "weak")

@@ -78,9 +78,6 @@ class RealCluster:
         self._class_path = class_path(version)
         self._superuser = superuser
         self._conf = dict(conf or {})
-        if superuser is not None:
-            folder = directory / "auth"
-            self._conf |= configuration.access_control(superuser, folder=folder)
         self._heap_mb = heap_mb
         self._namesrv: ServerProcess | None = None
         self._brokers: list[ServerProcess | None] = [None] * brokers
@@ -319,13 +316,17 @@ class RealCluster:
         if self._brokers[index] is not None:
             raise RuntimeError(f"{self.broker_name(index)} is already running")
         file = self.tools_home() / "conf" / f"{self.broker_name(index)}.conf"
+        conf = dict(self._conf)
+        if self._superuser is not None:
+            folder = self.directory / f"auth-{self.broker_name(index)}"
+            conf |= configuration.access_control(self._superuser, folder=folder)
         file.write_text(
             configuration.broker_properties(
                 index=index,
                 namesrv=self.namesrv,
                 listen_port=self._broker_port(index),
                 store=self.store_directory(index),
-                conf=self._conf,
+                conf=conf,
             )
         )
         main_class, arguments = _BROKER_MAIN, ["-c", str(file)]

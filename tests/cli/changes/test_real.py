@@ -7,10 +7,11 @@ import uuid
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.rmq_versions("4.6.0", "5.5.0")]
@@ -122,6 +123,30 @@ def test_a_group_is_paused_and_resumed(rmq, real_cluster):
         (config,) = admin.group(group).configs.values()
         assert config.consume_enable is False
         assert [r.result for r in admin.resume_group(group)] == ["changed"]
+
+
+def test_a_member_of_a_paused_group_gets_nothing_until_it_is_resumed(
+    real_cluster, new_topic, caplog
+):
+    """The pull that waits at the broker is refused when a message comes."""
+    topic, group = new_topic(queues=1), f"g-{uuid.uuid4().hex[:8]}"
+    seen = Seen()
+    soon = {"pull_time_delay_when_exception_ms": 100}
+    with (
+        Admin(namesrv=real_cluster.namesrv) as admin,
+        Producer(namesrv=real_cluster.namesrv) as producer,
+        consumer(real_cluster, group, topic, seen, **soon) as member,
+    ):
+        producer.send(ProducerMessage(topic, b"before"))
+        seen.wait_for(1)
+        assert [row.result for row in admin.pause_group(group)] == ["changed"]
+        producer.send(ProducerMessage(topic, b"while-paused"))
+        wait_until(lambda: f"pull failed queue={topic}" in caplog.text)
+        assert seen.bodies == ["before"]
+        assert [queue.topic for queue in member.queues()].count(topic) == 1
+        assert len(admin.group(group).members) == 1
+        assert [row.result for row in admin.resume_group(group)] == ["changed"]
+        assert seen.wait_for(2) == ["before", "while-paused"]
 
 
 def test_permissions_and_attributes_are_changed(rmq, new_topic, rmq_version):
