@@ -149,6 +149,9 @@ class OnePost:
 
     check = begin
 
+    def pause(self, duration_ms):
+        raise Closed
+
     def post(self, answer):
         self._view.take(answer)
         raise Closed
