@@ -75,7 +75,8 @@ def _pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
 QUEUE_COLUMNS = (
     Column("group", "the consumer group", title=None),
     Column("topic", "topic of the queue"),
-    Column("broker_name", "broker of the queue", title="BROKER", priority=18),
+    # Without it, queues of two brokers look alike.
+    Column("broker_name", "broker of the queue", title="BROKER", priority=4),
     _number("queue_id", "number of the queue", title="QUEUE"),
     _number("committed", "offset that the group consumes next", priority=40),
     _number("min_offset", "oldest offset that is still stored", "MIN", priority=60),

@@ -391,7 +391,8 @@ class TopApp(App[int]):
             empty=self._empty(shown),
             notes=notes,
             command=shlex.join(["rmq", *view.command_for(shown.row)]),
-            keys=[("", self._question)] if self._question else self._keys(view),
+            keys=self._keys(view),
+            question=self._question,
         )
 
     def _time(self, shown: _Shown, *, is_late: bool) -> str:
@@ -440,8 +441,8 @@ class TopApp(App[int]):
         # A narrow terminal does not show the last ones.
         back = [("esc", "back")] if len(self._stack) > 1 else []
         sort = [("s", "sort")] if view.sorts else []
-        ways = [("?", "help"), *back, ("q", "quit")]
-        return [*own, *ways, ("/", "filter"), ("f", "find"), *sort]
+        general = [*back, ("q", "quit"), ("/", "filter"), ("f", "find"), *sort]
+        return [("?", "help"), *own, *general]
 
     # --- keys, the mouse, and what is typed ---
 

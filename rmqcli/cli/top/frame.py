@@ -57,8 +57,8 @@ class Screenful:
     notes: Sequence[str] = ()
     command: str = ""
     keys: Sequence[tuple[str, str]] = ()
-    #: whether the last line is left free, for a question
-    has_prompt: bool = False
+    #: stands in the place of the keys; the answer is typed below, in a line more
+    question: str = ""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Painter:
 
     def draw(self, picture: Screenful, width: int, height: int) -> list[Line]:
         """Return `height` lines of `width` cells."""
-        if width < WIDTH_MIN or height < HEIGHT_MIN:
+        if width < WIDTH_MIN or height < HEIGHT_MIN - bool(picture.question):
             return self._too_small(width, height)
         head = [self._bar(picture, width), self._tabs(picture, width)]
         intro_max = min(_INTRO_MAX, max(1, height // 3))
@@ -153,7 +153,9 @@ class Painter:
     def _keys(self, picture: Screenful, width: int) -> Line:
         line: Line = []
         left = width
-        for key, label in () if picture.has_prompt else picture.keys:
+        for key, label in (
+            [("", picture.question)] if picture.question else picture.keys
+        ):
             text = f" {self._text(label)}  "
             left -= cell_len(key) + cell_len(text)
             if left < 0:

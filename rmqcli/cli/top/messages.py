@@ -104,17 +104,19 @@ def _row_of_record(queue: MessageQueue, record: Record) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class _Arrived:
-    """New messages, oldest first, how many more there were, and what was said."""
+    """New messages, oldest first, how many more there were, and what was said.
+
+    `has_stored` is whether the queues had messages when they were first asked.
+    """
 
     rows: list[dict[str, Any]]
+    has_stored: bool
     skipped: int
     said: tuple[str, ...]
 
 
 class TailView(View):
     """The messages of a topic, or of one queue, as they arrive; the newest first."""
-
-    none = "no message yet"
 
     def __init__(self, topic: str, queue: tuple[str, int] | None = None) -> None:
         name = topic if queue is None else f"{topic} {queue[0]}:{queue[1]}"
@@ -164,6 +166,8 @@ class TailView(View):
         if lost and len(lost) == len(found):
             client.raise_if_none_answers(lost.values())
             raise next(iter(lost.values()))
+        ranges = [r.offsets for r in found.values() if not isinstance(r, RmqError)]
+        has_stored = any(map(len, ranges))
         waiting: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
         said: deque[str] = deque(maxlen=_SAID_MAX)
         state = {"arrived": 0, "posted_ms": 0}
@@ -175,7 +179,14 @@ class TailView(View):
         def flush() -> None:
             rows = list(waiting)
             skipped = state["arrived"] - len(rows)
-            feed.post(_Arrived(rows=rows, skipped=skipped, said=tuple(said)))
+            feed.post(
+                _Arrived(
+                    rows=rows,
+                    has_stored=has_stored,
+                    skipped=skipped,
+                    said=tuple(said),
+                )
+            )
             waiting.clear()
             state["arrived"], state["posted_ms"] = 0, SYSTEM_CLOCK.monotonic_ms()
 
@@ -190,11 +201,7 @@ class TailView(View):
         tail: Tail[dict[str, Any]] = Tail(
             client,
             TailPlan(
-                ranges=tuple(
-                    each.offsets
-                    for each in found.values()
-                    if not isinstance(each, RmqError)
-                ),
+                ranges=tuple(ranges),
                 filter=make_filter(),
                 lost=lost,
                 last=_LAST,
@@ -220,6 +227,7 @@ class TailView(View):
         flush()
 
     def take(self, answer: _Arrived) -> None:
+        self.none = "reading ..." if answer.has_stored else "no message yet"
         known = {self.key_of(row) for row in self._rows}
         for row in answer.rows:
             if self.key_of(row) not in known:  # it began anew after an error

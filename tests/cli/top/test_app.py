@@ -54,7 +54,7 @@ def test_groups_are_shown_first_the_worst_on_top_with_the_command(cluster):
         assert screen.lines[4].startswith("idle       0")
         assert screen.lines[-2:] == [
             "$ rmq lag --watch 200ms -n here:9876",
-            "d dead letters  ? help  q quit  / filter  f find  s sort",
+            "? help  d dead letters  q quit  / filter  f find  s sort",
         ]
 
     on_screen(cluster.namesrv, story, flags=["-n", "here:9876"])
@@ -401,6 +401,22 @@ def test_a_screen_that_becomes_too_small_and_large_again(cluster):
         await screen.until("billing", "DEAD")
 
     on_screen(cluster.namesrv, story)
+
+
+def test_in_the_smallest_terminal_a_question_can_be_read(cluster):
+    """The line for its answer made the terminal too small, and hid the question."""
+
+    async def story(screen):
+        await screen.until("billing")
+        await screen.press("f")
+        await screen.until(" find:")
+        assert screen.line("billing")
+        await screen.press("escape")
+        await screen.until("? help")
+        await screen.resize(60, 9)
+        await screen.until("The terminal has 60 x 9 cells.")
+
+    on_screen(cluster.namesrv, story, size=(60, 10))
 
 
 def test_the_mouse_chooses_and_opens_rows(cluster):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from rmqcli.api.client import Client
-from rmqcli.cli.lag.view import summary_columns
+from rmqcli.cli.lag.view import queue_columns, summary_columns
 from rmqcli.cli.top.brokers import BrokerView
+from rmqcli.cli.top.feed import Closed
 from rmqcli.cli.top.frame import Painter
 from rmqcli.cli.top.groups import GroupsView
-from rmqcli.cli.top.messages import LettersView, MessageView
+from rmqcli.cli.top.messages import LettersView, MessageView, TailView
 from rmqcli.cli.top.topics import TopicQueuesView
 from rmqcli.config import ClientConfig
 from tests.admin.dlq.letters import make_letters
@@ -43,6 +46,20 @@ def test_columns_of_rates_are_there_before_there_are_rates():
     assert headings == {
         "GROUP    LAG  IN/S  OUT/S  DRAIN  TREND       STATE  TOPICS  QUEUES  MEMBERS"
     }
+
+
+def test_on_80_columns_queues_of_two_brokers_do_not_look_alike():
+    """Once there was a verdict, BROKER was hidden first."""
+    row = {"topic": "orders", "queue_id": 0, "lag": 1, "age_ms": 15_200}
+    row |= {"rate_in": 0.0, "rate_out": 0.0, "verdict": "NO_COMMIT"}
+    row |= {"state": "NO_COMMIT", "spark": " " * 10}
+    rows = [{**row, "broker_name": f"broker-{name}"} for name in "ab"]
+    columns = queue_columns(with_group=False, with_trend=True, with_spark=True)
+    lines = lines_of(Painter().draw(picture(rows=rows, columns=columns), 80, 12))
+    assert [line.split()[:2] for line in lines[3:5]] == [
+        ["orders", "broker-a"],
+        ["orders", "broker-b"],
+    ]
 
 
 def test_where_letters_cannot_be_read_the_notes_say_what_helps(rmq_cluster_factory):
@@ -103,3 +120,38 @@ def test_the_whole_text_of_a_message_is_shown_in_lines_that_fit(rmq_cluster):
     )
     words = [word for line in lines for word in line.split() if "word" in word]
     assert words == body.split()
+
+
+def test_a_tail_says_that_there_is_no_message_only_where_there_is_none(rmq_cluster):
+    """It said so of each topic until its messages had come."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_topic("quiet", queues=1)
+    rmq_cluster.send("orders", ["a"])
+    texts = {}
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for topic in ("orders", "quiet"):
+            view = TailView(topic)
+            with suppress(Closed):
+                view.run(OnePost(client, view))
+            texts[topic] = (view.none, len(view.rows()))
+    assert texts == {"orders": ("reading ...", 0), "quiet": ("no message yet", 0)}
+
+
+class OnePost:
+    """A feed that is closed after the first answer."""
+
+    def __init__(self, client, view):
+        self.client = client
+        self._view = view
+
+    def begin(self):
+        pass
+
+    check = begin
+
+    def pause(self, duration_ms):
+        raise Closed
+
+    def post(self, answer):
+        self._view.take(answer)
+        raise Closed
