@@ -252,14 +252,18 @@ def test_what_is_removed_is_counted():
         "at": 12345678,
         "hunter2x": None,
         "text": ["is hunter2x", "is hunter2x", "nothing", "http://u:p@h"],
+        "until": 12345678,
+        "token": "c",
     }
     assert redactor.clean(value) == {
         "password": "<removed>",
         "at": "<removed>",
         "<removed>": None,
         "text": ["is <removed>", "is <removed>", "nothing", "http://<removed>@h"],
+        "until": "<removed>",
+        "token": "<removed>",
     }
-    assert redactor.count == 6
+    assert redactor.count == 8
 
 
 @pytest.mark.parametrize("times", range(1, 9))
@@ -276,8 +280,8 @@ def test_a_password_is_known_also_from_a_text_that_is_encoded_too_often():
 
 
 def test_short_secrets_are_counted_and_ordinary_words_stay():
-    redactor = Redactor(["abc", "", " ", "RocketMQ", "TRUE", "null", "ab12"])
-    assert redactor.short == 1
+    redactor = Redactor(["abc", "", " ", "RocketMQ", "TRUE", "null", "ab12", "xyz"])
+    assert redactor.short == 2
     text = "abc RocketMQ True null"
     assert redactor.clean(f"{text} ab12") == f"{text} <removed>"
 
