@@ -245,6 +245,12 @@ def test_a_secret_that_is_learnt_later_is_removed_from_the_same_text():
     assert redactor.clean("is hunter2x") == "is <removed>"
 
 
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ude00\ud83d"])
+def test_an_escape_of_half_a_character_hides_no_secret(half):
+    assert cleaned(f"a {half} b", SECRET) == f"a {half} b"
+    assert cleaned(f"a {half} h\\u0075nter2x", "hunter2x") == "<removed>"
+
+
 def test_what_is_removed_is_counted():
     redactor = Redactor(["hunter2x", "12345678"])
     value = {
