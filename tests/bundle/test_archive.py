@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -88,6 +89,22 @@ def test_a_file_of_more_than_64_mib_is_left_out():
     file, listed = rendered([*fits, "." * room + "."])
     assert (file.content, listed["status"]) == (b"", "left out")
     assert listed["reason"] == "it has 67,108,865 bytes; at most 67,108,864 fit"
+
+
+def test_a_tar_has_the_manifest_first_and_is_for_its_owner_alone(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    part = BundlePart(file="a.json", title="A", source="rmq a", data="x")
+    files = render([part], Redactor())
+    length = write_archive(str(path), files, {}, at_ms=1_767_225_599_999)
+    assert length == path.stat().st_size
+    assert path.stat().st_mode & 0o777 == 0o600
+    folder = "rmq-bundle-20251231T235959Z"
+    with tarfile.open(path) as archive:
+        found = [(e.name, e.size, e.mtime, e.mode) for e in archive.getmembers()]
+    assert found == [
+        (f"{folder}/manifest.json", 3, 1_767_225_599, 0o600),
+        (f"{folder}/a.json", 4, 1_767_225_599, 0o600),
+    ]
 
 
 def test_the_time_of_an_archive_is_that_of_utc(monkeypatch, tmp_path):

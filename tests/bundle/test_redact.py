@@ -294,6 +294,12 @@ def test_a_secret_that_is_learnt_later_is_removed_from_the_same_text():
     assert redactor.clean("is hunter2x") == "is <removed>"
 
 
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ude00\ud83d"])
+def test_an_escape_of_half_a_character_hides_no_secret(half):
+    assert cleaned(f"a {half} b", SECRET) == f"a {half} b"
+    assert cleaned(f"a {half} h\\u0075nter2x", "hunter2x") == "<removed>"
+
+
 def test_what_is_removed_is_counted():
     redactor = Redactor(["hunter2x", "12345678"])
     value = {
@@ -301,14 +307,18 @@ def test_what_is_removed_is_counted():
         "at": 12345678,
         "hunter2x": None,
         "text": ["is hunter2x", "is hunter2x", "nothing", "http://u:p@h"],
+        "until": 12345678,
+        "token": "c",
     }
     assert redactor.clean(value) == {
         "password": "<removed>",
         "at": "<removed>",
         "<removed>": None,
         "text": ["is <removed>", "is <removed>", "nothing", "http://<removed>@h"],
+        "until": "<removed>",
+        "token": "<removed>",
     }
-    assert redactor.count == 6
+    assert redactor.count == 8
 
 
 @pytest.mark.parametrize("times", range(1, 9))
@@ -325,8 +335,8 @@ def test_a_password_is_known_also_from_a_text_that_is_encoded_too_often():
 
 
 def test_short_secrets_are_counted_and_ordinary_words_stay():
-    redactor = Redactor(["abc", "", " ", "RocketMQ", "TRUE", "null", "ab12"])
-    assert redactor.short == 1
+    redactor = Redactor(["abc", "", " ", "RocketMQ", "TRUE", "null", "ab12", "xyz"])
+    assert redactor.short == 2
     text = "abc RocketMQ True null"
     assert redactor.clean(f"{text} ab12") == f"{text} <removed>"
 

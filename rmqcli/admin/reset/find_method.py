@@ -320,7 +320,7 @@ def _push_queue(
         queue_id=queue.queue_id,
         committed=facts.committed,
         target=target,
-        max_offset=facts.max_offset if aimed is None else aimed.max_offset,
+        max_offset=facts.max_offset,
     )
 
 

@@ -5,6 +5,7 @@ The brokers are of each version, and the members of each kind.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -21,9 +22,10 @@ from rmqcli.errors import BrokerError, NotFoundError, TransportError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, AtTime, Earliest, Latest
 from rmqcli.testing import Seed, faults
-from rmqcli.wire.bodies.consumer import ConsumerConnection
+from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.version import V5_1_0, V5_2_0
+from rmqcli.wire.subscription import SubscriptionData
+from rmqcli.wire.version import V5_1_0, V5_2_0, V5_3_0
 from tests.admin.reset.member import PULL, FakeMember
 
 A, B = ("T", "broker-a"), ("T", "broker-b")
@@ -564,3 +566,96 @@ def test_only_a_few_times_are_tried(rmq_cluster_factory, rmq_clock, connect):
     times = {each.command.ext_fields["timestamp"] for each in asked.requests}
     # Twelve times: the end, 0, and the store times of ten targets.
     assert times == {"0", *(str(NOON_MS + 3_000 * n + 1_000) for n in range(10))}
+
+
+# --- members behind proxies ---
+
+GRPC = "vm@7221@1@8f872fa3"
+
+
+def connection(*client_ids, topics=("T",), consume_type="CONSUME_PASSIVELY"):
+    return ConsumerConnection(
+        connections=tuple(Connection(client_id=each) for each in client_ids),
+        subscriptions={each: SubscriptionData(topic=each) for each in topics},
+        consume_type=consume_type,
+        message_model="CLUSTERING",
+        consume_from_where=None,
+    )
+
+
+def test_a_member_behind_a_proxy_consumes_at_every_broker():
+    members = Membership({"a": connection("z@1"), "b": None}, {}, connection(GRPC))
+    assert members.client_ids("T") == (GRPC, "z@1")
+    assert members.client_ids("U") == ()
+    assert [members.is_live(name, "T") for name in ("a", "b", "c")] == [True] * 3
+    assert not members.is_live("b", "U")
+
+
+@pytest.mark.parametrize(
+    ("members", "uses_grpc", "takes_push"),
+    [
+        (Membership({"a": connection("z@1")}, {}), False, True),
+        (Membership({"a": connection("z@1")}, {}, connection("y@1")), True, False),
+        (Membership({"a": connection("z@1", GRPC)}, {}), True, False),
+        (Membership({"a": connection("z@1"), "b": connection(GRPC)}, {}), True, False),
+        (Membership({"a": connection("z@1"), "b": None}, {}), False, True),
+        (Membership({"a": None}, {}, connection(GRPC)), True, False),
+        (Membership({"a": connection("z@1", consume_type=PULL)}, {}), False, False),
+    ],
+)
+def test_a_push_is_obeyed_only_where_no_member_is_behind_a_proxy(
+    members, uses_grpc, takes_push
+):
+    assert members.uses_grpc is uses_grpc
+    assert members.takes_push("a") is takes_push
+
+
+def heartbeat(cluster, broker):
+    data = {"clientId": GRPC, "group": "G", "heartbeatType": "REGISTER"}
+    record = json.dumps(data | {"subscriptionDataSet": [{"topic": "T"}]})
+    cluster.send("DefaultHeartBeatSyncerTopic", [record], broker=broker)
+
+
+def test_members_of_proxies_that_one_broker_tells_are_known(start, connect):
+    cluster = start(brokers=2)
+    cluster.faults.add(
+        faults.answer(16, "no permission"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="DefaultHeartBeatSyncerTopic",
+        broker="broker-b",
+    )
+    unknown = members_of(connect(cluster))
+    assert unknown.proxied is None
+    assert unknown.proxied_unknown is not None
+    assert unknown.proxied_unknown.startswith(
+        "members behind proxies are not known: broker-b: "
+    )
+    heartbeat(cluster, "broker-a")
+    known = members_of(connect(cluster))
+    assert known.client_ids("T") == (GRPC,)
+    assert known.proxied_unknown is None
+
+
+@pytest.mark.parametrize(
+    ("version", "uses_pop", "mechanism"),
+    [
+        (V5_3_0, False, Mechanism.SERVER_RESET),  # it may keep positions of POP
+        (V5_3_0 - 1, False, Mechanism.COMMIT),
+        (V5_3_0 - 1, True, Mechanism.SERVER_RESET),
+    ],
+)
+def test_a_broker_is_asked_for_positions_of_pop_if_it_is_new_or_the_group_uses_pop(
+    start, connect, version, uses_pop, mechanism
+):
+    cluster = start(
+        "5.5.0", settings={"profile": replace(PROFILE_5_5_0, version=version)}
+    )
+    config = b"popConsumerKVServiceEnable=true\nuseServerSideResetOffset=true\n"
+    cluster.faults.add(faults.answer(0, body=config), code=BROKER_CONFIG)
+    if uses_pop:
+        cluster.create_topic("%RETRY%G_T", queues=1)
+        cluster.send("%RETRY%G_T", ["again"])
+        offsets = cluster.broker().state.offsets
+        cluster.call(lambda: offsets.commit("G", "%RETRY%G_T", 0, 0))
+    method = plan_of(connect(cluster), ToPosition(Earliest())).methods[A]
+    assert (method.mechanism, method.is_live) == (mechanism, False)
