@@ -54,22 +54,23 @@ def cbor_value(body: bytes) -> object:
     """Return the value of a CBOR body. Raises DecodeError."""
     import cbor2
 
-    def read(**options: bool) -> object:
+    def read(*, has_text_keys: bool) -> object:
         file.seek(0)
         return cbor2.CBORDecoder(
             file,
             tag_hook=_tagged,
             semantic_decoders=_DECODERS,
             read_size=1,  # so that the file tells what follows the value
-            **options,
+            strict_hashable_types=has_text_keys,
+            allow_duplicate_keys=has_text_keys,
         ).decode()
 
     file = io.BytesIO(body)
     try:
         try:
-            value = read(strict_hashable_types=True)
+            value = read(has_text_keys=True)
         except Exception:  # noqa: BLE001  # the other reader gives the reason
-            value = read(allow_duplicate_keys=False)
+            value = read(has_text_keys=False)
     except Exception as error:  # noqa: BLE001  # as above
         raise DecodeError(f"not CBOR: {reason_of(error)}") from None
     if file.tell() != len(body):

@@ -304,7 +304,7 @@ class Tail(Generic[T]):
             count=count,
             batcher=self._batcher,
             options=self._read_options(),
-            on_chunk=self._heard if self._plan.follow else self._heard_before,
+            on_chunk=self._heard_before,
             look_back=self._plan.look_back,
         )
         self.abandoned.update(found.abandoned)

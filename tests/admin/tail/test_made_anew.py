@@ -183,6 +183,43 @@ def test_a_topic_that_is_made_anew_while_its_last_messages_are_read_is_not_compl
     assert tail.abandoned[QUEUE].message == f"{ANOTHER} while it was read"
 
 
+@pytest.mark.parametrize("last", [10, 100])
+@pytest.mark.parametrize(
+    ("count", "when"),
+    [
+        *((count, "before it follows") for count in (40, 400, 401, 1_000)),
+        *((count, "as it reads") for count in (400, 1_000)),
+    ],
+)
+def test_a_topic_that_is_made_anew_after_its_last_messages_is_announced(
+    client, cluster, last, count, when
+):
+    """What the new topic had up to the end of the old one was not shown."""
+    cluster.send("orders", [f"old {n}" for n in range(4, 400)])
+    said: list[str] = []
+    shown: list[str] = []
+    made_anew: list[int] = []
+
+    def once():
+        if not made_anew:
+            make_anew(cluster, count)
+            made_anew.append(count)
+
+    as_it_reads = once if when == "as it reads" else lambda: None
+    tail = tail_of(client, said, on_chunk=as_it_reads, last=last, follow=True)
+    new = [f"new {n}" for n in range(count)]
+    end = time.monotonic() + PATIENCE_S
+    for items in tail.items():
+        shown += items
+        if len(shown) >= last:
+            once()
+        if shown[-count:] == new:
+            break
+        assert time.monotonic() < end, (shown, said)
+    assert shown[-count:] == new
+    assert f"{QUEUE}: {ANOTHER}; continuing at offset 0" in said
+
+
 def test_a_topic_that_stays_while_it_is_read_is_complete(client, cluster):
     cluster.send("orders", [f"old {n}" for n in range(4, 400)])
     for plan in ({}, {"last": 100}):
