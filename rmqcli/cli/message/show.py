@@ -174,10 +174,10 @@ def show(common: Common, options: MessageShowOptions) -> None:
         is_slow = shown < min(SHOWN_MAX, len(found.messages))
         raise PartialError(
             f"found {more}{counted(len(found.messages), 'message')} with"
-            f" {options.ref}; the newest {counted(shown, 'is', 'are')} shown"
+            f" {options.ref}; the newest {shown} {'is' if shown == 1 else 'are'} shown"
             + (
-                ": brokers can be asked about no more within"
-                f" {format_duration(common.timeout_ms)}"
+                f": within {format_duration(common.timeout_ms)} the brokers can be asked"
+                " about no more"
                 if is_slow
                 else ""
             ),

@@ -89,6 +89,20 @@ class Case:
         call = query_consumer_offset(group or self.group, self.topic, 0)
         return self.table.ask(call)
 
+    def join_other(self):
+        """Start a member of the second group; return what it gets, as it comes."""
+        seen: list[bytes] = []
+        consumer = Consumer(
+            self.other,
+            self.topic,
+            lambda message: seen.append(message.body),
+            consume_from="earliest",
+            namesrv=self.table.cluster.namesrv,
+        )
+        consumer.start()
+        self.table.stack.callback(consumer.close)
+        return seen
+
     def join(self, topics=None, *, listener=None, begin="earliest", **more):
         """Start a member that notes what it gets."""
 
@@ -391,6 +405,21 @@ def rolled_back(case):
 def committed(case):
     case.commit(case.group, 0)
     case.transact(STATES.COMMIT_MESSAGE)
+
+
+def beside_a_group_that_consumes(case):
+    case.commit(case.group, 0)
+    seen = case.join_other()
+    case.send("x")
+    wait_until(lambda: seen == [b"x"], str(case))
+    case.sent = case.send()
+    wait_until(lambda: seen == [b"x", b"m"], str(case))
+
+
+def consumed_beside_a_group_that_consumes(case):
+    seen = case.join_other()
+    consumed(case)
+    wait_until(lambda: b"m" in seen, str(case))
 
 
 def not_received(case):

@@ -141,6 +141,20 @@ PULLED = (
         versions=V4,
     ),
     Row(state="committed", verdict="waiting", then=COMES, waiting_before=0),
+    Row(
+        state="beside a group that consumes",
+        verdict="waiting",
+        then=COMES,
+        waiting_before=1,
+        other="consumed",
+    ),
+    Row(
+        state="consumed beside a group that consumes",
+        verdict="consumed",
+        then=NEVER,
+        attempt=1,
+        other="consumed",
+    ),
 )
 
 #: Groups that receive by POP, in each of WAYS.

@@ -859,8 +859,8 @@ def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, s
     assert 1 < len(rows) < 20
     newest = [str(number) for number in range(30 - len(rows), 30)]
     assert [row["body"] for row in rows] == newest
-    told = f"found 30 messages with k; the newest {len(rows)} are shown: brokers can"
-    assert f"{told} be asked about no more within 2s" in err
+    told = f"found 30 messages with k; the newest {len(rows)} are shown: within 2s"
+    assert told in err
     cluster.faults.clear()
     code, rows, err = show(cluster, "k", "-t", "orders")
     assert (code, len(rows)) == (6, 20)
