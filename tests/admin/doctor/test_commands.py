@@ -31,7 +31,7 @@ def text_of(node):
 
 def texts():
     """Return the texts in the checks, by module and line."""
-    found = {}
+    found: dict[tuple[str, int], list[str]] = {}
     for path in sorted(Path(checks.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.expr):  # a sum comes before its parts
