@@ -384,7 +384,9 @@ def test_names_are_shown_and_never_obeyed(cluster):
 
     async def story(screen):
         await screen.until("%red_-|")
-        await screen.press("2", "enter", "t")
+        await screen.press("2")
+        await screen.until("quiet")
+        await screen.press("enter", "t")
         await screen.until("[red]\\x1b[31m[/red] 9")
         assert "\x1b" not in screen.text
 
