@@ -42,6 +42,7 @@ def result(**values):
         ({"quiet_ms": 1_000}, True),
         ({"quiet_ms": 999}, False),
         ({"quiet_ms": 1_000, "elapsed_ms": 60_000}, False),
+        ({"quiet_ms": 6_000, "elapsed_ms": 60_000}, True),
         ({"quiet_ms": 7_100, "kind": "produce"}, False),
     ],
 )
@@ -169,3 +170,21 @@ def test_without_a_message_all_of_the_time_was_quiet():
     let_pass(5_000)
     found = measured(meter)
     assert found.quiet_ms == found.elapsed_ms >= 5
+
+
+def test_everything_that_is_counted_adds_up():
+    meter = Meter()
+    meter.add(2, 20)
+    meter.add(3, 30)
+    meter.fail("busy", 4, is_unknown=True)
+    meter.begin()
+    meter.fail("busy", 5, is_unknown=True)
+    meter.fail("busy", 6)
+    for status in ("SEND_OK", "FLUSH_DISK_TIMEOUT", "SEND_OK"):
+        meter.add(7, 70, duration_us=9, status=status)
+    found = meter.result("send", "t", {}, latency_of="a send", ended_by="time")
+    assert (meter.done, found.warm_up_messages) == (26, 5)
+    assert (found.messages, found.body_bytes) == (21, 210)
+    assert found.statuses == {"SEND_OK": 14, "FLUSH_DISK_TIMEOUT": 7}
+    assert (found.failures, found.failed, found.unknown) == ({"busy": 15}, 15, 9)
+    assert (found.latency_us["count"], found.latency_us["max"]) == (21, 9)
