@@ -19,7 +19,7 @@ from rmqcli.position import AtOffset
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.ids import decode_offset_msg_id
-from rmqcli.wire.message.decode import DecodeFailure
+from rmqcli.wire.message.decode import DecodeFailure, StoredMessage
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.admin.dlq.letters import client_of
 
@@ -58,7 +58,12 @@ def read():
             options = {} if is_stopped is None else {"is_stopped": is_stopped}
             wanted = make_filter(**dict(filters))
             reader = LetterReader(client, found, wanted, **options)
-            bodies = [each.body.decode() for _, some in reader for each in some]
+            bodies = [
+                each.body.decode()
+                for _, some in reader
+                for each in some
+                if isinstance(each, StoredMessage)
+            ]
         return bodies, reader
 
     return read

@@ -18,6 +18,7 @@ from rmqcli.admin.lag.proxied import (
 )
 from rmqcli.errors import DeniedError, TransportError
 from rmqcli.model import MessageQueue
+from rmqcli.tasks import Request
 from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies.proxy import HeartbeatSyncerData
 from rmqcli.wire.bodies.stats import TopicOffset
@@ -57,13 +58,15 @@ def read(answers, *, ends, found=0, clock_ahead_ms=0):
     task = read_proxy_heartbeats(
         "b:1", table, now_ms=NOW_MS, clock_ahead_ms=clock_ahead_ms
     )
-    searched, pulled = [], []
-    reply = None
+    searched: list[int] = []
+    pulled: list[int] = []
+    reply: object = None
     while True:
         try:
             asked = task.send(reply)
         except StopIteration as end:
             return end.value, searched, pulled
+        assert isinstance(asked, Request)
         assert asked.address == "b:1"
         assert asked.call.ext_fields["queueId"] == "3"
         if asked.call.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
@@ -200,7 +203,9 @@ def clock_ahead(outcome):
     """Return how far ahead the broker's clock is found, 40 ms after it was asked."""
     clock = ManualClock(now_ms=NOW_MS)
     task = read_clock_ahead_ms("b:1", clock)
-    assert next(task).call.code == RequestCode.GET_BROKER_RUNTIME_INFO
+    asked = next(task)
+    assert isinstance(asked, Request)
+    assert asked.call.code == RequestCode.GET_BROKER_RUNTIME_INFO
     clock.advance(40)
     resume = task.send if isinstance(outcome, dict) else task.throw
     with pytest.raises(StopIteration) as end:
