@@ -176,8 +176,8 @@ def show(common: Common, options: MessageShowOptions) -> None:
             f"found {more}{counted(len(found.messages), 'message')} with"
             f" {options.ref}; the newest {shown} {'is' if shown == 1 else 'are'} shown"
             + (
-                f": within {format_duration(common.timeout_ms)} the brokers can be asked"
-                " about no more"
+                f": within {format_duration(common.timeout_ms)} the brokers can be"
+                " asked about no more"
                 if is_slow
                 else ""
             ),
