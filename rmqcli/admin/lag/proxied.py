@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.offset import search_offset_by_timestamp
-from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
+from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 HEARTBEAT_TOPIC: Final = "DefaultHeartBeatSyncerTopic"
 #: A proxy forgets a client that sent no heartbeat for two minutes.
 _ONLINE_MS: Final = 120_000
-#: More heartbeats in that time than this are not read.
-_PAGES_MAX: Final = 500
+#: At most so many of a queue are read, the last ones. A client repeats its heartbeat
+#: every 10 s, so that they have all of up to so many members.
+_RECORDS_MAX: Final = 16_000
 #: A broker that hangs must not slow down the rest.
 _TIMEOUT_MS: Final = 1_000
 #: Characters of a client id of gRPC: host@pid@index@random.
@@ -131,8 +132,8 @@ def _read_queue(
     at = yield Request(
         address, search_offset_by_timestamp(queue.topic, queue.queue_id, since_ms)
     )
-    at = max(at, end - _PAGES_MAX * MSG_NUMS_MAX)
-    for _ in range(_PAGES_MAX):
+    at = max(at, end - _RECORDS_MAX)
+    while at < end:
         answer = yield Request(address, pull_message(queue, at))
         found += (
             record
