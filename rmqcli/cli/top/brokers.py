@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -224,5 +225,5 @@ class DoctorView(View):
             if row["meaning"]:
                 lines.append(row["meaning"])
             if row["command"]:
-                lines.append(f"try: {row['command']}")
+                lines.append(f"try: {row['command']} {shlex.join(self.flags)}".rstrip())
         return lines

@@ -104,6 +104,9 @@ def test_enter_opens_a_cluster_and_all_views_are_of_it(shop, stage):
         assert screen.line("$") == "$ rmq lag --watch 200ms --profile shop"
         await screen.press("enter")
         await screen.until("billing has 4 messages to read")
+        await screen.press("4")
+        await screen.until("access-control", "try: rmq")
+        assert screen.line("try:").endswith(" --profile shop")
         await screen.press("2")
         await screen.until("orders")
         await screen.press("5", "f")
