@@ -25,7 +25,7 @@ from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 from rmqcli.checked import check_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from rmqcli.aio.consumer import OnBatchAsync, OnMessageAsync
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
-    from rmqcli.model import Message
+    from rmqcli.model import Message, MessageQueue
     from rmqcli.position import Position
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.transactions import LocalTransactionState
@@ -197,7 +197,9 @@ class AsyncCluster:
         from_: str | Position | None = None,
         until: str | Position | None = None,
         last: int | None = None,
+        queues: Collection[MessageQueue] = (),
         tag: str | None = None,
+        sql: str | None = None,
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
         pattern: str | None = None,
@@ -214,7 +216,9 @@ class AsyncCluster:
                 from_=from_,
                 until=until,
                 last=last,
+                queues=queues,
                 tag=tag,
+                sql=sql,
                 key=key,
                 properties=properties,
                 pattern=pattern,

@@ -108,7 +108,7 @@ def test_groups_without_letters_are_shown_on_request(rmq_cluster, capsys):
         (["retry", "show", "billing"], "nothing waits\n"),
         (["producers"], "no producers\n"),
         (["transactions", "orders"], "no open transactions\n"),
-        (["group", "members", "billing"], "no member is online\n"),
+        (["group", "members", "billing"], "no member of group billing is online\n"),
     ],
 )
 def test_an_empty_list_is_a_sentence_and_no_table(rmq_cluster, capsys, words, sentence):

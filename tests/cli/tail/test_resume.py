@@ -188,7 +188,7 @@ def test_what_is_being_written_when_it_ends_is_not_passed(cluster):
     [
         ("T@broker-a:9", 3, "queue broker-a:9 does not exist"),
         ("T@broker-a:1", 2, "T@broker-a:1 is not one of the queues to read"),
-        ("U@broker-a:0", 2, "U@broker-a:0 is not one of the queues to read"),
+        ("U@broker-a:0", 3, "topic U does not exist"),
     ],
 )
 def test_the_start_of_a_queue_that_is_not_read_is_refused(cluster, queue, code, words):

@@ -183,7 +183,13 @@ def test_a_run_that_continues_with_another_tag_is_refused(tmp_path, before, now,
     export_of(tmp_path, MadeCluster({0: (0, 40)}), request={"tag": before}).run()
     more = MadeCluster({0: (0, 50)})
     with pytest.raises(RefusedError, match=words) as caught:
-        export_of(tmp_path, more, since_last=True, request={"tag": now}).run()
+        export_of(
+            tmp_path,
+            more,
+            since_last=True,
+            request={"tag": now},
+            given=frozenset({"tag"}),
+        ).run()
     assert caught.value.exit_code == 7
     assert str(caught.value.hint).endswith("into an empty folder")
 
@@ -192,7 +198,13 @@ def test_a_run_that_continues_with_another_tag_is_refused(tmp_path, before, now,
 def test_a_run_may_continue_with_the_same_tags(tmp_path, before, now):
     export_of(tmp_path, MadeCluster({0: (0, 40)}), request={"tag": before}).run()
     more = MadeCluster({0: (0, 50)})
-    record = export_of(tmp_path, more, since_last=True, request={"tag": now}).run()
+    record = export_of(
+        tmp_path,
+        more,
+        since_last=True,
+        request={"tag": now},
+        given=frozenset({"tag"}),
+    ).run()
     assert [(q.start, q.end) for q in record.queues] == [(40, 50)]
 
 
