@@ -70,7 +70,7 @@ def test_name_servers_are_changed_and_read_back(rmq):
     assert rmq("nameserver", "config", "set", "productEnvNames=east")[0] == 2
     namespace = f"ns-{uuid.uuid4().hex[:8]}"
     kv = ["nameserver", "kv"]
-    assert rmq(*kv, "list", namespace)[:2] == (0, [])
+    assert rmq(*kv, "list", namespace)[0] == 3
     code, rows, _ = rmq(*kv, "put", namespace, "k", "ü 1", "--yes")
     assert (code, rows[0]["old"], rows[0]["new"]) == (0, None, "ü 1")
     assert rmq(*kv, "list", namespace)[1][0]["value"] == "ü 1"
