@@ -8,6 +8,7 @@ from shutil import rmtree
 import pytest
 
 from rmqcli import (
+    Admin,
     ClientConfig,
     LocalTransactionState,
     Producer,
@@ -94,6 +95,8 @@ def test_waiting_messages_are_found_where_the_index_is_off(
     conf = {"messageIndexEnable": "false", "transactionCheckInterval": "3600000"}
     with start_cluster(rmq_version, tmp_path, conf=conf) as cluster:
         topic = cluster.create_topic("orders", queues=1)
+        with Admin(namesrv=cluster.namesrv) as admin:
+            admin.create_group("billing")
         delayed = [ProducerMessage(topic, b"a", delay_level=9)]
         if rmq_version == "5.5.0":
             delayed.append(ProducerMessage(topic, b"a", delay_ms=3_600_000))
