@@ -545,7 +545,7 @@ def test_attributes_of_a_group_on_a_real_broker(real_cluster, capsys):
     assert rmq.rows(*update) == [("broker-a", "changed")]
     remove = ("update", group, "--remove-attribute", "priority.factor")
     assert rmq.rows(*remove) == [("broker-a", "changed")]
-    assert rmq.rows(*remove) == [("broker-a", "unchanged")]
+    assert rmq(*remove)[0] == 3  # it has none now
     assert rmq.settings(group)["broker-a"]["attributes"] == {}
     for given, said in (
         ("+colour=red", "RocketMQ 5.5.0, does not know the attribute colour"),
