@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 HEARTBEAT_TOPIC: Final = "DefaultHeartBeatSyncerTopic"
 #: A proxy forgets a client that sent no heartbeat for two minutes.
 _ONLINE_MS: Final = 120_000
-#: At most so many of a queue are read, the last ones. A client repeats its heartbeat
-#: every 10 s, so that they have all of up to so many members.
+#: Only the last records of a queue are read, at most this many. Each member sends a
+#: heartbeat every 10 s, so that up to this many members have a record among them.
 _RECORDS_MAX: Final = 16_000
 #: A broker that hangs must not slow down the rest.
 _TIMEOUT_MS: Final = 1_000

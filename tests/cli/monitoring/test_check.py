@@ -563,7 +563,7 @@ def test_no_time_left_is_written_as_such():
     ("what", "value"), [("lag", 3), ("dlq", 1), ("age", None), ("retention", None)]
 )
 def test_a_glob_matches_no_group_of_rocketmq_itself(cluster, capsys, name, what, value):
-    """Their lag, which nobody works off, made every check of all groups critical."""
+    """Nobody consumes their messages, so every check of all groups was critical."""
     cluster.create_group(name)
     commit(cluster, name, {0: 0, 1: 0})
     cluster.create_topic(f"%DLQ%{name}", queues=1)
