@@ -47,7 +47,10 @@ _VALUE: Final = (
     r"""(?P<value>(?:(?:Bearer|Basic|Digest|Token)\s+)?"""
     r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"']+))"""
 )
+#: Names and values before an end that may be missing have a limit: a search from each
+#: place in a long text to its end would take hours.
 _REST: Final = r"[\w.\-]{0,100}"
+_WORDS: Final = r"[\w\-]{0,100}"
 _SETTING: Final = rf"{_REST}(?:{_NAME}){_REST}"
 _LINE: Final = r"""(?P<value>[^\s"'{\[](?:[^\r\n]*\S)?)"""
 _OPENED: Final = r"""(?:\[(?!\s*\])|\{(?!\s*\})|[|>][+\-\d]*[ \t]*\r?\n|"{3}|'{3})"""
@@ -61,12 +64,13 @@ _PATTERNS: Final = tuple(
     for pattern in (
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<value>.*?)(?:-----END|\Z)",
         # The user and password of a URL, up to the last @ of the word.
-        r"""[a-z][a-z0-9+.\-]*:(?:\\?/){2}(?P<value>[^\s"'<>]*)@(?=[\w\[])""",
+        r"""[a-z0-9+.\-]:(?:\\?/){2}(?P<value>[^\s"'<>]{0,2048})@(?=[\w\[])""",
         # A line of YAML or of properties, whose value may have blanks.
-        rf"(?m:^[ \t\-]*{_SETTING}[ \t]*[=:][ \t]*(?!(?:null|none)\b){_LINE}[ \t]*$)",
+        rf"(?m:^[ \t\-]*+{_SETTING}[ \t]*[=:][ \t]*(?!(?:null|none)\b){_LINE}[ \t]*$)",
         rf"(?m:^[ \t]*(?=[\w\-]*\.){_SETTING}[ \t]+(?P<value>[^\s=:]+)$)",
         rf"(?:{_NAME}){_REST}{_QUOTES}\s*[=:]\s*\\?{_VALUE}",
-        rf"(?<![\w\-])--?[\w\-]*(?:{_NAME})[\w\-]*\s+(?P<value>[^\s\"'<>\-][^\s\"'<>]*)",
+        rf"(?<![\w\-])--?{_WORDS}(?:{_NAME}){_WORDS}\s+"
+        rf"(?P<value>[^\s\"'<>\-][^\s\"'<>]*)",
         rf"<[\w.:\-]*(?:{_NAME})[\w.:\-]*>(?P<value>[^<]+)<",
         r"\b(?:Bearer|Basic)\s+(?P<value>[\w.~+/=\-]{6,})",
         r"(?-i:\b(?P<value>eyJ[\w\-]{8,}\.[\w\-]+\.[\w\-]*))",

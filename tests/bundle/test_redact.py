@@ -425,3 +425,10 @@ def test_a_text_that_is_too_long_to_look_at_is_removed():
         "is <removed>",
     ]
     assert cleaned([text + " ", "is hunter2x"]) == ["<removed>", "is hunter2x"]
+
+
+@pytest.mark.parametrize("word", ["token", "a://", "-token", "-", "abc.", "eyJ"])
+def test_a_long_text_of_one_word_is_searched_once_and_not_from_each_of_its_places(word):
+    # With searches that go to its end each time this would take hours.
+    text = word * (300_000 // len(word))
+    assert cleaned(text) == text

@@ -332,9 +332,13 @@ def _known(queues: Iterable[QueueLag]) -> int:
 
 
 def _oldest(queues: Sequence[QueueLag]) -> int | None:
-    """Return the greatest known age of queues with lag; None when none is known."""
-    asked = [queue for queue in queues if queue.lag] or queues
-    return max((q.age_ms for q in asked if q.age_ms is not None), default=None)
+    """Return the greatest known age of queues with lag; None when none is known.
+
+    0 when every queue's lag is 0: where one is unknown, its messages may be old.
+    """
+    behind = [queue for queue in queues if queue.lag != 0]
+    ages = [queue.age_ms for queue in behind if queue.age_ms is not None]
+    return max(ages, default=None) if behind or not queues else 0
 
 
 def _worst(queues: Sequence[QueueLag]) -> LagState:

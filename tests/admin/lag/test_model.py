@@ -223,6 +223,16 @@ def test_age_is_that_of_the_oldest_unread_message(committed, time_span, age_ms):
     assert found.age_ms == age_ms
 
 
+def test_age_is_unknown_where_a_lag_is():
+    reading = GroupReading(
+        group="G",
+        queues=[queue(10, 0, 10, queue_id=0), queue(None, 0, 10, queue_id=1)],
+    )
+    lag = compute_lag(reading)
+    assert (lag.total_lag, lag.age_ms, lag.topics[0].age_ms) == (None, None, None)
+    assert [each.age_ms for each in lag.queues] == [0, None]
+
+
 def test_totals_are_sums_and_the_greatest_age():
     reading = GroupReading(
         group="G",
