@@ -11,7 +11,7 @@ import math
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rmqcli.cli.options import (
     Common,
@@ -39,11 +39,14 @@ _NAMED_MAX = 5
 FIELDS = (
     Column("subject", "group, topic or broker"),
     Column("status", "ok, warning, critical or unknown"),
-    Column("value", "what was measured; null if it is not known"),
+    Column("value", "what was measured; null if it is not known, or nothing is unread"),
     Column("at_least", "the part of an unknown value that is known"),
-    Column("reason", "why the value is not known, or what is lost"),
+    Column("reason", "why the value is null, or what is lost"),
     Column("verdict", "with --behaviour: OK, BEHIND, GROWING, STALLED, ..."),
 )
+
+#: Of messages that retention could delete.
+_NOTHING_UNREAD: Final = "nothing unread"
 
 #: Thresholds of examples.
 _EXAMPLES = {
@@ -93,7 +96,7 @@ class _Unit:
 
 
 def _duration_text(value: float) -> str:
-    return "nothing unread" if math.isinf(value) else format_duration(int(value))
+    return _NOTHING_UNREAD if math.isinf(value) else format_duration(int(value))
 
 
 _MESSAGES = _Unit(
@@ -423,7 +426,7 @@ class _Report:
         return f"'{label}'={shown};{';'.join(bounds)}"
 
     def json(self) -> dict[str, Any]:
-        """The whole result; a value that is not known is null."""
+        """The whole result; a value that is not known, or has no end, is null."""
         return {
             "check": self.check,
             "status": self.status.name.lower(),
@@ -437,7 +440,7 @@ class _Report:
                     "status": self.thresholds.status(each).name.lower(),
                     "value": _finite(each.value),
                     "at_least": _finite(each.at_least),
-                    "reason": each.reason and with_flags(each.reason),
+                    "reason": _reason(each),
                     "verdict": each.verdict,
                 }
                 for each in self.measured
@@ -486,6 +489,13 @@ def _label(text: str) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _reason(measured: Measurement) -> str | None:
+    """Why a value is not a number, or what else there is to say of it."""
+    if measured.value is not None and math.isinf(measured.value):
+        return _NOTHING_UNREAD
+    return measured.reason and with_flags(measured.reason)
 
 
 def _finite(value: float | None) -> float | None:

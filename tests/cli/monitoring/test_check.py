@@ -158,6 +158,12 @@ def test_retention_is_the_time_that_is_left(cluster, check):
         0,
         "RETENTION OK: idle: nothing unread | 'idle'=U;86400:;\n",
     )
+    (idle,) = json.loads(check("retention idle --warn 24h -o json")[1])["measurements"]
+    assert (idle["status"], idle["value"], idle["reason"]) == (
+        "ok",
+        None,
+        "nothing unread",
+    )
 
 
 def test_messages_that_were_deleted_unread_are_critical(cluster, check):
