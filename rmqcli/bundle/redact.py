@@ -69,8 +69,10 @@ _PATTERNS: Final = tuple(
         rf"(?m:^[ \t\-]*+{_SETTING}[ \t]*[=:][ \t]*(?!(?:null|none)\b){_LINE}[ \t]*$)",
         rf"(?m:^[ \t]*(?=[\w\-]*\.){_SETTING}[ \t]+(?P<value>[^\s=:]+)$)",
         rf"(?:{_NAME}){_REST}{_QUOTES}\s*[=:]\s*\\?{_VALUE}",
-        rf"(?<![\w\-])--?{_WORDS}(?:{_NAME}){_WORDS}\s+"
-        rf"(?P<value>[^\s\"'<>\-][^\s\"'<>]*)",
+        (
+            rf"(?<![\w\-])--?{_WORDS}(?:{_NAME}){_WORDS}\s+"
+            rf"(?P<value>[^\s\"'<>\-][^\s\"'<>]*)"
+        ),
         rf"<[\w.:\-]*(?:{_NAME})[\w.:\-]*>(?P<value>[^<]+)<",
         r"\b(?:Bearer|Basic)\s+(?P<value>[\w.~+/=\-]{6,})",
         r"(?-i:\b(?P<value>eyJ[\w\-]{8,}\.[\w\-]+\.[\w\-]*))",
