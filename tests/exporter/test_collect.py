@@ -67,6 +67,14 @@ def about(values, metric):
     return {key[1:]: value for key, value in values.items() if key[0] == metric}
 
 
+def test_rocketmq_s_own_groups_have_no_values(cluster):
+    commit(cluster, "CID_RMQ_SYS_TRANS", {0: 1})
+    with Scrapes(cluster.namesrv) as scrapes:
+        labels = {label for key in scrapes.collect() for label in key[1:]}
+    assert "billing" in labels
+    assert "CID_RMQ_SYS_TRANS" not in labels
+
+
 def test_lag_age_and_losses_are_per_queue_topic_and_group(cluster):
     plant_settings(cluster, fileReservedTime="72")
     cluster.advance(36 * 3_600_000)

@@ -81,6 +81,52 @@ def test_a_client_that_knows_nothing_gets_plain_text(server, site, series):
     assert body.count(b"\n") == series + 2
 
 
+@pytest.mark.parametrize(
+    ("request_line", "status", "text"),
+    [
+        ("GET /", "200 OK", "rmq exporter: /metrics /healthz /readyz\n"),
+        ("GET /healthz?x=1", "200 OK", "ok\n"),
+        ("GET /readyz", "200 OK", "ready\n"),
+        ("GET /x", "404 Not Found", "not found; the metrics are at /metrics\n"),
+        (
+            "POST /",
+            "405 Method Not Allowed\nAllow: GET, HEAD",
+            "only GET and HEAD are allowed\n",
+        ),
+    ],
+)
+def test_every_answer_is_a_whole_one(request_line, status, text):
+    clock = ManualClock()
+    site = MetricsSite(clock, stale_after_ms=90_000)
+    site.update(pages(), STALE, read_ms=clock.monotonic_ms())
+    with (
+        MetricsServer(open_site("127.0.0.1", 0), site, SYSTEM_CLOCK) as server,
+        connect(server) as sock,
+    ):
+        # A value may have colons, too.
+        sock.sendall(f"{request_line} HTTP/1.1\r\nHost: [::1]:1\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: sock.recv(1 << 16), b"")).decode()
+    head, _, body = answer.replace("\r\n", "\n").partition("\n\n")
+    status, _, allow = status.partition("\n")
+    assert head.split("\n") == [
+        f"HTTP/1.1 {status}",
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(text)}",
+        "Connection: close",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        *([allow] if allow else []),
+    ]
+    assert body == text
+
+
+def test_a_header_s_value_may_have_colons(server, site):
+    site.update(pages(), STALE, read_ms=0)
+    answer, _ = get(server, Accept_Encoding="x:y, gzip")
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert answer.headers["Vary"] == "Accept, Accept-Encoding"
+
+
 def test_head_has_the_headers_of_get_and_no_body(server, site):
     site.update(pages(), STALE, read_ms=0)
     answer, body = get(server, method="HEAD")
