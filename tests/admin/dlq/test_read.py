@@ -101,16 +101,18 @@ def test_letters_are_looked_up_sixty_four_at_a_time(start, read):
     ]
 
 
-def test_letters_that_were_removed_meanwhile_are_missing(start, read):
-    cluster = start(5)
+@pytest.mark.parametrize("perm", [2, 6], ids=["write-only", "readable"])
+def test_letters_that_were_removed_meanwhile_are_missing(start, read, perm):
+    cluster = start(5, perm=perm)
     broker = cluster.broker()
     bodies, reader = read(cluster, meanwhile=lambda: broker.trim(TOPIC, 2))
     assert bodies == ["2", "3", "4"]
     assert (reader.missing, reader.abandoned) == ({QUEUE: [(0, 2)]}, {})
 
 
-def test_of_removed_letters_only_those_of_the_range_are_missing(start, read):
-    cluster = start(5)
+@pytest.mark.parametrize("perm", [2, 6], ids=["write-only", "readable"])
+def test_of_removed_letters_only_those_of_the_range_are_missing(start, read, perm):
+    cluster = start(5, perm=perm)
     broker = cluster.broker()
     bodies, reader = read(
         cluster, meanwhile=lambda: broker.trim(TOPIC, 4), end=AtOffset(3)
