@@ -67,3 +67,48 @@ def test_no_more_calls_are_under_way_than_may_be():
 
     assert ends_of_jobs(9, handle) == (["consumed"] * 9, [])
     assert most == 2
+
+
+class HandLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still until it is set."""
+
+    now_s = 0.0
+
+    def time(self):
+        return self.now_s
+
+
+def test_after_five_milliseconds_of_listeners_other_tasks_run_once():
+    """And not before: calls that end at once cost no turn of the loop."""
+    done: list[str] = []
+    loop = HandLoop()
+
+    async def handle(message):
+        done.append(message)
+        loop.now_s += 0.002
+
+    async def main():
+        runner = ListenerTasks(handle, on_lost=done.append)
+        runner.count = 1
+        runner.attach(EventLoop())
+        ended = loop.create_future()
+
+        async def job():
+            for number in range(9):
+                await runner.call(str(number))
+            ended.set_result(None)
+
+        async def other():
+            while True:
+                if done:  # the job has begun
+                    done.append("other")
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        runner.put(job)
+        await ended
+        task.cancel()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert done == [*"012", "other", *"345", "other", *"678", "other"]
