@@ -24,7 +24,7 @@ from typing import Any
 
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import NO_PROFILE, project_path
-from rmqcli.cli.configuration.profile import Profile, Record
+from rmqcli.cli.configuration.profile import MAY_FORBID, Profile, Record
 from rmqcli.config import (
     ENDPOINTS_VARIABLE,
     NAMESRV_DEFAULT,
@@ -189,7 +189,7 @@ def _go_on_without(
 ) -> None:
     """Warn of a file that cannot be used; raise the error for a change."""
     if changes():
-        error.hint = "it may forbid changes; to change the cluster anyway, correct it"
+        error.hint = MAY_FORBID
         raise error
     warn(f"{error.message}; the command goes on without it")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import project_path
+from rmqcli.cli.configuration.profile import MAY_FORBID, may_have_one_of
 from rmqcli.errors import RefusedError, RmqError
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def check_profile(
 
     `changes` is whether the command changes the cluster, and `confirmed` the profile
     that `--confirm` names; `--yes` does not stand for it, but the hint of a refusal
-    names both if the command `asks` a question of its own. One that puts load on the
-    cluster (`is_load`) no name allows. Raises RefusedError, also if `--confirm` names
-    another profile than the one that is used.
+    names both if the command `asks` a question of its own. A command that puts load on
+    the cluster (`is_load`) is refused under a protected profile in any case. Raises
+    RefusedError, also if `--confirm` names another profile than the one that is used.
     """
     if confirmed is not None and (profile is None or profile.name != confirmed):
         used = "no profile" if profile is None else profile.title
@@ -56,7 +57,7 @@ def check_profile(
 
 
 def _files(profile: Profile) -> list[str]:
-    """Return the files that may forbid changes of its cluster."""
+    """Return the files that may forbid changes of the profile's cluster."""
     project = None if profile.project is None else profile.project.path
     return list(
         dict.fromkeys(
@@ -74,8 +75,8 @@ def profile_of_servers(
 
     It is for a command without a profile. None if no profile with one of the servers is
     read-only or protected, or if another one with one of them allows changes. The
-    project of the folder counts, too. Profiles that cannot be read forbid nothing.
-    Raises ConfigError for the file of profiles, and for that of the project.
+    project of the folder counts, too. Raises ConfigError for the file of profiles, for
+    that of the project, and for a profile that cannot be read and may be one of those.
     """
     config = read_config(environ)
     path = project_path()
@@ -90,7 +91,13 @@ def profile_of_servers(
             continue  # the project may forbid more
         try:
             profile = config.profile(name)
-        except RmqError:
+        except RmqError as error:
+            table = config.profiles[name]
+            if may_have_one_of(table, "namesrv", namesrv) or may_have_one_of(
+                table, "endpoints", endpoints
+            ):
+                error.hint = MAY_FORBID
+                raise
             continue
         found.append(profile)
     found = [

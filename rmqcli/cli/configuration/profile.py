@@ -42,6 +42,8 @@ KEYS = (
     *_MORE_TEXTS,
     *_SWITCHES,
 )
+#: The hint of an error in a file or a profile, for a command that changes a cluster.
+MAY_FORBID = "it may forbid changes; to change the cluster anyway, correct it"
 #: The values of `--output` of any command.
 OUTPUTS = ("auto", "pretty", "table", "json", "jsonl", "raw", "hex", "csv")
 
@@ -102,6 +104,10 @@ class CredentialsSource(Record):
                 " set"
             )
         return loaded
+
+
+def _have_one_in_common(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    return not _written_alike(some).isdisjoint(_written_alike(others))
 
 
 def _written_alike(addresses: Iterable[str]) -> set[str]:
@@ -184,7 +190,7 @@ class Profile(Record):
     def has_one_of(self, kind: str, addresses: tuple[str, ...]) -> bool:
         """Whether one of these is its server; `kind` is "namesrv" or "endpoints"."""
         own = self.endpoints if kind == "endpoints" else self.namesrv
-        return not _written_alike(own).isdisjoint(_written_alike(addresses))
+        return _have_one_in_common(own, addresses)
 
     def load_credentials(self) -> Credentials | None:
         """Read its credentials; None if it has none. Raises ConfigError."""
@@ -342,6 +348,17 @@ def _servers(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
         return parse(text)
     except TextError as error:
         raise ConfigError(f"{key}: {error.message}", hint=error.hint) from error
+
+
+def may_have_one_of(table: object, kind: str, addresses: tuple[str, ...]) -> bool:
+    """Whether one of these may be a server of a profile that `read_profile` refuses."""
+    if not isinstance(table, Mapping) or not addresses:
+        return False
+    try:
+        own = _servers(table, kind)
+    except (RmqError, TypeError):  # not a list of texts
+        return True
+    return _have_one_in_common(own, addresses)
 
 
 def _address_map(table: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

@@ -1,8 +1,9 @@
 """The screen of `rmq top`, in Textual: keys, the stack of views, and their feeds.
 
 The thread of the screen never waits for a server: a feed reads the view that is shown
-(`feed`), and what it posts is taken here. One widget shows the lines that a `Painter`
-draws; Textual does the terminal, keys, the mouse and the line in which the user types.
+(`feed`), and what it posts is taken here. One widget shows the lines that a
+`FramePainter` draws; Textual does the terminal, keys, the mouse and the line in which
+the user types.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rmqcli.cli.top.brokers import BrokersView, DoctorView
 from rmqcli.cli.top.cluster import NamedCluster
 from rmqcli.cli.top.clusters import ClustersView
 from rmqcli.cli.top.feed import Feed
-from rmqcli.cli.top.frame import Painter, Screenful
+from rmqcli.cli.top.frame import FrameContent, FramePainter
 from rmqcli.cli.top.groups import GroupsView, GroupView
 from rmqcli.cli.top.reset import ResetView
 from rmqcli.cli.top.topics import TopicsView
@@ -112,7 +113,7 @@ class _Shown:
 
     def __init__(self, view: View, *, is_ascii: bool) -> None:
         self.view = view
-        self.frame = Painter(is_ascii=is_ascii)
+        self.painter = FramePainter(is_ascii=is_ascii)
         self.cursor = 0
         #: the key of the chosen row; None while the first one is chosen
         self.key: Hashable = None
@@ -354,11 +355,11 @@ class TopApp(App[int]):
         is_late = self._is_late(shown)
         shown.view.width = width
         shown.arrange(is_stale=is_late)
-        picture = self._picture(shown, is_late=is_late)
-        lines = shown.frame.draw(picture, width, height)
+        content = self._content(shown, is_late=is_late)
+        lines = shown.painter.draw(content, width, height)
         self._board.strips = [Strip(line, width) for line in lines]
         self._board.refresh()
-        top, room = shown.frame.top, shown.frame.room
+        top, room = shown.painter.top, shown.painter.room
         view = shown.view
         view.on_screen = tuple(map(view.key_of, shown.rows[top : top + room]))
 
@@ -370,12 +371,12 @@ class TopApp(App[int]):
             limit_ms = max(limit_ms, self._cluster.config().timeout_ms + 1_000)
         return shown.feed is not None and shown.feed.late_ms > limit_ms
 
-    def _picture(self, shown: _Shown, *, is_late: bool) -> Screenful:
+    def _content(self, shown: _Shown, *, is_late: bool) -> FrameContent:
         view = shown.view
         notes = list(view.notes())
         if shown.error is not None and shown.answered_ms is not None:
             notes.insert(0, with_flags(shown.error.message))
-        return Screenful(
+        return FrameContent(
             cluster=self._cluster.title,
             time=self._time(shown, is_late=is_late),
             is_late=is_late,
@@ -470,7 +471,7 @@ class TopApp(App[int]):
 
     def _take_key(self, event: events.Key) -> None:
         shown, view = self._stack[-1], self._stack[-1].view
-        page = max(1, shown.frame.room - 1)
+        page = max(1, shown.painter.room - 1)
         moves = {
             "up": -1,
             "k": -1,
@@ -534,7 +535,7 @@ class TopApp(App[int]):
         shown = self._stack[-1]
         shown.filter = text
         shown.key = None
-        shown.frame.forget()
+        shown.painter.forget()
         self._draw()
 
     def _find(self, text: str) -> None:
@@ -578,8 +579,8 @@ class TopApp(App[int]):
 
     def on_click(self, event: events.Click) -> None:
         shown = self._stack[-1]
-        index = shown.frame.top + event.y - shown.frame.first_line
-        if event.y < shown.frame.first_line or index >= len(shown.rows):
+        index = shown.painter.top + event.y - shown.painter.first_line
+        if event.y < shown.painter.first_line or index >= len(shown.rows):
             return
         self._choose(index)
         if event.chain == 2 and shown.row is not None:
@@ -597,7 +598,7 @@ class TopApp(App[int]):
         if self._answer is None and shown.view.parts:
             shown.view.next_part()
             shown.key = None
-            shown.frame.forget()
+            shown.painter.forget()
             self._draw()
 
     def action_leave(self) -> None:

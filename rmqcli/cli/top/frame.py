@@ -41,7 +41,7 @@ Line = list[Segment]
 
 
 @dataclass(slots=True, kw_only=True)
-class Screenful:
+class FrameContent:
     """What a frame shows. `cursor` is the index of the chosen row."""
 
     cluster: str
@@ -62,8 +62,8 @@ class Screenful:
 
 
 @dataclass(slots=True)
-class Painter:
-    """Draws pictures of one view; it remembers where its table stood.
+class FramePainter:
+    """Draws the frames of one view; it remembers where its table stood.
 
     `top` is the index of the first row on the screen, and `room` how many are shown.
     """
@@ -81,26 +81,27 @@ class Painter:
         self.top = 0
         self._widths.clear()
 
-    def draw(self, picture: Screenful, width: int, height: int) -> list[Line]:
+    def draw(self, content: FrameContent, width: int, height: int) -> list[Line]:
         """Return `height` lines of `width` cells."""
-        if width < WIDTH_MIN or height < HEIGHT_MIN - bool(picture.question):
+        if width < WIDTH_MIN or height < HEIGHT_MIN - bool(content.question):
             return self._too_small(width, height)
-        head = [self._bar(picture, width), self._tabs(picture, width)]
-        intro_max = min(_INTRO_MAX, max(1, height // 3))
-        intro = self._wrapped(picture.intro, width, intro_max)
-        head += [self._line(text, width) for text in intro]
         foot = [
             self._line(text, width, _WARN)
-            for text in self._wrapped(picture.notes, width, _NOTES_MAX)
+            for text in self._wrapped(content.notes, width, _NOTES_MAX)
         ]
-        command = self._wrapped([f"$ {picture.command}"], width, 2)
+        command = self._wrapped([f"$ {content.command}"], width, 2)
         foot += [self._line(text, width, _DIM) for text in command]
-        foot.append(self._keys(picture, width))
+        foot.append(self._keys(content, width))
+        head = [self._bar(content, width), self._tabs(content, width)]
+        left = height - len(head) - len(foot) - 2  # the names of columns, and a row
+        intro_max = min(_INTRO_MAX, max(1, height // 3), max(0, left))
+        intro = self._wrapped(content.intro, width, intro_max)
+        head += [self._line(text, width) for text in intro]
         self.first_line = len(head) + 1
         self.room = max(1, height - len(head) - len(foot) - 1)
-        body = self._table(picture, width)
+        body = self._table(content, width)
         body += [self._line("", width)] * (self.room + 1 - len(body))
-        return (head + body + foot)[:height]
+        return (head + body)[: height - len(foot)] + foot
 
     def _text(self, text: str) -> str:
         """Return a text that may be drawn: escaped, and ASCII where it must be."""
@@ -126,19 +127,19 @@ class Painter:
         found = [self._line(line, width) for line in lines]
         return (found + [self._line("", width)] * height)[:height]
 
-    def _bar(self, picture: Screenful, width: int) -> Line:
-        time = self._text(f" {picture.time} ")
+    def _bar(self, content: FrameContent, width: int) -> Line:
+        time = self._text(f" {content.time} ")
         room = width - cell_len(time)
-        name = self._text(shortened(safe(f" rmq top  {picture.cluster}"), room))
-        late = _REVERSE + _BAD if picture.is_late else _REVERSE
+        name = self._text(shortened(safe(f" rmq top  {content.cluster}"), room))
+        late = _REVERSE + _BAD if content.is_late else _REVERSE
         return [Segment(set_cell_size(name, room), _REVERSE), Segment(time, late)]
 
-    def _tabs(self, picture: Screenful, width: int) -> Line:
+    def _tabs(self, content: FrameContent, width: int) -> Line:
         """Return the views and the path, for which other views may lose their names."""
-        needed = sum(cell_len(text) + 2 for text, _ in picture.tabs)
-        is_short = needed + 1 + cell_len(safe(picture.path)) > width
+        needed = sum(cell_len(text) + 2 for text, _ in content.tabs)
+        is_short = needed + 1 + cell_len(safe(content.path)) > width
         line: Line = []
-        for text, is_chosen in picture.tabs:
+        for text, is_chosen in content.tabs:
             shown = text.split(" ")[0] if is_short and not is_chosen else text
             line += [
                 Segment(" ", _PLAIN),
@@ -146,15 +147,15 @@ class Painter:
                 Segment(" ", _PLAIN),
             ]
         room = width - sum(cell_len(each.text) for each in line)
-        path = self._text(shortened(safe(picture.path), max(0, room - 1)))
+        path = self._text(shortened(safe(content.path), max(0, room - 1)))
         line.append(Segment(set_cell_size(f" {path}", max(0, room)), _BOLD))
         return Segment.adjust_line_length(line, width)
 
-    def _keys(self, picture: Screenful, width: int) -> Line:
+    def _keys(self, content: FrameContent, width: int) -> Line:
         line: Line = []
         left = width
         for key, label in (
-            [("", picture.question)] if picture.question else picture.keys
+            [("", content.question)] if content.question else content.keys
         ):
             text = f" {self._text(label)}  "
             left -= cell_len(key) + cell_len(text)
@@ -163,18 +164,18 @@ class Painter:
             line += [Segment(self._text(key), _BOLD), Segment(text, _PLAIN)]
         return Segment.adjust_line_length(line, width)
 
-    def _table(self, picture: Screenful, width: int) -> list[Line]:
-        rows = picture.rows
+    def _table(self, content: FrameContent, width: int) -> list[Line]:
+        rows = content.rows
         if not rows:
-            texts = self._wrapped([picture.empty], width, self.room)
+            texts = self._wrapped([content.empty], width, self.room)
             return [self._line("", width), *(self._line(t, width) for t in texts)]
         self.top = max(0, min(self.top, len(rows) - self.room))
-        if picture.cursor < self.top:
-            self.top = picture.cursor
-        elif picture.cursor >= self.top + self.room:
-            self.top = picture.cursor - self.room + 1
+        if content.cursor < self.top:
+            self.top = content.cursor
+        elif content.cursor >= self.top + self.room:
+            self.top = content.cursor - self.room + 1
         shown = rows[self.top : self.top + self.room]
-        columns = [column for column in picture.columns if column.title is not None]
+        columns = [column for column in content.columns if column.title is not None]
         if self.is_ascii:
             columns = [self._in_ascii(column) for column in columns]
         fitted, hidden = fit_columns(shown, columns, width=width, seen=self._widths)
@@ -189,7 +190,7 @@ class Painter:
         )
         lines = [self._line(heading, width, _BOLD)]
         for index in range(len(shown)):
-            is_chosen = self.top + index == picture.cursor
+            is_chosen = self.top + index == content.cursor
             line: Line = []
             for each, is_right in zip(fitted, right, strict=True):
                 text = each.texts[index]
@@ -214,8 +215,8 @@ class Painter:
     def _wrapped(self, texts: Sequence[str], width: int, most: int) -> list[str]:
         """Return at most `most` lines; the last one counts those that are left out."""
         lines = [line for text in texts for line in wrap(self._text(text), width)]
-        if len(lines) <= most:
-            return lines
+        if len(lines) <= most or not most:
+            return lines[:most]
         left = len(lines) - most
         last = shortened(lines[most - 1], max(1, width - 12))
         return [*lines[: most - 1], f"{last} (+{left})"]

@@ -457,6 +457,35 @@ def test_profiles_that_cannot_be_read_stop_changes_and_not_reading(write, capfd)
 
 
 @pytest.mark.parametrize(
+    ("servers", "code"),
+    [
+        ('namesrv = "localhost:5"', 2),
+        ('namesrv = ["10.0.0.1:5", "127.0.0.1:5"]', 2),
+        ('namesrv = "127.0.0.1:x"', 2),
+        ("namesrv = 5", 2),
+        ('namesrv = "127.0.0.1:6"', 5),
+        ('endpoints = "127.0.0.1:5"', 5),
+    ],
+)
+def test_a_profile_that_cannot_be_read_stops_changes_of_its_servers_and_not_reading(
+    write, capfd, servers, code
+):
+    """What it forbade must not become possible by a mistake in another setting."""
+    path = write(f"{CLUSTERS}[profiles.prod]\n{servers}\nreadonly = true\n")
+    assert run(["topics", "-n", "127.0.0.1:5"]) == 5
+    assert capfd.readouterr().err.startswith("error: cannot connect to 127.0.0.1:5")
+    assert run(["topic", "create", "t", "--yes", "-n", "127.0.0.1:5"]) == code
+    error, hint, *_ = capfd.readouterr().err.splitlines()
+    if code == 2:
+        assert error.startswith(f"error: {path}: profile prod: ")
+        assert hint == (
+            "hint: it may forbid changes; to change the cluster anyway, correct it"
+        )
+    around = ["-n", "127.0.0.1:5", "--profile", "none"]
+    assert run(["topic", "create", "t", "--yes", *around]) == 5
+
+
+@pytest.mark.parametrize(
     ("text", "code"),
     [
         ('profile = "ro"\n', 7),

@@ -10,14 +10,14 @@ from rmqcli.api.client import Client
 from rmqcli.cli.lag.view import queue_columns, summary_columns
 from rmqcli.cli.top.brokers import BrokerView
 from rmqcli.cli.top.feed import Closed
-from rmqcli.cli.top.frame import Painter
+from rmqcli.cli.top.frame import FramePainter
 from rmqcli.cli.top.groups import GroupsView
 from rmqcli.cli.top.messages import LettersView, MessageView, TailView
 from rmqcli.cli.top.topics import TopicQueuesView
 from rmqcli.config import ClientConfig
 from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
-from tests.cli.top.test_frame import lines_of, picture
+from tests.cli.top.test_frame import content, lines_of
 
 
 @pytest.mark.parametrize("width", [80, 110])
@@ -25,11 +25,11 @@ def test_the_columns_of_groups_depend_on_the_width_only(rmq_cluster, width):
     """TREND grew with each reading, and others came and went."""
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.create_group("billing")
-    view, painter, headings = GroupsView(), Painter(), set()
+    view, painter, headings = GroupsView(), FramePainter(), set()
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
         for _ in range(25):
             view.take(view.read(client))
-            shown = picture(rows=view.rows(), columns=view.columns)
+            shown = content(rows=view.rows(), columns=view.columns)
             headings.add(lines_of(painter.draw(shown, width, 12))[2])
     assert len(headings) == 1
 
@@ -40,7 +40,7 @@ def test_columns_of_rates_are_there_before_there_are_rates():
     row |= {"spark": " " * 10, "members": []}
     later = row | {"rate_in": 1.5, "rate_out": 2.5, "drain_ms": 7_000}
     headings = {
-        lines_of(Painter().draw(picture(rows=[each], columns=columns), 80, 12))[2]
+        lines_of(FramePainter().draw(content(rows=[each], columns=columns), 80, 12))[2]
         for each in (row, later)
     }
     assert headings == {
@@ -55,7 +55,7 @@ def test_on_80_columns_queues_of_two_brokers_do_not_look_alike():
     row |= {"state": "NO_COMMIT", "spark": " " * 10}
     rows = [{**row, "broker_name": f"broker-{name}"} for name in "ab"]
     columns = queue_columns(with_group=False, with_trend=True, with_spark=True)
-    lines = lines_of(Painter().draw(picture(rows=rows, columns=columns), 80, 12))
+    lines = lines_of(FramePainter().draw(content(rows=rows, columns=columns), 80, 12))
     assert [line.split()[:2] for line in lines[3:5]] == [
         ["orders", "broker-a"],
         ["orders", "broker-b"],
@@ -116,7 +116,7 @@ def test_the_whole_text_of_a_message_is_shown_in_lines_that_fit(rmq_cluster):
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
         view.take(view.read(client))
     lines = lines_of(
-        Painter().draw(picture(rows=view.rows(), columns=view.columns), 60, 40)
+        FramePainter().draw(content(rows=view.rows(), columns=view.columns), 60, 40)
     )
     words = [word for line in lines for word in line.split() if "word" in word]
     assert words == body.split()
