@@ -64,7 +64,7 @@ def test_a_frame_has_the_table_what_is_wrong_the_command_and_the_keys():
 def test_a_state_has_its_colour_and_the_chosen_row_is_reversed():
     painter = FramePainter()
     lines = painter.draw(content(cursor=1), 60, 12)
-    first, second = lines[frame.first_line], lines[frame.first_line + 1]
+    first, second = lines[painter.first_line], lines[painter.first_line + 1]
     styles = {each.text.strip(): str(each.style) for each in first}
     assert styles["STALLED"] == "red"
     assert not any("reverse" in str(each.style) for each in first)
