@@ -71,7 +71,7 @@ def test_letters_of_message_groups_go_back_to_the_queues_that_the_proxy_chose(
         words = ["--count", "3", "--message-group", name]
         rmq(capfd, "send", topic, name, *words, *grpc)
     fail = ["consume", topic, "-g", group, "--orderly", "--exec", "false"]
-    rmq(capfd, *fail, "--count", "6", "--for", "2m", *grpc, code=1)
+    rmq(capfd, *fail, "--max-failures", "6", *grpc, code=1)
     do = ["dlq", "redrive", group, "--execute", "--yes", "-n", proxy.namesrv]
     rmq(capfd, *do)
     with Admin(namesrv=proxy.namesrv) as admin:
