@@ -80,6 +80,8 @@ def test_lag_age_and_losses_are_per_queue_topic_and_group(cluster):
     cluster.advance(36 * 3_600_000)
     with Scrapes(cluster.namesrv) as scrapes:
         values = scrapes.collect()
+    kept_for = about(values, "rocketmq_broker_retention_seconds")
+    assert list(kept_for.values()) == [259_200]
     of_queue = ("broker-a", "DefaultCluster", "billing", "0", "orders")
     for metric, of_group, of_the_queue in (
         ("lag_messages", 1, 1),
@@ -255,6 +257,8 @@ def test_values_of_a_silent_broker_age_and_then_vanish_and_others_go_on(two_brok
         assert kept[read_at, "broker-a"] >= before[read_at, "broker-a"] + 60
         assert kept[group_read_at] == before[group_read_at]
         assert kept["rocketmq_group_state", "billing", "UNKNOWN"] == 1
+        kept_of = {key[0] for key in about(kept, "rocketmq_broker_tps")}
+        assert kept_of == {"broker-a", "broker-b"}
         up = {key[0]: value for key, value in about(kept, "rocketmq_broker_up").items()}
         assert up == {"broker-a": 1, "broker-b": 0}
         assert set(scrapes.errors) == {"broker-b"}

@@ -93,6 +93,7 @@ def test_a_client_that_knows_nothing_gets_plain_text(server, site, series):
             "405 Method Not Allowed\nAllow: GET, HEAD",
             "only GET and HEAD are allowed\n",
         ),
+        ("GET / x", "400 Bad Request", "this is not a request of HTTP/1.1\n"),
     ],
 )
 def test_every_answer_is_a_whole_one(request_line, status, text):
@@ -118,6 +119,16 @@ def test_every_answer_is_a_whole_one(request_line, status, text):
         *([allow] if allow else []),
     ]
     assert body == text
+
+
+def test_what_follows_a_request_is_not_a_part_of_it(server, site):
+    site.update(pages(), STALE, read_ms=0)
+    with connect(server) as sock:
+        sock.sendall(
+            b"GET /metrics HTTP/1.1\r\n\r\n"
+            b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n"
+        )
+        assert b"Content-Encoding" not in sock.recv(1 << 16)
 
 
 def test_a_header_s_value_may_have_colons(server, site):
