@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.delayed import delayed_by_level, stored_messages
 from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -37,6 +38,7 @@ from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
 
@@ -73,13 +75,16 @@ class WaitingMessages:
 
     `messages` are those that come next, at most as many as were asked for; `counts` has
     the number of all by place. `scanned` counts messages that were read in the delay
-    levels, which hold those of all groups.
+    levels, which hold those of all groups. `pop` is what POP has handed out and was not
+    acknowledged: it comes back, and is not among the messages. None if nothing shows
+    that the group uses POP.
     """
 
     messages: list[WaitingMessage] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=Counter)
     errors: dict[str, RmqError] = field(default_factory=dict)
     scanned: int = 0
+    pop: PopLag | None = None
 
     def keep(self, limit: int) -> None:
         """Keep the messages that come next."""
@@ -124,6 +129,7 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
     found.errors |= departed_errors_of_group(client, group, addresses)
     if not is_known and not found.errors:
         raise not_found("group", group)
+    found.pop = read_pop_lag(client, group)
     found.keep(limit)
     return found
 
