@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqcli.errors import RmqError, UsageError
 from rmqcli.spark.scratch import scratch_folder
 from rmqcli.spark.session import SessionOptions, cores, keep_log, spark_context
 from rmqcli.spark.shown_errors import shown_warnings
@@ -238,11 +239,20 @@ class QueryResult:
 
         Spark reads only as many partitions as it needs for them. `on_wait` is called
         four times a second while the query runs. Raises the errors of
-        `rmqcli.spark.sql.failure`.
+        `rmqcli.spark.sql.failure`, and UsageError for a date or a time beyond the years
+        1 to 9999, of which Spark has more than Python.
         """
         frame = self._frame.limit(limit)
         found = self._fetched(lambda: iter((narrow_scans(frame).collect(),)), on_wait)
-        return [row for rows in found for row in rows]
+        try:
+            return [row for rows in found for row in rows]
+        except RmqError:
+            raise
+        except (ValueError, OverflowError) as error:
+            raise UsageError(
+                f"a date or a time of the result cannot be shown: {error}",
+                hint="only the years 1 to 9999 can be; cast(... as string) shows others",
+            ) from error
 
     def batches(
         self, limit: int | None, *, on_wait: Callable[[], None]
