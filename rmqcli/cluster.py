@@ -251,7 +251,8 @@ class Cluster:
         self.need_namesrv("Redrive")
         _refuse_tag_and_sql(tag, sql)
         from rmqcli.admin.tail.filter import make_filter, parse_pattern
-        from rmqcli.queue_selector import QueueSelector
+        from rmqcli.model import dlq_topic
+        from rmqcli.queue_selector import selectors_of
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
@@ -274,9 +275,7 @@ class Cluster:
             start=start,
             end=end,
             last=last,
-            selectors=tuple(
-                QueueSelector(each.broker_name, each.queue_id) for each in queues
-            ),
+            selectors=selectors_of(dlq_topic(group), queues),
             again=again,
         )
         return Redrive(self.config, request, log=log)

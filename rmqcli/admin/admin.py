@@ -432,16 +432,14 @@ class Admin:
     ) -> PlannedReset:
         from rmqcli.admin.reset.gather import gather_plan
         from rmqcli.admin.reset.target import ResetRequest
-        from rmqcli.queue_selector import QueueSelector
+        from rmqcli.queue_selector import selectors_of
 
         check_group(group)
         request = ResetRequest(
             group=group,
             topic=topic,
             target=target,
-            selectors=tuple(
-                QueueSelector(each.broker_name, each.queue_id) for each in queues
-            ),
+            selectors=selectors_of(topic, queues),
             include_retry=include_retry,
         )
         plan = gather_plan(self._client, request)
@@ -1441,26 +1439,35 @@ class Admin:
         meantime are left out, with a warning in the log. Records that hold no readable
         message are passed to `on_undecodable`, or else left out with an error in the
         log. Raises the error of a queue that cannot be read, or that makes no progress
-        for 30 s, and, without `queues`, PartialError if groups had queues of the topic
-        on a broker that has left the route.
+        for 30 s, NotFoundError for a queue of `queues` or a group of a position that
+        does not exist, ConfigError for a queue of another topic and for a range that
+        ends before its start in every queue, and, without `queues`, PartialError if
+        groups had queues of the topic on a broker that has left the route.
 
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.
         """
         from rmqcli.admin.lag.memory import check_complete
-        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.topics import topics_without_tag_filter
+        from rmqcli.queue_selector import select_queues, selectors_of
         from rmqcli.wire.subscription import parse_tags
 
         check_callback(on_undecodable, "on_undecodable")
-        chosen = self.queues(topic) if queues is None else list(queues)
-        if queues is None:
+        chosen = self.queues(topic)
+        if queues is not None:
+            selectors = selectors_of(topic, queues)
+            chosen = select_queues(chosen, selectors) if selectors else []
+        else:
             left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
         start, end = _position(from_), _position(to)
         subscription = parse_tags(topic, sub_expression)
+        check_groups(self._client, chosen, [start, end])
         ranges = resolve_ranges(self._client, chosen, start, end)
+        if ranges and all(each.is_reversed for each in ranges.values()):
+            raise ConfigError("from_ and to: the end of the range is before its start")
         expression = sub_expression
         if subscription.tags_set and topics_without_tag_filter(self._client, [topic]):
             expression = "*"  # the tags of each message are compared below

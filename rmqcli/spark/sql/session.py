@@ -251,7 +251,7 @@ class QueryResult:
         except (ValueError, OverflowError) as error:
             raise UsageError(
                 f"a date or a time of the result cannot be shown: {error}",
-                hint="only the years 1 to 9999 can be; cast(... as string) shows others",
+                hint="only the years 1 to 9999 are; cast(... as string) shows others",
             ) from error
 
     def batches(
