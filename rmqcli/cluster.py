@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rmqcli.checked import check_type, checks_arguments
@@ -22,7 +23,6 @@ from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
 
     from rmqcli.admin.admin import Admin
     from rmqcli.admin.tail.where import Where
@@ -218,7 +218,7 @@ class Cluster:
         self._made.callback(consumer.close)
         return consumer
 
-    @checks_arguments()
+    @checks_arguments(Path=Path)
     def redrive(
         self,
         group: str,
@@ -280,7 +280,7 @@ class Cluster:
         )
         return Redrive(self.config, request, log=log)
 
-    @checks_arguments()
+    @checks_arguments(Path=Path)
     def copy(
         self,
         source_topic: str,
