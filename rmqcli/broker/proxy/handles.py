@@ -6,7 +6,8 @@ using the handle that it received, and the proxy replaces it with the newest one
 
 Imitated: messages received with auto_renew are invisible for 60 s, and renewed 10 s
 before that ends, for up to 3 h; messages of a client that leaves become visible after
-1 s.
+1 s. Messages of lite topics are renewed without their lite topic, as in RocketMQ 5.5.0,
+which has no effect.
 
 Source: `AckMessageActivity`, `ChangeInvisibleDurationActivity`,
 `ForwardMessageToDLQActivity`, `DefaultReceiptHandleManager` in apache/rocketmq.
@@ -29,6 +30,7 @@ from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
     ok,
+    reading_answer,
     refused,
     status_of,
 )
@@ -257,7 +259,9 @@ class Handles:
                 Code.INTERNAL_SERVER_ERROR,
                 "changeInvisibleDuration failed: status is abnormal",
             )
-        header = from_ext_fields(ChangeInvisibleTimeResponseHeader, answer.ext_fields)
+        cls = ChangeInvisibleTimeResponseHeader
+        with reading_answer():
+            header = from_ext_fields(cls, answer.ext_fields)
         return dataclasses.replace(
             handle,
             start_offset=_offset_of(handle),
@@ -575,6 +579,7 @@ def _is_at(
 
 
 def _offset_of(handle: ReceiptHandle) -> int:
+    """Return where the message is in its queue. Raises ProxyError."""
     if handle.offset is None:
-        raise HeaderError("the receipt handle has no offset")
+        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the receipt handle has no offset")
     return handle.offset

@@ -114,6 +114,22 @@ def test_three_failures_in_a_row_end_the_renewals(scene):
     assert scene.sent(6) == [(0, 60_000)] * 2 + [(0, 180_000)] * 3 + [(1, 1_000)]
 
 
+def test_answers_without_a_handle_are_failures_like_others(scene, caplog):
+    """Neither end the periodic work of the proxy for all clients."""
+    scene.receive(b"1")
+    scene.cluster.faults.add(Answer(code=0), code=CHANGE)
+    for count, at_ms in enumerate((50_000, 55_000, 60_000), start=1):
+        scene.pass_to(at_ms)
+        scene.sent(count)
+    for at_ms in (65_000, 70_000):
+        scene.pass_to(at_ms)
+    scene.client.ack("G", "T", *scene.receive(auto_renew=False).handles)
+    scene.leave()
+    assert scene.sent(3) == [(0, 60_000)] * 3
+    assert "periodic task of the proxy failed" not in caplog.text
+    assert "ChangeInvisibleTimeResponseHeader: popTime is missing" in caplog.text
+
+
 def test_a_renewal_that_becomes_due_during_another_follows_it(scene):
     scene.receive(b"1")
     scene.cluster.faults.next(DelayAnswer(50_000), code=CHANGE)
