@@ -118,8 +118,8 @@ def check_kubernetes_image(
     """Raise ConfigError for Kubernetes when no image for the executors is set.
 
     `read` returns a setting, None when it is not set. `packages` are the Python
-    packages that the image needs. Spark itself reports a missing
-    image only when it requests the first executor.
+    packages that the image needs. Spark itself reports a missing image only when it
+    requests the first executor.
     """
     names = (
         "spark.kubernetes.container.image",

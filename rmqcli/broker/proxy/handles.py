@@ -464,9 +464,10 @@ class Handles:
     async def take(self, client_id: str, group: str, text: str) -> ReceiptHandle:
         """Stop renewing a handle, and return its newest form.
 
-        Waits for the end of a renewal: the broker may have replaced the handle already,
-        and then does nothing with the old one. Raises ProxyError(INTERNAL_SERVER_ERROR)
-        for a text that is not a handle. Source: ReceiptHandleGroup.HandleData#lock.
+        Waits for the end of a renewal, whose requests have time limits: the broker may
+        have replaced the handle already, and then does nothing with the old one. Raises
+        ProxyError(INTERNAL_SERVER_ERROR) for a text that is not a handle. Source:
+        ReceiptHandleGroup.HandleData#lock, which waits for 3 s at most.
         """
         key = client_id, group
         renewed = self._renewed.get(key, {}).get(text)

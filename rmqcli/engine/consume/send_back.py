@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-_MAX_RECONSUME_TIMES: Final = 16  # getMaxReconsumeTimes, if it is set to -1
+_MAX_RECONSUME_TIMES: Final = 16  # what getMaxReconsumeTimes makes of -1
 _UNLIMITED: Final = 2**31 - 1  # Integer.MAX_VALUE
 _FIRST_DELAY_LEVEL: Final = 3  # setDelayTimeLevel(3 + msg.getReconsumeTimes())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.faults import Answer, DelayAnswer
+from rmqcli.broker.faults import Answer, DelayAnswer, drop_request
 from rmqcli.broker.proxy import handles
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import service_pb2 as s
@@ -151,6 +151,18 @@ def test_an_acknowledgement_during_a_renewal_uses_the_new_handle(scene):
     scene.pass_to(200_000)
     assert scene.receive(b"2").bodies == [b"2"]
     assert scene.sent(1) == [(0, 60_000)]
+
+
+@pytest.mark.slow
+def test_an_acknowledgement_does_not_wait_longer_than_a_renewal_without_answer(scene):
+    """The proxy waits for 3 s. The old handle is still that of the message."""
+    (handle,) = scene.receive(b"1").handles
+    scene.cluster.faults.next(drop_request(), code=CHANGE)
+    scene.pass_to(50_000)
+    scene.sent(1)
+    assert code_of(scene.client.ack("G", "T", handle)) == "OK"
+    scene.pass_to(200_000)
+    assert scene.receive(b"2").bodies == [b"2"]
 
 
 def test_a_client_that_leaves_during_a_renewal_returns_the_new_handle(scene):
