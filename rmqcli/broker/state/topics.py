@@ -40,7 +40,7 @@ PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
-_log = get_logger(__name__)
+logger = get_logger(__name__)
 
 
 class TopicTable:
@@ -97,7 +97,7 @@ class TopicTable:
         for config in configs:
             fault = file_name_fault(config.topic_name)
             if fault is not None:
-                _log.warning(
+                logger.warning(
                     "stored topic skipped topic=%.60r: the name %s",
                     config.topic_name,
                     fault,
