@@ -8,9 +8,11 @@ import uuid
 import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
+from rmqcli.api.calls.store import query_consume_queue
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from rmqcli.errors import BrokerError
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
 
@@ -172,6 +174,17 @@ def test_clean_ups_are_made(rmq):
     assert (code, rows) == (0, [])
     assert "there are no expired queues" in err
     assert rmq("broker", "clean-unused-topics", "--yes")[0] == 0
+
+
+def test_only_the_remark_says_that_a_queue_does_not_exist(real_cluster):
+    topic = f"gone-{uuid.uuid4().hex[:8]}"
+    call = query_consume_queue(topic, 3, 0, count=1)
+    with (
+        Client(ClientConfig(namesrv=(real_cluster.namesrv,))) as client,
+        pytest.raises(BrokerError) as caught,
+    ):
+        client.invoke(real_cluster.broker_address(), call)
+    assert (caught.value.code, caught.value.remark) == (1, f"3@{topic} is not exist!")
 
 
 @pytest.mark.real_only
