@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanStep:
     """One queue of a broker, or with `topic` None the broker itself.
