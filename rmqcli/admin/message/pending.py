@@ -228,7 +228,7 @@ def _ends(
         end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
     except NotFoundError:
         return {}, None  # no transaction has ended
-    # A search for a time rounds to the message at or before it.
+    # A search finds the first record since then, or up to 5.1.0 perhaps the one before.
     since_ms = message.store_timestamp_ms - 1
     start = client.invoke(address, search_offset_by_timestamp(OP_TOPIC, 0, since_ms))
     until = min(end, start + _ENDS_READ_MAX)
