@@ -13,6 +13,7 @@ from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from rmqcli.errors import BrokerError
+from tests.cli.changes.test_kv import KEPT
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
 
@@ -78,6 +79,29 @@ def test_name_servers_are_changed_and_read_back(rmq):
     assert rmq(*kv, "list", namespace)[1][0]["value"] == "ü 1"
     assert rmq(*kv, "delete", namespace, "k", "--yes")[1][0]["result"] == "deleted"
     assert rmq(*kv, "get", namespace, "k")[0] == 3
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_name_servers_keep_characters_that_are_not_visible(real_cluster, text):
+    namespace = f"ns-{uuid.uuid4().hex[:8]}{text}"
+    with Admin(namesrv=real_cluster.namesrv) as admin:
+        (done,) = admin.put_kv(namespace, f"k{text}", text)
+        assert (done.result, done.new) == ("changed", text)
+        assert admin.kv_values(namespace)[0].values == {f"k{text}": text}
+
+
+@pytest.mark.real_only
+@pytest.mark.parametrize("text", [t for t in KEPT if t.strip() == t and "\n" not in t])
+def test_servers_keep_settings_with_characters_that_are_not_visible(
+    rmq, real_cluster, text
+):
+    on = ["--broker", real_cluster.broker_name()]
+    for change in (
+        ["broker", "config", "set", f"msgTraceTopicName={text}", *on, "--yes"],
+        ["nameserver", "config", "set", f"productEnvName={text}", "--yes"],
+    ):
+        code, rows, err = rmq(*change)
+        assert (code, rows[0]["new"]) == (0, text), err
 
 
 def test_a_broker_is_drained_and_undrained(rmq, real_cluster, new_topic):
