@@ -33,6 +33,7 @@ from rmqcli.api.calls.producer import get_producer_connection_list
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.units import counted, read_count
+from rmqcli.wire.message.properties import REAL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -146,7 +147,7 @@ def _read_broker(
     half = [
         message
         for message in stored_messages(client, address, queue, start, until)
-        if topic in (None, message.properties.get("REAL_TOPIC"))
+        if topic in (None, message.properties.get(REAL_TOPIC))
     ]
     found.scanned += max(0, until - start)
     ended = _ended(client, name, address, op_start) if half else set()

@@ -40,6 +40,7 @@ from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.units import DAY_MS, counted, format_rfc3339, parse_duration_ms, read_count
+from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
 
-REAL_TOPIC: Final = "REAL_TOPIC"  # MessageConst.PROPERTY_REAL_TOPIC
 _GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-_DELETED: Final = "TIMER_DEL_UNIQKEY"
 _DUE: Final = "TIMER_OUT_MS"
 #: Records of ended transactions that are read to find one.
 _ENDS_READ_MAX: Final = 20_000
@@ -271,7 +270,7 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
     topic = message.properties[REAL_TOPIC]
     copies = _copies(client, address, message, (topic,))
     records = [message, *copies.of(TIMER_TOPIC)]
-    waiting = [each for each in records if _DELETED not in each.properties]
+    waiting = [each for each in records if TIMER_DEL_UNIQKEY not in each.properties]
     # One that is due later than the wheel reaches is written again.
     last = max(waiting, key=lambda each: each.queue_offset, default=message)
     due_ms = read_count(last.properties.get(_DUE))
@@ -282,7 +281,7 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
         return delivered
     for each in records:
         if (
-            _DELETED in each.properties
+            TIMER_DEL_UNIQKEY in each.properties
             and read_count(each.properties.get(_DUE)) == due_ms
         ):
             at = format_rfc3339(each.store_timestamp_ms)
