@@ -34,6 +34,7 @@ from rmqcli.api.calls.offset import (
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
+from rmqcli.wire.message.properties import REAL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -185,7 +186,7 @@ class _Broker:
             self.client, self.name, self.address
         ):
             found.scanned += 1
-            if message.properties.get("REAL_TOPIC") != own:
+            if message.properties.get(REAL_TOPIC) != own:
                 continue
             found.counts[DELAY] += 1
             next_ms = None

@@ -28,7 +28,6 @@ from rmqcli.admin.message.records import (
     count_records,
     decode_all,
     decode_found,
-    has_key,
     query_message_max,
     waits_for,
 )
@@ -66,7 +65,8 @@ from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import DecodeFailure
+from rmqcli.wire.message.properties import REAL_TOPIC
+from rmqcli.wire.message.record import DecodeFailure, has_key
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -516,7 +516,7 @@ def by_offset_id(
             if message.offset_msg_id == text.upper()
             and (
                 topic in (None, message.message_queue.topic)
-                or (pending and topic == message.properties.get("REAL_TOPIC"))
+                or (pending and topic == message.properties.get(REAL_TOPIC))
             )
         ]
     return found
