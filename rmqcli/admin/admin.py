@@ -1303,13 +1303,13 @@ class Admin:
         """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
         Raises NotFoundError when there is none, or when the index does not reach back
-        that far, and UsageError when several messages have the id, as after a producer
-        sent a message again.
+        that far, UsageError when several messages have the id, as after a producer sent
+        a message again, and PartialError when not every broker could be searched.
         """
-        from rmqcli.admin.reset.messages import find_message
+        from rmqcli.admin.message.find import find_message
 
         found = find_message(self._client, topic, message_id)
-        return self.message_at(found.queue, found.queue_offset)
+        return self.message_at(found.message_queue, found.queue_offset)
 
     @_typed
     def find_messages(

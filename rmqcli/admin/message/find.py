@@ -49,6 +49,7 @@ from rmqcli.errors import (
     ConfigError,
     DeadlineError,
     DecodeError,
+    DeniedError,
     DisconnectedError,
     FrameError,
     NotFoundError,
@@ -286,6 +287,44 @@ def find_messages(
     return found
 
 
+def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
+    """Find the one message of `topic` with this id, an offset id or a unique id.
+
+    Raises UsageError for a text that is not an id, and when several messages have it: a
+    producer that sends a message again uses its id again. Raises NotFoundError when no
+    message has it, and PartialError when a broker that was not searched may have one.
+    """
+    if not is_id(message_id):
+        raise UsageError(
+            f"{message_id!r} is not a message id",
+            hint="an id has 32, 34 or 56 hex digits",
+        )
+    found = find_messages(client, message_id, topic)
+    texts = _spellings(message_id)
+    messages = {
+        (each.message_queue, each.queue_offset): each
+        for each in found.messages
+        if each.msg_id in texts or each.offset_msg_id in texts  # others have it as key
+    }
+    if not messages:
+        raise missing_message(found, message_id)
+    if len(messages) > 1:
+        places = ", ".join(f"{queue} at {offset}" for queue, offset in messages)
+        raise UsageError(
+            f"{counted(len(messages), 'message')} have the id {message_id}: {places}",
+            hint="name one of them by its offset_msg_id",
+        )
+    if found.errors:
+        error = next(iter(found.errors.values()))
+        raise PartialError(
+            f"others may have the id {message_id}: {', '.join(found.errors)} did not"
+            f" answer: {error.message}",
+            hint=error.hint,
+        )
+    (message,) = messages.values()
+    return message
+
+
 def _spellings(ref: str) -> list[str]:
     """Ids are in capitals; a key, such as a hash, may look like one."""
     return list(dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]))
@@ -506,8 +545,9 @@ def by_offset_id(
         try:
             body = client.invoke(address, call)
         except RmqError as error:
-            # Where nothing is, it may be a unique id.
-            if getattr(error, "code", None) != ResponseCode.SYSTEM_ERROR:
+            # Where nothing is, it may be a unique id. ACL 1.0 denies with this code.
+            code = getattr(error, "code", None)
+            if isinstance(error, DeniedError) or code != ResponseCode.SYSTEM_ERROR:
                 found.errors[broker_name] = error
             continue
         found.messages += [

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.gather import read_pop_lag
+from rmqcli.admin.message.find import find_message
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
-from rmqcli.admin.reset.messages import find_message, with_times
+from rmqcli.admin.reset.messages import with_times
 from rmqcli.admin.reset.plan import (
     GroupFacts,
     QueueFacts,
@@ -37,11 +38,12 @@ from rmqcli.admin.witness import compare
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,
+    PartialError,
     RefusedError,
     RmqError,
     UsageError,
 )
-from rmqcli.hint import Hint, Setting
+from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import (
     Ago,
@@ -362,9 +364,9 @@ def _check_ends(
 ) -> None:
     """Raise RefusedError if the offset is beyond the end of a queue.
 
-    Moved to the end, it would skip all messages of that queue: who wants that writes
-    `latest`. An offset whose message was deleted is moved to the oldest one, which
-    skips nothing.
+    Moved to the end, it would skip all messages of that queue; to skip them, use the
+    position latest. An offset whose message was deleted is moved to the oldest one,
+    which skips nothing.
     """
     short = {
         queue: found.max_offset
@@ -389,13 +391,22 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
     A group that is already past the message stays where it is. Raises RefusedError when
     other messages would be skipped, too.
     """
-    found = find_message(client, topic.topic, message_id)
-    if found.queue in topic.unknown:
-        raise topic.unknown[found.queue]
-    facts = topic.every.get(found.queue)
-    if facts is None or found.queue not in topic.chosen:
+    try:
+        found = find_message(client, topic.topic, message_id)
+    except (NotFoundError, PartialError) as error:
+        error.hint = Hint(
+            "if you know the message's queue and offset, name them: ",
+            Setting("queues", Blank("[QUEUE]")),
+            Setting("to", Blank("OFFSET+1")),
+        )
+        raise
+    queue = found.message_queue
+    if queue in topic.unknown:
+        raise topic.unknown[queue]
+    facts = topic.every.get(queue)
+    if facts is None or queue not in topic.chosen:
         raise ConfigError(
-            f"message {message_id} is in {found.queue}, which is not among the selected"
+            f"message {message_id} is in {queue}, which is not among the selected"
             " queues"
         )
     behind = found.queue_offset + 1
@@ -409,7 +420,6 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
             "has committed nothing there" if here is None else f"is at offset {here}"
         )
         others = found.queue_offset - start
-        queue = found.queue
         raise RefusedError(
             f"group {group} {stands} and the message is at {found.queue_offset} of"
             f" {queue}: {counted(others, 'other message')} would be skipped too",
