@@ -480,11 +480,12 @@ class Admin:
         `queue_nums` is the number of queues on each broker (8 by default); `perm` is 2
         to write, 4 to read or 6 for both. The topic is created on `brokers`, or else on
         all masters of `cluster`, which may be omitted when there is only one cluster.
-        Returns a result for each broker, and with `order` for each name server. A
-        broker that already has the topic with these settings is left alone, so that the
-        call can be repeated. Raises RefusedError when the topic exists with other
-        settings, PartialError when only some servers succeeded, and the first broker's
-        error when none did.
+        Returns a result for each broker, and of an ordered topic for each name server,
+        which lists its fixed queues: if one does not store the list, no broker is
+        changed. A broker that already has the topic with these settings is left alone,
+        so that the call can be repeated. Raises RefusedError when the topic exists with
+        other settings, PartialError when only some servers succeeded, and the first
+        broker's error when none did.
         """
         check_topic(topic)
         if cluster is not None and brokers:
@@ -498,9 +499,7 @@ class Admin:
             attributes=dict(attributes or {}),
         )
         steps = topics_admin.create_topic(client, topic, masters, change)
-        topics_admin.publish(
-            client, topic, steps, change, timeout_ms=client.config.timeout_ms
-        )
+        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
         return _checked(steps, f"topic {topic}")
 
     @_typed
@@ -543,9 +542,7 @@ class Admin:
                 hint=Hint("add ", Setting("force", True)),
             )
         steps = topics_admin.update_topic(client, topic, masters, change)
-        topics_admin.publish(
-            client, topic, steps, change, timeout_ms=client.config.timeout_ms
-        )
+        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
         return _checked(steps, f"topic {topic}")
 
     @_typed
