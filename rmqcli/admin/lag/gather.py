@@ -411,9 +411,11 @@ def read_pop_lag(client: Client, group: str) -> PopLag | None:
         groups = LagGatherer(client, query).read().groups
     except RmqError as error:
         return _unknown_pop(error.message)
-    lag = compute_lag(groups[0]) if groups else None
-    if lag is None or lag.pop is not None or not lag.reading.failures:
-        return lag and lag.pop
+    if not groups:
+        return None
+    lag = compute_lag(groups[0])
+    if lag.pop is not None or not lag.reading.failures:
+        return lag.pop
     first = lag.reading.failures[0]
     return _unknown_pop(f"{first.broker_name}: {first.message}")
 
