@@ -14,7 +14,7 @@ A, B, T, U = ("a", 0), ("b", 0), ("t", 0), ("u", 0)
 
 
 def run(key, offsets, to, at):
-    return StoredRun(*key, compact(list(offsets)), *to, at)
+    return StoredRun(key[0], key[1], compact(list(offsets)), to[0], to[1], at)
 
 
 def take(state, runs, *, unknown=0):
@@ -87,7 +87,8 @@ def test_a_run_after_messages_in_doubt_is_not_a_part_of_one_before():
 )
 def test_joined_runs_give_the_same_positions(batches, committed):
     state = CopyState()
-    runs, doubts = [], {}
+    runs: list[StoredRun] = []
+    doubts: dict[int, int] = {}
     read, ends = {A: 0, B: 0}, {T: 0, U: 0}
     in_doubt = 0
     for key, to, count, others, unknown in batches:

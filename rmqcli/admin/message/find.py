@@ -355,7 +355,7 @@ def _add_by_time(
     times_ms = likely_times_ms(client, texts[0])
     if not times_ms:
         return
-    near = _messages_near(client, topic, indexed, times_ms)
+    near = _messages_near(client, topic, indexed, times_ms, found)
     end_ms = client.clock.epoch_ms() + DAY_MS
     tasks = [
         _Search(topic, queue.broker_name, indexed[queue.broker_name], "", 1).lacks(
@@ -391,9 +391,16 @@ def _add_by_time(
 
 
 def _messages_near(
-    client: Client, topic: str, brokers: Collection[str], times_ms: list[int]
+    client: Client,
+    topic: str,
+    brokers: Collection[str],
+    times_ms: list[int],
+    found: FoundMessages,
 ) -> list[tuple[MessageQueue, int]]:
-    """Find a message on each broker that was stored near each of the times."""
+    """Find a message on each broker that was stored near each of the times.
+
+    The errors of brokers are noted in `found`.
+    """
     queues = [
         each
         for each in client.route(topic).read_queues()
@@ -402,6 +409,7 @@ def _messages_near(
     near: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
     for queue, ends in resolve_times_each(client, queues, times_ms).items():
         if isinstance(ends, RmqError):
+            found.errors[queue.broker_name] = ends
             continue
         for number, each in enumerate(ends):
             offset = min(each.offset or 0, each.max_offset - 1)

@@ -431,3 +431,14 @@ def test_one_message_is_found_by_its_id_only(cluster, admin):
         admin.message_by_id("orders", key)
     with pytest.raises(UsageError, match="'k1' is not a message id"):
         admin.message_by_id("orders", "k1")
+
+
+def test_a_broker_that_refuses_to_search_by_time_is_named(cluster, admin):
+    """Its index may have a gap at the time of the id."""
+    seeded = put(cluster, "orders", "a")
+    absent = f"{seeded.msg_id[:-4]}FFFF"
+    assert admin.find_messages(absent, topic="orders").is_complete
+    refuse = faults.answer(16, "no")
+    cluster.faults.add(refuse, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    found = admin.find_messages(absent, topic="orders")
+    assert (bodies(found), sorted(found.errors)) == ([], ["broker-a", "broker-b"])

@@ -39,12 +39,12 @@ class Orders:
         }
         assert raw.ask(self.broker, UPDATE_TOPIC, fields).code == 0
 
-    def list(self, name: str) -> None:
+    def fix(self, name: str) -> None:
         """Store the fixed queues of a topic in the name server."""
         fields = {"key": f"{name}-{self.mark}", "value": "broker-a:2", **_NAMESPACE}
         assert raw.ask(self.namesrv, PUT_KV, fields).code == 0
 
-    def unlist(self, name: str) -> None:
+    def unfix(self, name: str) -> None:
         """Remove the fixed queues of a topic from the name server."""
         fields = {"key": f"{name}-{self.mark}", **_NAMESPACE}
         assert raw.ask(self.namesrv, DELETE_KV, fields).code == 0
@@ -84,15 +84,15 @@ def check_orders(orders: Orders, version: str) -> None:
     is_4 = version.startswith("4.")
     orders.put("A", order=False)
     orders.put("B", order=True)
-    orders.list("A")
+    orders.fix("A")
     orders.wait_for(["A"] if is_4 else ["A", "B"])
     orders.put("A", order=False)  # it is listed still
     orders.wait_for(["A"] if is_4 else ["A", "B"])
     orders.put("C", order=False)
-    orders.list("C")
-    orders.unlist("A")
+    orders.fix("C")
+    orders.unfix("A")
     orders.put("A", order=False)
     orders.wait_for(["C"] if is_4 else ["B", "C"])
-    orders.unlist("C")
+    orders.unfix("C")
     assert orders.listed() == []  # an empty namespace, not one that is unknown
     orders.wait_for([] if is_4 else ["B", "C"])
