@@ -294,7 +294,9 @@ class Admin:
         if shift is not None:
             target = targets.Shift(shift)
         elif past_message is not None:
-            target = targets.PastMessage(past_message)
+            from rmqcli.admin.message.find import find_past
+
+            target = find_past(self._client, topic, past_message)
         else:
             assert to is not None  # one of the three is given  # noqa: S101
             target = targets.ToPosition(_position(to))

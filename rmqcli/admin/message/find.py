@@ -33,6 +33,7 @@ from rmqcli.admin.message.records import (
     waits_for,
 )
 from rmqcli.admin.positions import resolve_times_each
+from rmqcli.admin.reset.target import PastMessage
 from rmqcli.admin.topics import list_topics, topic_configs
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config
@@ -323,6 +324,23 @@ def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
         )
     (message,) = messages.values()
     return message
+
+
+def find_past(client: Client, topic: str, message_id: str) -> PastMessage:
+    """Return the target of a reset past the message of `topic` with this id.
+
+    Raises the errors of `find_message`.
+    """
+    try:
+        found = find_message(client, topic, message_id)
+    except (NotFoundError, PartialError) as error:
+        error.hint = Hint(
+            "if you know the message's queue and offset, name them: ",
+            Setting("queues", Blank("[QUEUE]")),
+            Setting("to", Blank("OFFSET+1")),
+        )
+        raise
+    return PastMessage(message_id, found.message_queue, found.queue_offset)
 
 
 def _spellings(ref: str) -> list[str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.gather import read_pop_lag
-from rmqcli.admin.message.find import find_message
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
@@ -38,12 +37,11 @@ from rmqcli.admin.witness import compare
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,
-    PartialError,
     RefusedError,
     RmqError,
     UsageError,
 )
-from rmqcli.hint import Blank, Hint, Setting
+from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import (
     Ago,
@@ -95,7 +93,7 @@ class _Topic:
 def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     """Make the plan for `request`.
 
-    Raises NotFoundError for an unknown topic, group or message. Raises RefusedError
+    Raises NotFoundError for an unknown topic or group. Raises RefusedError
     when offsets have moved since a plan file was made, and when skipping a message
     would skip others. Raises a broker's error when no queue at all could be read.
     """
@@ -298,8 +296,8 @@ def _aim(
             facts, lost = _recognized(client, topic.target, facts)
             aimed = [restore(each, committed[each.queue]) for each in facts]
             return aimed, unknown | lost
-        case PastMessage(message_id):
-            return [_aim_past(client, message_id, group, topic)], {}
+        case PastMessage():
+            return [_aim_past(topic.target, group, topic)], {}
 
 
 def _recognized(
@@ -385,28 +383,19 @@ def _check_ends(
         )
 
 
-def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> QueueFacts:
+def _aim_past(found: PastMessage, group: str, topic: _Topic) -> QueueFacts:
     """Return the queue of the message, with the offset after it as the target.
 
     A group that is already past the message stays where it is. Raises RefusedError when
     other messages would be skipped, too.
     """
-    try:
-        found = find_message(client, topic.topic, message_id)
-    except (NotFoundError, PartialError) as error:
-        error.hint = Hint(
-            "if you know the message's queue and offset, name them: ",
-            Setting("queues", Blank("[QUEUE]")),
-            Setting("to", Blank("OFFSET+1")),
-        )
-        raise
-    queue = found.message_queue
+    queue = found.queue
     if queue in topic.unknown:
         raise topic.unknown[queue]
     facts = topic.every.get(queue)
     if facts is None or queue not in topic.chosen:
         raise ConfigError(
-            f"message {message_id} is in {queue}, which is not among the selected"
+            f"message {found.message_id} is in {queue}, which is not among the selected"
             " queues"
         )
     behind = found.queue_offset + 1
