@@ -294,7 +294,9 @@ class Admin:
         if shift is not None:
             target = targets.Shift(shift)
         elif past_message is not None:
-            target = targets.PastMessage(past_message)
+            from rmqcli.admin.message.find import find_past
+
+            target = find_past(self._client, topic, past_message)
         else:
             assert to is not None  # one of the three is given  # noqa: S101
             target = targets.ToPosition(_position(to))
@@ -478,11 +480,12 @@ class Admin:
         `queue_nums` is the number of queues on each broker (8 by default); `perm` is 2
         to write, 4 to read or 6 for both. The topic is created on `brokers`, or else on
         all masters of `cluster`, which may be omitted when there is only one cluster.
-        Returns a result for each broker, and with `order` for each name server. A
-        broker that already has the topic with these settings is left alone, so that the
-        call can be repeated. Raises RefusedError when the topic exists with other
-        settings, PartialError when only some servers succeeded, and the first broker's
-        error when none did.
+        Returns a result for each broker, and of an ordered topic for each name server,
+        which lists its fixed queues: if one does not store the list, no broker is
+        changed. A broker that already has the topic with these settings is left alone,
+        so that the call can be repeated. Raises RefusedError when the topic exists with
+        other settings, PartialError when only some servers succeeded, and the first
+        broker's error when none did.
         """
         check_topic(topic)
         if cluster is not None and brokers:
@@ -496,9 +499,7 @@ class Admin:
             attributes=dict(attributes or {}),
         )
         steps = topics_admin.create_topic(client, topic, masters, change)
-        topics_admin.publish(
-            client, topic, steps, change, timeout_ms=client.config.timeout_ms
-        )
+        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
         return _checked(steps, f"topic {topic}")
 
     @_typed
@@ -541,9 +542,7 @@ class Admin:
                 hint=Hint("add ", Setting("force", True)),
             )
         steps = topics_admin.update_topic(client, topic, masters, change)
-        topics_admin.publish(
-            client, topic, steps, change, timeout_ms=client.config.timeout_ms
-        )
+        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
         return _checked(steps, f"topic {topic}")
 
     @_typed
@@ -1301,13 +1300,13 @@ class Admin:
         """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
         Raises NotFoundError when there is none, or when the index does not reach back
-        that far, and UsageError when several messages have the id, as after a producer
-        sent a message again.
+        that far, UsageError when several messages have the id, as after a producer sent
+        a message again, and PartialError when not every broker could be searched.
         """
-        from rmqcli.admin.reset.messages import find_message
+        from rmqcli.admin.message.find import find_message
 
         found = find_message(self._client, topic, message_id)
-        return self.message_at(found.queue, found.queue_offset)
+        return self.message_at(found.message_queue, found.queue_offset)
 
     @_typed
     def find_messages(

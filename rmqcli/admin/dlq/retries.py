@@ -98,8 +98,8 @@ class WaitingMessages:
 def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
     """Find what waits for a group on all brokers; keep at most `limit` messages.
 
-    Raises NotFoundError when no broker knows the group, and NoBrokerError when none
-    answers.
+    Raises NotFoundError when no broker knows the group, the error of one that does not
+    tell, and NoBrokerError when none answers.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     offsets = ask_each(client, addresses, get_all_consumer_offset())
@@ -129,7 +129,8 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
             found.errors[name] = error
     found.errors |= departed_errors_of_group(client, group, addresses)
     if not is_known and not found.errors:
-        raise not_found("group", group)
+        refusals = (e for e in settings.values() if isinstance(e, RmqError))
+        raise next(refusals, not_found("group", group))
     found.pop = read_pop_lag(client, group)
     found.keep(limit)
     return found
