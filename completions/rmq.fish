@@ -832,7 +832,7 @@ complete -c rmq -n '__rmq_at \'group delete\'' -l cluster -x -d 'Only on the mas
 complete -c rmq -n '__rmq_at \'group delete\'' -l broker -x -a '(__rmq_names broker)' -d 'Only on this broker'
 complete -c rmq -n '__rmq_at \'group delete\'' -s r -l remove-offsets -d 'Delete its offsets too'
 complete -c rmq -n '__rmq_at \'group delete\'' -l remove-topics -d 'Delete its retry and dead letter topics with their messages'
-complete -c rmq -n '__rmq_at \'group delete\'' -l force -d 'Delete the group although it has active members'
+complete -c rmq -n '__rmq_at \'group delete\'' -l force -d 'Delete the group even if it has active members'
 complete -c rmq -n '__rmq_at \'group delete\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'group delete\'' -l profile -x -a '(__rmq_names profile)' -d 'Use the cluster of this profile'
 complete -c rmq -n '__rmq_at \'group delete\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Output format'

@@ -805,8 +805,9 @@ class Admin:
     ) -> list[GroupResult]:
         """Delete a group's settings, and with `remove_offsets` its committed offsets.
 
-        Raises RefusedError while members are online, unless `force` is given, and when
-        a broker would create the group again.
+        Raises RefusedError while members are online and PartialError if that is not
+        known, both unless `force` is given; and RefusedError when a broker would create
+        the group again.
         """
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
