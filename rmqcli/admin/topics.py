@@ -72,7 +72,6 @@ from rmqcli.names import similar
 from rmqcli.tasks import Sleep
 from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
-from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_0_0, version_name
@@ -373,11 +372,12 @@ def _groups_of_5_3(
     answers = ask_many(
         client, {g: (address, get_consumer_connection_list(g)) for g in groups}
     )
-    online = [
-        group
-        for group, answer in answers.items()
-        if isinstance(answer, ConsumerConnection) and topic in answer.subscriptions
-    ]
+    online = []
+    for group, answer in answers.items():
+        if isinstance(answer, RmqError):
+            return answer
+        if answer is not None and topic in answer.subscriptions:
+            online.append(group)
     return online + [name for name in found if name != topic or name in groups]
 
 
