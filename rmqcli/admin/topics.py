@@ -100,6 +100,7 @@ SYSTEM_TOPICS = frozenset(
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",
         "CHECKPOINT_TOPIC",
+        "DefaultHeartBeatSyncerTopic",  # ProxyConfig.heartbeatSyncerTopicName
     )
 )
 #: TopicValidator.SYSTEM_TOPIC_PREFIX, and its spelling in older system topics.

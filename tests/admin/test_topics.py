@@ -51,6 +51,7 @@ INFO = ClusterInfo(
         ("C", "system"),
         ("TBW102", "system"),
         ("rmq_sys_wheel_timer", "system"),
+        ("DefaultHeartBeatSyncerTopic", "system"),  # of proxies in cluster mode
         ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "system"),  # 5.5.0
         ("%RETRY%orders", "retry"),
         ("%DLQ%orders", "dlq"),
