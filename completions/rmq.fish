@@ -1481,6 +1481,7 @@ complete -c rmq -n '__rmq_at \'broker drain\'' -l no-wait -d 'Only take the writ
 complete -c rmq -n '__rmq_at \'broker drain\'' -l settle -x -d 'How long nothing must arrive (default: 40s'
 complete -c rmq -n '__rmq_at \'broker drain\'' -l skip-group -x -a '(__rmq_names group)' -d 'Do not wait for this group to catch up'
 complete -c rmq -n '__rmq_at \'broker drain\'' -l skip-delayed -d 'Do not wait for delayed messages to be due'
+complete -c rmq -n '__rmq_at \'broker drain\'' -l skip-transactions -d 'Do not wait for open transactions to end'
 complete -c rmq -n '__rmq_at \'broker drain\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'broker drain\'' -l profile -x -a '(__rmq_names profile)' -d 'Use the cluster of this profile'
 complete -c rmq -n '__rmq_at \'broker drain\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Output format'
