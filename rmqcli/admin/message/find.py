@@ -40,6 +40,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
     QUERY_MESSAGE_MAX,
+    is_nothing_there,
     query_message,
     view_message_by_id,
 )
@@ -49,6 +50,7 @@ from rmqcli.errors import (
     ConfigError,
     DeadlineError,
     DecodeError,
+    DeniedError,
     DisconnectedError,
     FrameError,
     NotFoundError,
@@ -186,7 +188,9 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
     parts = []
     if found.errors:
         error = next(iter(found.errors.values()))
-        parts.append(f"{', '.join(found.errors)} did not answer: {error.message}")
+        is_denied = all(isinstance(e, DeniedError) for e in found.errors.values())
+        words = "denied the look-up" if is_denied else "did not answer"
+        parts.append(f"{', '.join(found.errors)} {words}: {error.message}")
     if found.without_index:
         parts.append(_LACKING.format(", ".join(found.without_index)))
     if found.damaged:
@@ -507,7 +511,7 @@ def by_offset_id(
             body = client.invoke(address, call)
         except RmqError as error:
             # Where nothing is, it may be a unique id.
-            if getattr(error, "code", None) != ResponseCode.SYSTEM_ERROR:
+            if not is_nothing_there(error):
                 found.errors[broker_name] = error
             continue
         found.messages += [

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.brokers import addresses_of_host
 from rmqcli.admin.reset.plan import EdgeMessage
 from rmqcli.api.calls.pull import pull_message
-from rmqcli.api.calls.store import query_message, view_message_by_id
+from rmqcli.api.calls.store import is_nothing_there, query_message, view_message_by_id
 from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.errors import (
     BrokerError,
@@ -201,8 +201,10 @@ def _by_offset_id(client: Client, topic: str, text: str) -> Iterator[FoundMessag
             call = view_message_by_id(wanted.commit_log_offset, topic=topic)
             try:
                 body = client.invoke(address, call)
-            except BrokerError:
-                continue  # nothing there: then it was a unique id
+            except BrokerError as error:
+                if not is_nothing_there(error):
+                    raise
+                continue  # then it was a unique id
             for message in decode_messages(body):
                 if (
                     isinstance(message, StoredMessage)
