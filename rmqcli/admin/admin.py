@@ -802,8 +802,9 @@ class Admin:
     ) -> list[GroupResult]:
         """Delete a group's settings, and with `remove_offsets` its committed offsets.
 
-        Raises RefusedError while members are online, unless `force` is given, and when
-        a broker would create the group again.
+        Raises RefusedError while members are online and PartialError if that is not
+        known, both unless `force` is given; and RefusedError when a broker would create
+        the group again.
         """
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
@@ -1240,14 +1241,16 @@ class Admin:
         since: DrainProgress | None = None,
         skip_groups: Collection[str] = (),
         skip_delayed: bool = False,
+        skip_transactions: bool = False,
         settle_ms: int | None = None,
     ) -> DrainProgress:
         """Look at what still arrives at a broker, and who has something left to read.
 
         Pass the look before as `since`, until `is_safe`: nothing has arrived for
         `settle_ms` (40 s by default; producers may keep a route for 30 s), and nothing
-        is unread. Groups in `skip_groups` are not waited for, and with `skip_delayed`
-        messages that wait for their delivery time are not.
+        is unread. Groups in `skip_groups` are not waited for, nor are messages that
+        wait for their delivery time with `skip_delayed`, and open transactions with
+        `skip_transactions`.
         """
         from rmqcli.admin.drain import SETTLE_MS, DrainProgress, drain_progress
 
@@ -1258,6 +1261,7 @@ class Admin:
             since=since,
             skip_groups=skip_groups,
             skip_delayed=skip_delayed,
+            skip_transactions=skip_transactions,
             settle_ms=SETTLE_MS if settle_ms is None else settle_ms,
         )
 

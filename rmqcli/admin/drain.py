@@ -24,6 +24,7 @@ from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.topics import topic_kind
+from rmqcli.admin.transactions import HALF_TOPIC, SCANNED_MAX, open_transactions_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_all_topic_config,
@@ -109,12 +110,14 @@ class UnreadGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainProgress:
-    """How far a drain is. What is not known is None, and in `unknown` with a reason.
+    """How far a drain is. What is not known is None, and in `unknown` with a reason;
+    what was skipped is None, too.
 
     `arrived` counts the messages since the look before, `arriving` those by topic;
     both are None at the first one. Nothing has arrived for `quiet_ms`, with the write
     permission off at every name server. `delayed` are messages that wait for their
-    delivery time.
+    delivery time. `open_transactions` are neither committed nor rolled back: a producer
+    could not end them without the broker.
     """
 
     broker_name: str
@@ -123,6 +126,7 @@ class DrainProgress:
     arriving: dict[str, int] = field(hash=False)
     unread: tuple[UnreadGroup, ...]
     delayed: int | None
+    open_transactions: int | None
     quiet_ms: int
     settle_ms: int
     unknown: tuple[str, ...] = ()
@@ -160,6 +164,11 @@ class DrainProgress:
                 self.delayed, "delayed message waits", "delayed messages wait"
             )
             found.append(f"{waiting} there")
+        if self.open_transactions:
+            are_open = counted(
+                self.open_transactions, "transaction is open", "transactions are open"
+            )
+            found.append(f"{are_open} there")
         return found + list(self.unknown)
 
     @property
@@ -223,8 +232,8 @@ def apply_drain(client: Client, plan: DrainPlan) -> list[DrainStep]:
     call = wipe_write_perm_of_broker(plan.broker_name)
     written = change_each(client, asked, call)
     _, configs = _topics_of(client, plan.broker_name)
-    steps = {s.server: s for s in _steps(
-        plan.broker_name, _routes(client, configs, asked), "changed")}  # fmt: skip
+    read = _routes(client, configs, asked)
+    steps = {s.server: s for s in _steps(plan.broker_name, read, "changed")}
     return [
         _outcome(steps[each.server], written[each.server], wants_write=False)
         if each.server in asked
@@ -346,14 +355,16 @@ def drain_progress(
     since: DrainProgress | None = None,
     skip_groups: Collection[str] = (),
     skip_delayed: bool = False,
+    skip_transactions: bool = False,
     settle_ms: int = SETTLE_MS,
 ) -> DrainProgress:
     """Look at what still arrives at a broker, and who has something left to read.
 
     `since` is the look before, without which it is not known what arrives. Groups in
-    `skip_groups` may have something left, and with `skip_delayed` delayed messages may
-    wait. Raises the errors of `plan_drain`, and at the first look NotFoundError for a
-    group of `skip_groups` that does not exist.
+    `skip_groups` may have something left, with `skip_delayed` delayed messages may
+    wait, and with `skip_transactions` transactions may be open. Raises the errors of
+    `plan_drain`, and at the first look NotFoundError for a group of `skip_groups` that
+    does not exist.
     """
     if since is None:
         check_group_names(client, skip_groups)
@@ -385,9 +396,19 @@ def drain_progress(
         arrived = sum(arriving.values())
     is_quiet = since is not None and not arrived and all(s.writable == 0 for s in steps)
     quiet_ms = 0 if since is None else since.quiet_ms + at_ms - since.at_ms
-    delayed = 0 if skip_delayed else _delayed(runtime)
-    if delayed is None:
+    delayed = None if skip_delayed else _delayed(runtime)
+    if delayed is None and not skip_delayed:
         unknown.append("how many delayed messages wait there is not known")
+    transactions = None if skip_transactions else 0
+    if HALF_TOPIC in configs and not skip_transactions:
+        half = open_transactions_of(
+            client, broker_name, address, scanned_max=SCANNED_MAX
+        )
+        transactions = None if half.errors else half.count
+        unknown += [
+            f"how many transactions are open there is not known: {error.message}"
+            for error in half.errors.values()
+        ]
     unread, failures = _unread(client, broker_name, skip_groups)
     return DrainProgress(
         broker_name=broker_name,
@@ -396,6 +417,7 @@ def drain_progress(
         arriving=arriving,
         unread=unread,
         delayed=delayed,
+        open_transactions=transactions,
         quiet_ms=quiet_ms if is_quiet else 0,
         settle_ms=settle_ms,
         unknown=(*unknown, *failures),
@@ -573,5 +595,9 @@ def _delayed(runtime: Mapping[str, str]) -> int | None:
             if first is None or last is None:
                 return None
             count["levels"] += max(0, last - first)
-    timers = read_count(runtime.get("timerCongestNum", "0"))
-    return None if timers is None else count["levels"] + timers
+    for name in ("timerCongestNum", "timerOffsetBehind"):  # in the wheel, and not yet
+        waiting = read_count(runtime.get(name, "0"))
+        if waiting is None:
+            return None
+        count["timers"] += waiting
+    return count.total()

@@ -215,7 +215,9 @@ class GroupDetail:
     differently, a broker keeps the subscriptions of the last heartbeat, and
     `mismatches` describes the differences, one sentence each. `pop` is what POP has
     handed out to the group, or why that is not known; None if nothing shows that it
-    uses POP, or if `errors` has brokers.
+    uses POP, or if `errors` has brokers. `members_errors` are the errors of brokers
+    that did not tell their members, `proxied_errors` of those that did not tell the
+    members behind proxies.
     """
 
     group: str
@@ -230,6 +232,8 @@ class GroupDetail:
     mismatches: list[str]
     errors: dict[str, RmqError] = field(hash=False)
     pop: PopLag | None = None
+    members_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
+    proxied_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
 
 
 def show_group(client: Client, group: str) -> GroupDetail:
@@ -256,6 +260,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
         elif answer is not None:
             connections[name] = answer
     proxies: Mapping[str, str] = {}
+    members_errors = dict(errors)
     of_proxies = find_proxied_members(client, errors)
     proxied = of_proxies.by_group.get(group)
     errors = {**of_proxies.errors, **errors}
@@ -303,6 +308,8 @@ def show_group(client: Client, group: str) -> GroupDetail:
         mismatches=seen.mismatches(clients),
         errors=errors,
         pop=None if errors else read_pop_lag(client, group),
+        members_errors=members_errors,
+        proxied_errors=dict(of_proxies.errors),
     )
 
 
@@ -675,7 +682,8 @@ def check_may_delete(
 
     Raises NotFoundError for an unknown group. Raises RefusedError for a system group,
     for a group with members online unless `is_forced`, and when a broker would create
-    the group again.
+    the group again. Unless `is_forced`, raises PartialError when it is not known
+    whether members are online.
     """
     if group_kind(group) == "system":
         raise RefusedError(f"group {group} is a system group; nothing was deleted")
@@ -696,6 +704,13 @@ def check_may_delete(
                 Setting("force", True),
                 "; a broker may then create the group again at their next heartbeat",
             ),
+        )
+    unknown = {n: e for n, e in detail.members_errors.items() if n in masters}
+    for name, error in ({} if is_forced else detail.proxied_errors | unknown).items():
+        raise PartialError(
+            f"whether group {group} has members online is not known: {name}:"
+            f" {error.message}; nothing was deleted",
+            hint=Hint("try again, or add ", Setting("force", True)),
         )
     warnings = []
     at = with_address(masters)

@@ -73,7 +73,6 @@ from rmqcli.names import similar
 from rmqcli.tasks import Sleep
 from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
-from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_0_0, version_name
@@ -103,6 +102,7 @@ SYSTEM_TOPICS = frozenset(
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",
         "CHECKPOINT_TOPIC",
+        "DefaultHeartBeatSyncerTopic",  # ProxyConfig.heartbeatSyncerTopicName
     )
 )
 #: TopicValidator.SYSTEM_TOPIC_PREFIX, and its spelling in older system topics.
@@ -375,11 +375,12 @@ def _groups_of_5_3(
     answers = ask_many(
         client, {g: (address, get_consumer_connection_list(g)) for g in groups}
     )
-    online = [
-        group
-        for group, answer in answers.items()
-        if isinstance(answer, ConsumerConnection) and topic in answer.subscriptions
-    ]
+    online = []
+    for group, answer in answers.items():
+        if isinstance(answer, RmqError):
+            return answer
+        if answer is not None and topic in answer.subscriptions:
+            online.append(group)
     return online + [name for name in found if name != topic or name in groups]
 
 

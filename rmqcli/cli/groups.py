@@ -401,7 +401,7 @@ class GroupDeleteOptions:
     ] = False
     force: Annotated[
         bool,
-        option("--force", help="Delete the group although it has active members."),
+        option("--force", help="Delete the group even if it has active members."),
     ] = False
 
     def check(self) -> None:
@@ -636,7 +636,7 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
     Example: rmq group delete billing-old --remove-offsets --yes
 
     To confirm, type the group's name. A group with active members is not deleted
-    without --force (exit code 7).
+    without --force (exit code 7), nor is one whose members are not known (6).
     """
     from rmqcli.admin import groups as groups_change
     from rmqcli.admin.topics import choose_masters

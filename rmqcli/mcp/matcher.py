@@ -1,6 +1,6 @@
 """Hides the matches of regular expressions, in a process of its own.
 
-A regular expression can take exponential time on a text that somebody chose, and Python
+A regular expression can take exponential time on a text that a sender chose, and Python
 holds its lock meanwhile: in a thread, one search would stop the whole server, whatever
 deadline its call has. The process gives each text `LIMIT_MS` of CPU time; past that,
 the system ends it, the text is withheld, and the next text gets a new process.

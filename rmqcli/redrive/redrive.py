@@ -45,6 +45,7 @@ from rmqcli.errors import (
     NotFoundError,
     RefusedError,
     RmqError,
+    TransportError,
     UsageError,
 )
 from rmqcli.hint import Hint, Setting
@@ -684,6 +685,10 @@ class RedriveRun:
                 break
             sent.append((letter, queue, msg_id))
         answers = client.gather(pendings)
+        errors = [each for each in answers if isinstance(each, TransportError)]
+        if errors and len(errors) == len(answers):
+            # The next batch would fail, too, and more letters would become doubtful.
+            self.given_up = self.given_up or errors[0]
         results = [
             failed(letter, answer)
             if isinstance(answer, RmqError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli import Admin
@@ -10,7 +12,13 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeniedError, NotFoundError, PartialError, UnsupportedError
+from rmqcli.errors import (
+    DeniedError,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    UnsupportedError,
+)
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import PULL, FakeMember
@@ -279,3 +287,72 @@ def test_a_group_whose_broker_hides_its_stats_may_use_pop(rmq_cluster, capsys):
     assert (pop.reason or "").startswith(words)
     assert run(["group", "show", "G", "-n", rmq_cluster.namesrv]) == 0
     assert f"\nPOP: {words}" in capsys.readouterr().out
+
+
+def quick_admin(pair):
+    return Admin(client=ClientConfig(namesrv=(pair.namesrv,), timeout_ms=500))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (faults.answer(2, "busy"), "busy"),
+        (faults.drop_request(), "no answer from"),
+    ],
+)
+def test_a_group_whose_members_a_broker_does_not_tell_is_not_deleted(
+    pair, fault, words
+):
+    """The broker that has the member did not name it, and the group was deleted."""
+    pair.faults.add(fault, code=MEMBERS, broker="broker-b", times=1)
+    with (
+        quick_admin(pair) as admin,
+        FakeMember(pair, "billing", broker="broker-b"),
+    ):
+        with pytest.raises(PartialError) as caught:
+            admin.delete_group("billing")
+        assert caught.value.message.startswith(
+            "whether group billing has members online is not known: broker-b: "
+        )
+        assert words in caught.value.message
+        assert caught.value.message.endswith("; nothing was deleted")
+        assert caught.value.hint == "try again, or add force=True"
+        assert list(admin.group("billing").configs) == ["broker-a", "broker-b"]
+        pair.faults.add(fault, code=MEMBERS, broker="broker-b", times=1)
+        # No member is known at broker-a, and force overrides what is not known.
+        steps = admin.delete_group("billing", brokers=["broker-a"])
+        assert results(steps) == [("billing", "broker-a", "deleted")]
+        pair.faults.add(fault, code=MEMBERS, broker="broker-b", times=1)
+        steps = admin.delete_group("billing", brokers=["broker-b"], force=True)
+        assert results(steps) == [("billing", "broker-b", "deleted")]
+
+
+def test_a_group_whose_settings_a_broker_does_not_tell_at_first_is_not_deleted(pair):
+    """The broker was not asked for members then, but deleted the group."""
+    pair.faults.add(faults.drop_request(), code=SETTINGS, broker="broker-b", times=1)
+    with (
+        quick_admin(pair) as admin,
+        FakeMember(pair, "billing", broker="broker-b"),
+    ):
+        with pytest.raises(PartialError, match="is not known: broker-b: no answer"):
+            admin.delete_group("billing")
+        assert list(admin.group("billing").configs) == ["broker-a", "broker-b"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (faults.answer(2, "busy"), RequestCode.GET_TOPIC_STATS_INFO),
+        (faults.drop_request(), SETTINGS),
+    ],
+)
+def test_a_group_that_may_have_members_behind_proxies_is_not_deleted(pair, fault, code):
+    """broker-b has what proxies write of their members, and is not to be changed."""
+    record = {"clientId": "c@1@1@a", "group": "billing", "heartbeatType": "REGISTER"}
+    pair.send("DefaultHeartBeatSyncerTopic", [json.dumps(record)], broker="broker-b")
+    pair.faults.add(fault, code=code, broker="broker-b", times=1)
+    with quick_admin(pair) as admin:
+        with pytest.raises(PartialError, match="online is not known: broker-b"):
+            admin.delete_group("billing", brokers=["broker-a"])
+        with pytest.raises(RefusedError, match="has members online: c@1@1@a"):
+            admin.delete_group("billing", brokers=["broker-a"])

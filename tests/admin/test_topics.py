@@ -50,6 +50,7 @@ INFO = ClusterInfo(
         ("C", "system"),
         ("TBW102", "system"),
         ("rmq_sys_wheel_timer", "system"),
+        ("DefaultHeartBeatSyncerTopic", "system"),  # of proxies in cluster mode
         ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "system"),  # 5.5.0
         ("%RETRY%orders", "retry"),
         ("%DLQ%orders", "dlq"),
@@ -292,6 +293,10 @@ def test_a_broker_that_names_the_topic_as_a_group_is_asked_for_its_members(
         assert admin.topic("orders").groups == ["audit", "billing"]
         rmq_cluster.create_group("orders")
         assert admin.topic("orders").groups == ["audit", "billing", "orders"]
+        members = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        rmq_cluster.faults.add(REFUSED, code=members, times=3)
+        detail = admin.topic("orders")
+        assert (detail.groups, list(detail.errors)) == ([], ["broker-a"])
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         rmq_cluster.faults.add(REFUSED, code=code)
         detail = admin.topic("orders")

@@ -247,7 +247,7 @@ def test_a_silent_broker_costs_its_own_row(start):
     slow = ("--timeout", "5s")
     expected = [("broker-a", "changed"), ("broker-b", "failed")]
     assert rmq.rows("update", "G", "--max-retries", "1", *slow, code=6) == expected
-    delete = ("delete", "G", "--remove-offsets", "--yes", *slow)
+    delete = ("delete", "G", "--remove-offsets", "--yes", "--force", *slow)
     expected = [("broker-a", "deleted"), ("broker-b", "failed")]
     assert rmq.rows(*delete, code=6) == expected
     cluster.faults.clear()
@@ -359,6 +359,10 @@ def test_a_broker_that_hangs_is_asked_once_and_its_group_is_not_deleted(start):
     cluster.faults.add(faults.drop_request(), broker="broker-b")
     delete = ("delete", "G", "--yes", "-r", "--remove-topics", "--timeout", "1s")
     code, rows, err = rmq(*delete)
+    assert (code, rows) == (6, None)
+    assert "whether group G has members online is not known: broker-b: no answer" in err
+    assert "try again, or add --force" in err
+    code, rows, err = rmq(*delete, "--force")
     assert code == 6
     assert [(row["name"], row["server"], row["result"]) for row in rows] == [
         ("G", "broker-a", "deleted"),
@@ -367,7 +371,8 @@ def test_a_broker_that_hangs_is_asked_once_and_its_group_is_not_deleted(start):
     assert "no answer from" in rows[1]["error"]
     assert "the retry and dead-letter topics of G are kept" in err
     assert [each.command.code for each in asked.requests] == [
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,  # once in each run
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     ]
     topics = cluster.call(lambda: set(cluster.broker().state.topics.all()))
     assert topics >= {"%RETRY%G", "%DLQ%G"}

@@ -228,6 +228,31 @@ def test_a_redrive_stops_at_a_batch_to_which_no_broker_answers(
     assert found == {b"%d" % n for n in range(9)}
 
 
+OK, LOST = "SEND_OK", "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("action", "answered", "statuses"),
+    [
+        (faults.drop_request(), 0, [[LOST]]),
+        (faults.disconnect(), 1, [[OK], [LOST] * 3]),
+        # A broker that answers one of a batch may answer the next batch.
+        (faults.drop_request(), 2, [[OK], [OK, LOST, LOST], [LOST] * 3]),
+    ],
+)
+def test_a_redrive_to_the_retry_topic_stops_at_a_batch_to_which_no_broker_answers(
+    cluster, redrive, action, answered, statuses
+):
+    """It went on, and all letters became doubtful: the next run sent them again."""
+    cluster.create_topic("%RETRY%billing", queues=1)
+    commit(cluster, "%RETRY%billing", 0)
+    send = RequestCode.SEND_MESSAGE_V2
+    cluster.faults.add(action, code=send, nth=answered + 1)
+    run, batches, _ = redrive(to="retry", timeout_ms=300, batch_max=3)
+    assert isinstance(run.given_up, TransportError)
+    assert [[each.status for each in batch] for batch in batches] == statuses
+
+
 def test_a_redrive_goes_on_after_a_batch_that_a_broker_refuses(cluster, redrive):
     for code in SENDS:
         cluster.faults.next(faults.answer(16, "not now"), code=code)

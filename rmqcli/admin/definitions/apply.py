@@ -31,6 +31,7 @@ from rmqcli.admin.definitions.settings import (
     changed_group,
     changed_topic,
 )
+from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.admin.topics import (
     NAMESPACE_ORDER_TOPIC_CONFIG,
     RemovedQueues,
@@ -70,6 +71,7 @@ from rmqcli.errors import (
     PartialError,
     RefusedError,
     RmqError,
+    TransportError,
 )
 from rmqcli.hint import Hint, Setting
 from rmqcli.tasks import Sleep
@@ -104,6 +106,8 @@ _LIST_MAX: Final = 200
 #: Requests that a broker has at a time.
 _BATCH: Final = 32
 _LISTED_POLL_MS: Final = 100
+#: How name servers of 5.x refuse to list topics (enableAllTopicList=false).
+_NOT_LISTED: Final = "disable"
 
 PlanMode = Literal["create", "change"]
 Result = Literal["created", "changed", "deleted", "skipped", "failed", "unknown"]
@@ -271,6 +275,14 @@ def _deletions(
         for broker in each.brokers
     }
     members: dict[str, str] = {}
+    if asked:
+        proxied = find_proxied_members(client, entries.errors)
+        for group, _ in asked:
+            if group in proxied.by_group:
+                count = len(proxied.by_group[group][0].connections)
+                members[group] = f"{counted(count, 'member')} behind proxies online"
+            elif proxied.unknown_because is not None:
+                members[group] = proxied.unknown_because
     for part in _parts(asked.items(), _BATCH):
         for (group, broker), answer in ask_many(client, dict(part)).items():
             if isinstance(answer, RmqError):
@@ -932,12 +944,16 @@ def _parts(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
 def _await_listed(
     client: Client, topics: set[str], deadline: Deadline
 ) -> Task[set[str]]:
+    missing = topics
     while True:
         try:
             listed = yield from client.ask_namesrvs(get_all_topic_list())
-        except BrokerError:  # 5.x can be configured to refuse this request
-            return set()
-        missing = topics - set(listed)
+            missing = topics - set(listed)
+        except BrokerError as error:
+            if error.remark == _NOT_LISTED:
+                return set()
+        except TransportError:
+            pass
         if not missing or deadline.is_over():
             return missing
         yield Sleep(min(_LISTED_POLL_MS, deadline.left_ms()))

@@ -248,7 +248,7 @@ def _why(client: Client, address: str, error: RmqError) -> RmqError:
 
     It answers a system error, without a reason.
     """
-    if getattr(error, "code", None) != ResponseCode.SYSTEM_ERROR:
+    if not isinstance(error, BrokerError) or error.code != ResponseCode.SYSTEM_ERROR:
         return error
     try:
         settings = client.invoke(address, get_broker_config())

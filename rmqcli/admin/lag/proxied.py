@@ -171,14 +171,15 @@ def find_proxied_members(
 ) -> ProxiedMembers:
     """Find the members of every group that are behind proxies in cluster mode.
 
-    A broker that has not answered another request, as `failed` says, is not asked.
+    A broker that has not answered another request, as `failed` says, is not asked. Its
+    error counts if it may have the topic.
     """
     now_ms = client.clock.epoch_ms()
+    silent = {n: e for n, e in (failed or {}).items() if isinstance(e, TransportError)}
     masters = {
         name: broker.master_address
         for name, broker in client.cluster_info().brokers.items()
-        if broker.master_address is not None
-        and not isinstance((failed or {}).get(name), TransportError)
+        if broker.master_address is not None and name not in silent
     }
     answers = run_tasks(
         client, [_read_broker(each, client.clock) for each in masters.values()]
@@ -190,6 +191,13 @@ def find_proxied_members(
             known.append(answer)
         elif not isinstance(answer, NotFoundError):  # without proxies no such topic
             errors[name] = answer
+    if silent:
+        route = client.routes([HEARTBEAT_TOPIC])[HEARTBEAT_TOPIC]
+        if not isinstance(route, RmqError):
+            having = {each.broker_name for each in route.brokers}
+            errors |= {n: e for n, e in silent.items() if n in having}
+        elif not isinstance(route, NotFoundError):
+            errors |= silent
     return ProxiedMembers(proxied_members(known, now_ms=now_ms), errors)
 
 

@@ -40,6 +40,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
     QUERY_MESSAGE_MAX,
+    is_nothing_there,
     query_message,
     view_message_by_id,
 )
@@ -188,7 +189,9 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
     parts = []
     if found.errors:
         error = next(iter(found.errors.values()))
-        parts.append(f"{', '.join(found.errors)} did not answer: {error.message}")
+        is_denied = all(isinstance(e, DeniedError) for e in found.errors.values())
+        words = "denied the look-up" if is_denied else "did not answer"
+        parts.append(f"{', '.join(found.errors)} {words}: {error.message}")
     if found.without_index:
         parts.append(_LACKING.format(", ".join(found.without_index)))
     if found.damaged:
@@ -571,9 +574,8 @@ def by_offset_id(
         try:
             body = client.invoke(address, call)
         except RmqError as error:
-            # Where nothing is, it may be a unique id. ACL 1.0 denies with this code.
-            code = getattr(error, "code", None)
-            if isinstance(error, DeniedError) or code != ResponseCode.SYSTEM_ERROR:
+            # Where nothing is, it may be a unique id.
+            if not is_nothing_there(error):
                 found.errors[broker_name] = error
             continue
         found.messages += [

@@ -1122,6 +1122,7 @@ COMMANDS: dict[str, Any] = {
          '--settle': ('settle', 'store', 'rmqcli.units:parse_duration_ms'),
          '--skip-group': ('skip_group', 'append', 'text'),
          '--skip-delayed': ('skip_delayed', 'true', 'text'),
+         '--skip-transactions': ('skip_transactions', 'true', 'text'),
          '--output': ('output',
                       'store',
                       ('choice', 'table', 'json', 'jsonl', 'csv')),

@@ -100,6 +100,10 @@ class DrainOptions:
         bool,
         option("--skip-delayed", help="Do not wait for delayed messages to be due."),
     ] = False
+    skip_transactions: Annotated[
+        bool,
+        option("--skip-transactions", help="Do not wait for open transactions to end."),
+    ] = False
 
 
 @command_options(DrainOptions, fields=COLUMNS, asks=True)
@@ -109,9 +113,9 @@ def drain(common: Common, options: DrainOptions) -> None:
     Example: rmq broker drain broker-a --wait 30m
 
     Every name server lists the broker's topics without the write permission, so that
-    producers send to other brokers; consumers go on. It is safe once nothing arrives
-    and every group has read all that the broker has. rmq broker undrain undoes it. The
-    exit code is 6 if that is not reached in time.
+    producers send to other brokers; consumers go on. It is safe once nothing arrives,
+    every group has read all that the broker has, and no transaction is open there. rmq
+    broker undrain undoes it. The exit code is 6 if that is not reached in time.
     """
     from rmqcli.admin.drain import apply_drain, plan_drain
     from rmqcli.admin.positions import check_group_names
@@ -202,6 +206,7 @@ def _wait(common: Common, client: Client, options: DrainOptions) -> DrainProgres
                 since=progress,
                 skip_groups=options.skip_group or (),
                 skip_delayed=options.skip_delayed,
+                skip_transactions=options.skip_transactions,
                 settle_ms=settle_ms,
             )
             failed = 0
@@ -255,6 +260,7 @@ def _show(
         if progress is None
         else [row_of(_UNREAD_COLUMNS, each) for each in progress.unread],
         "delayed": None if progress is None else progress.delayed,
+        "open_transactions": None if progress is None else progress.open_transactions,
         "quiet_ms": None if progress is None else progress.quiet_ms,
         "blockers": None if progress is None else progress.blockers,
     }
@@ -303,6 +309,7 @@ def _end(
     if progress.is_safe:
         skipped = [f"what {each} has to read" for each in options.skip_group or ()]
         skipped += ["delayed messages"] if options.skip_delayed else []
+        skipped += ["open transactions"] if options.skip_transactions else []
         note = f"; not checked: {', '.join(skipped)}" if skipped else ""
         common.messages.info(
             f"{name} is drained: nothing has arrived for"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.dlq.letter import place_of
@@ -27,7 +27,7 @@ from rmqcli.cli.ui.records.text import Pretty
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import DecodeError, RmqError
-from rmqcli.position import Earliest, Latest
+from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.message.record import DecodeFailure
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.cli.top.view import Reads
     from rmqcli.cli.ui.output import Row
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.wire.message.record import Record
 
 #: Messages of a tail that are kept.
@@ -106,11 +106,13 @@ def _row_of_record(queue: MessageQueue, record: Record) -> dict[str, Any]:
 class _Arrived:
     """New messages, oldest first, how many more there were, and what was said.
 
-    `has_stored` is whether the queues had messages when they were first asked.
+    `has_stored` is whether the queues had messages when they were first asked, and
+    `is_reading` whether the last of them are still being read.
     """
 
     rows: list[dict[str, Any]]
     has_stored: bool
+    is_reading: bool
     skipped: int
     said: tuple[str, ...]
 
@@ -126,6 +128,9 @@ class TailView(View):
         self._rows: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
         self._said: tuple[str, ...] = ()
         self._skipped = 0
+        #: queue -> where a tail goes on that begins anew, None if it was never read;
+        #: for the thread of the feed
+        self._positions: dict[MessageQueue, int | None] = {}
 
     @property
     def command(self) -> list[str]:
@@ -168,9 +173,13 @@ class TailView(View):
             raise next(iter(lost.values()))
         ranges = [r.offsets for r in found.values() if not isinstance(r, RmqError)]
         has_stored = any(map(len, ranges))
+        is_resumed = bool(self._positions)
+        skipped = 0
+        if is_resumed:
+            ranges, skipped = self._resumed(ranges)
         waiting: deque[dict[str, Any]] = deque(maxlen=KEPT_MAX)
         said: deque[str] = deque(maxlen=_SAID_MAX)
-        state = {"arrived": 0, "posted_ms": 0}
+        state = {"arrived": skipped, "posted_ms": 0}
 
         def say(text: str) -> None:
             said.append(f"{clock_time(client.clock.epoch_ms())} {text}")
@@ -183,6 +192,7 @@ class TailView(View):
                 _Arrived(
                     rows=rows,
                     has_stored=has_stored,
+                    is_reading=tail.is_showing_last,
                     skipped=skipped,
                     said=tuple(said),
                 )
@@ -204,7 +214,12 @@ class TailView(View):
                 ranges=tuple(ranges),
                 filter=make_filter(),
                 lost=lost,
-                last=_LAST,
+                own_starts={
+                    queue: AtOffset(offset)
+                    for queue, offset in self._positions.items()
+                    if queue in lost and offset is not None
+                },
+                last=None if is_resumed else _LAST,
                 look_back=LOOK_BACK,
                 follow=True,
                 selects=lambda queue: (
@@ -220,14 +235,38 @@ class TailView(View):
             say=say,
         )
         flush()
-        for rows in tail.items():
-            state["arrived"] += len(rows)
-            waiting.extend(rows)
-            on_turn()
-        flush()
+        try:
+            for rows in tail.items():
+                state["arrived"] += len(rows)
+                waiting.extend(rows)
+                on_turn()
+        finally:
+            if not tail.is_showing_last:
+                self._positions |= {**dict.fromkeys(lost), **tail.positions}
+            flush()
+
+    def _resumed(self, stored: list[OffsetRange]) -> tuple[list[OffsetRange], int]:
+        """Return what has come since the tail ended, and how many are left out of it.
+
+        No more of a queue is read than is kept.
+        """
+        found, skipped = [], 0
+        for each in stored:
+            known = self._positions.get(each.queue, each.start)
+            if known is None:
+                known = each.end
+            elif known > each.end:  # the topic was created again
+                known = each.start
+            begin = max(known, each.start)
+            start = max(begin, each.end - KEPT_MAX)
+            skipped += start - begin
+            found.append(replace(each, start=start))
+        return found, skipped
 
     def take(self, answer: _Arrived) -> None:
-        self.none = "reading ..." if answer.has_stored else "no message yet"
+        self.none = "no message yet"
+        if answer.has_stored:
+            self.none = "reading ..." if answer.is_reading else "no new message yet"
         known = {self.key_of(row) for row in self._rows}
         for row in answer.rows:
             if self.key_of(row) not in known:  # it began anew after an error
@@ -401,8 +440,9 @@ class MessageView(View):
         outcome = outcome_of(client, found.messages[-1], backups=known_backups())
         others = [f"{name}: {error.message}" for name, error in found.errors.items()]
         if (count := len(found.messages)) > 1:
+            more = "more than " if found.more_on else ""
             others.append(
-                f"{counted(count, 'message')} have this name; the newest is shown"
+                f"{more}{counted(count, 'message')} have this name; the newest is shown"
             )
         if found.unsearched is not None:
             others.append(f"there may be others of this name: {found.unsearched}")

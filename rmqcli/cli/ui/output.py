@@ -121,7 +121,7 @@ def json_line(value: object) -> str:
 
 
 def check_reader() -> None:
-    """Raise BrokenPipeError if stdout is a pipe that nobody reads any more.
+    """Raise BrokenPipeError if stdout is a pipe whose reader has closed it.
 
     `rmq tail orders | head -1` would otherwise wait for a message that it cannot write.
     """

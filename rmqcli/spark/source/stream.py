@@ -530,6 +530,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.commit_group
         if group is None:
             return
+        from rmqcli.admin.lag.proxied import find_proxied_members
         from rmqcli.admin.positions import check_groups
         from rmqcli.api.calls.consumer import get_consumer_connection_list
         from rmqcli.position import AtGroup
@@ -537,13 +538,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client = self._connected()
         queues = self._queues()
         check_groups(client, queues, [AtGroup(group)])
-        for address in {client.reader_of(queue) for queue in queues}:
-            if client.invoke(address, get_consumer_connection_list(group)) is not None:
-                raise UsageError(
-                    f"option commitGroup: group {group} has members online, which"
-                    " commit their own offsets",
-                    hint="name a group that only this query uses",
-                )
+        proxied = find_proxied_members(client)
+        if group in proxied.by_group or any(
+            client.invoke(address, get_consumer_connection_list(group)) is not None
+            for address in {client.reader_of(queue) for queue in queues}
+        ):
+            raise UsageError(
+                f"option commitGroup: group {group} has members online, which"
+                " commit their own offsets",
+                hint="name a group that only this query uses",
+            )
+        if proxied.unknown_because is not None:
+            warn(f"option commitGroup: {proxied.unknown_because}")
 
     def _commit(self, offsets: Offsets) -> None:
         """Commit the offsets up to which Spark has processed messages, to the masters.

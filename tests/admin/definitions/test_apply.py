@@ -291,6 +291,34 @@ def test_a_group_whose_members_a_broker_does_not_tell_is_not_deleted(pair, admin
     assert list(admin.group("G").configs) == ["broker-a", "broker-b"]
 
 
+def test_a_group_with_members_behind_proxies_is_not_deleted(pair, admin):
+    """Brokers do not know them, and a plan was to delete the group with its offsets."""
+    admin.create_group("G")
+    admin.create_group("H")
+    record = {"clientId": "c@1@1@a", "group": "G", "heartbeatType": "REGISTER"}
+    pair.send("DefaultHeartBeatSyncerTopic", [json.dumps(record)], broker="broker-b")
+    changes = admin.plan_definitions(wanted(), prune=True).changes
+    assert [(each.action, each.name, each.reason) for each in changes] == [
+        ("delete", "H", "with its offsets"),
+        ("skip", "G", "1 member behind proxies online"),
+    ]
+
+
+def test_a_group_that_may_have_members_behind_proxies_is_not_deleted(pair, admin):
+    admin.create_group("G")
+    pair.faults.add(
+        faults.answer(2, "busy"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="DefaultHeartBeatSyncerTopic",
+        broker="broker-b",
+    )
+    (change,) = admin.plan_definitions(wanted(), prune=True).changes
+    assert (change.action, change.brokers) == ("skip", BOTH)
+    assert (change.reason or "").startswith(
+        "members behind proxies are not known: broker-b: "
+    )
+
+
 # --- ordered topics, and name servers ---
 
 
@@ -358,15 +386,27 @@ def test_a_name_server_that_does_not_keep_the_order_stops_the_change(pair, admin
     ("answer", "unlisted"),
     [
         (faults.answer(0, body=b'{"topicList":["T01"]}'), ("T00",)),
-        (faults.answer(1, "not allowed"), ()),  # 5.x can refuse it
+        (faults.answer(1, "disable"), ()),  # enableAllTopicList=false of 5.x
+        (faults.answer(2, "busy"), ("T00", "T01")),
+        (faults.disconnect(), ("T00", "T01")),
     ],
 )
 def test_new_topics_that_no_name_server_lists_in_time_are_named(pair, answer, unlisted):
+    """A busy name server listed all topics, and one that was gone hid the results."""
     pair.faults.add(answer, code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     config = ClientConfig(namesrv=(pair.namesrv,), timeout_ms=2_000)
     with Admin(client=config) as admin:
         done = apply_all(admin, wanted(*named(2)))
     assert (done.unlisted, done.is_complete) == (unlisted, True)
+
+
+@pytest.mark.parametrize("answer", [faults.answer(2, "busy"), faults.disconnect()])
+def test_a_name_server_that_does_not_answer_at_once_is_asked_again(pair, admin, answer):
+    code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    pair.faults.add(answer, code=code, times=1)
+    asked = pair.faults.observe(code=code)
+    assert apply_all(admin, wanted(*named(1))).unlisted == ()
+    assert asked.seen >= 2
 
 
 def test_equal_results_of_brokers_are_one_and_failures_come_first():

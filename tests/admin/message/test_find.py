@@ -10,6 +10,7 @@ from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
+    BrokerError,
     DeadlineError,
     DecodeError,
     NotFoundError,
@@ -22,6 +23,8 @@ from rmqcli.wire.codes import RequestCode
 
 #: What a broker answers that has no index, or another kind of it.
 NOT_FOUND = faults.answer(22, "can not find message, maybe time range not correct")
+#: What ACL 1.0 answers, with code 1.
+DENIED_BY_ACL_1 = "org.apache.rocketmq.acl.common.AclException: No default permission"
 
 
 @pytest.fixture
@@ -350,13 +353,26 @@ def test_a_place_with_a_damaged_message_is_not_empty(cluster, admin):
         admin.find_messages("orders@broker-b:0:0")
 
 
-@pytest.mark.parametrize("code", [2, 16])
-def test_a_broker_that_refuses_to_read_an_offset_id_is_named(cluster, admin, code):
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (faults.answer(2, "no"), "did not answer: "),
+        (faults.answer(16, "no"), "denied the look-up: "),
+        (faults.answer(1, DENIED_BY_ACL_1), "denied the look-up: "),
+    ],
+)
+def test_a_broker_that_refuses_to_read_an_offset_id_is_named(
+    cluster, admin, answer, words
+):
     """It is busy, or denies it: that does not say that there is no such message."""
     seeded = put(cluster, "orders", "a")
-    refuse = faults.answer(code, "no")
-    cluster.faults.add(refuse, code=RequestCode.VIEW_MESSAGE_BY_ID)
+    cluster.faults.add(answer, code=RequestCode.VIEW_MESSAGE_BY_ID)
     found = admin.find_messages(seeded.offset_msg_id)
+    error = missing_message(found, seeded.offset_msg_id)
+    assert isinstance(error, PartialError)
+    assert f"was not found: broker-b {words}" in error.message
+    with pytest.raises(BrokerError, match="answered"):  # not NotFoundError
+        admin.message_by_id("orders", seeded.offset_msg_id)
     assert (bodies(found), list(found.errors)) == ([], ["broker-b"])
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, LocalTransactionState, Producer, ProducerMessage
 from rmqcli.admin.drain import _delayed
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
@@ -19,10 +19,11 @@ from rmqcli.errors import NotFoundError
 from rmqcli.model import PERM_WRITE
 from rmqcli.testing import faults
 from tests.admin.doctor.planting import plant_settings
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 RUNTIME, WIPE, ADD, SET_CONFIG = 28, 205, 327, 25
 QUICK = ("--settle", "1ms")
+UNKNOWN = LocalTransactionState.UNKNOW
 
 
 @pytest.fixture
@@ -141,6 +142,50 @@ def test_what_arrives_is_counted_by_topic(cluster):
         assert "of 40 s (producers keep routes for 30 s)" in third.blockers[0]
         fourth = admin.drain_progress("broker-a", since=third, settle_ms=1)
         assert (fourth.is_safe, fourth.blockers) == (True, [])
+
+
+def test_an_open_transaction_is_waited_for(rmq, cluster):
+    """A commit goes to the broker that was called safe to stop, and is lost."""
+    assert rmq("topic", "create", "payments", "--broker", "broker-a")[0] == 0
+    names = {"namesrv": cluster.namesrv}
+    with (
+        Producer("shop", on_check=lambda _: UNKNOWN, **names) as producer,
+        Admin(**names) as admin,
+    ):
+        message = ProducerMessage("payments", b"1")
+        producer.send_in_transaction(message, lambda *_: UNKNOWN)
+        wait_until(lambda: admin.open_transactions("payments").count == 1)
+        first = admin.drain_progress("broker-a", settle_ms=1)
+        assert first.open_transactions == 1
+        assert "1 transaction is open there" in first.blockers
+        drain = ["broker", "drain", "broker-a", "--yes", *QUICK]
+        code, found, err = rmq(*drain, "--wait", "20ms")
+        assert (code, found["state"]) == (6, "draining")
+        assert found["open_transactions"] == 1
+        assert "warning: 1 transaction is open there" in err
+        code, found, err = rmq(*drain, "--skip-transactions")
+        assert (code, found["state"]) == (0, "drained")
+        assert "not checked: open transactions" in err
+        assert found["open_transactions"] is None
+
+
+def test_where_open_transactions_are_not_known_a_broker_is_not_called_safe(
+    rmq, cluster
+):
+    assert rmq("topic", "create", "payments", "--broker", "broker-a")[0] == 0
+    with Producer(
+        "shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOWN
+    ) as producer:
+        message = ProducerMessage("payments", b"1")
+        producer.send_in_transaction(message, lambda *_: UNKNOWN)
+    refused = faults.answer(16, "no permission")
+    cluster.faults.add(refused, code=30, topic="RMQ_SYS_TRANS_HALF_TOPIC")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.drain_progress("broker-a", settle_ms=1)
+    assert (found.open_transactions, found.is_safe) == (None, False)
+    assert found.blockers[-1].startswith(
+        "how many transactions are open there is not known: "
+    )
 
 
 def test_a_permission_that_came_back_is_no_silence(cluster):
@@ -332,6 +377,8 @@ def test_a_broker_that_does_not_exist_is_not_drained(cluster):
         ({}, 0),
         ({"scheduleMessageOffset_3": "5,7", "scheduleMessageOffset_4": "1,1"}, 2),
         ({"scheduleMessageOffset_3": "5,7", "timerCongestNum": "4"}, 6),
+        ({"timerCongestNum": "4", "timerOffsetBehind": "3"}, 7),
+        ({"timerOffsetBehind": "?"}, None),
         ({"scheduleMessageOffset_3": "?"}, None),
         ({"timerCongestNum": "-1"}, None),
     ],

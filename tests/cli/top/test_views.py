@@ -6,8 +6,10 @@ from contextlib import suppress
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.api.client import Client
 from rmqcli.cli.lag.view import queue_columns, summary_columns
+from rmqcli.cli.top import messages
 from rmqcli.cli.top.brokers import BrokerView
 from rmqcli.cli.top.feed import Closed
 from rmqcli.cli.top.frame import FramePainter
@@ -15,6 +17,8 @@ from rmqcli.cli.top.groups import GroupsView
 from rmqcli.cli.top.messages import LettersView, MessageView, TailView
 from rmqcli.cli.top.topics import TopicQueuesView
 from rmqcli.config import ClientConfig
+from rmqcli.testing import ManualClock, Seed, faults
+from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
 from tests.cli.top.test_frame import content, lines_of
@@ -147,6 +151,101 @@ def test_a_tail_says_that_there_is_no_message_only_where_there_is_none(rmq_clust
                 view.run(OnePost(client, view))
             texts[topic] = (view.none, len(view.rows()))
     assert texts == {"orders": ("reading ...", 0), "quiet": ("no message yet", 0)}
+
+
+@pytest.mark.parametrize(("kept", "shown"), [(500, 17), (5, 5)])
+def test_a_tail_that_begins_anew_goes_on_where_it_ended(
+    rmq_cluster, monkeypatch, kept, shown
+):
+    """It showed the last 10 messages; those before were neither shown nor counted."""
+    monkeypatch.setattr(messages, "KEPT_MAX", kept)
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ["a"] * 4)
+    view = TailView("orders")
+    match = faults.Match(code=RequestCode.PULL_MESSAGE)
+    denied = faults.Rule(match, faults.answer(16, "no permission"))
+    had: list[int] = []
+
+    class Outage(Posts):
+        def post(self, answer):
+            super().post(answer)
+            if len(view.rows()) == 4 and not had:
+                had.append(4)
+                rmq_cluster.faults.add_rule(denied)
+                rmq_cluster.send("orders", ["b"])  # ends the pull that waits
+            if view.rows() and view.rows()[0]["queue_offset"] == 16:
+                raise Closed
+
+        def pause(self, duration_ms):
+            had[0] = view.rows()[0]["queue_offset"] + 1
+            rmq_cluster.faults.remove(denied)
+            rmq_cluster.send("orders", ["c"] * 12)
+
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    with Client(config) as client, suppress(Closed):
+        view.run(Outage(client, view))
+    assert [row["queue_offset"] for row in view.rows()] == [*range(16, 16 - shown, -1)]
+    left_out = 17 - had[0] - shown
+    assert view.intro(None) == (
+        (f"{left_out} messages came faster than they can be shown",)
+        if left_out > 0
+        else ()
+    )
+
+
+def test_a_tail_that_cannot_read_what_is_stored_does_not_read_for_ever(rmq_cluster):
+    """It said "reading ..." until a message came."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ["a"])
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=RequestCode.PULL_MESSAGE)
+    view = TailView("orders")
+
+    class UntilKnown(Posts):
+        def post(self, answer):
+            super().post(answer)
+            if answer.said and not answer.is_reading:
+                raise Closed
+
+        def pause(self, duration_ms):
+            raise Closed
+
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    with Client(config) as client, suppress(Closed):
+        view.run(UntilKnown(client, view))
+    assert view.none == "no new message yet"
+
+
+def test_where_a_broker_has_more_messages_of_a_name_their_number_is_a_minimum(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(queues=1, clock=ManualClock(now_ms=1_700_000_000_000))
+    cluster.create_topic("orders")
+    cluster.send("orders", [Seed(body=b"x", keys=["k"]) for _ in range(5)])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.apply_settings(
+            admin.plan_broker_settings({"maxMsgsNumBatch": "3"}, brokers=["broker-a"])
+        )
+    view = MessageView("k", "orders")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert "more than 3 messages have this name; the newest is shown" in view.notes()
+
+
+class Posts:
+    """A feed that gives each answer to its view."""
+
+    def __init__(self, client, view):
+        self.client = client
+        self._view = view
+
+    def begin(self):
+        pass
+
+    check = begin
+
+    def post(self, answer):
+        self._view.take(answer)
 
 
 class OnePost:

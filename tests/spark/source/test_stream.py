@@ -18,6 +18,8 @@ from rmqcli.errors import (
 )
 from rmqcli.spark.source import stream
 from rmqcli.spark.source.progress import LAST_MESSAGES
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.consumer.collecting import committed
 from tests.kit.waiting import wait_until
 from tests.kit.wiped import wiped
@@ -499,6 +501,31 @@ def test_a_group_with_members_is_refused(cluster, stream_reader):
         reader = stream_reader(cluster, commitGroup="billing")
         with pytest.raises(UsageError, match="group billing has members online"):
             reader.initialOffset()
+
+
+def test_a_group_with_members_behind_proxies_is_refused(cluster, stream_reader):
+    """Brokers do not know them; the stream and they overwrote each other's offsets."""
+    cluster.create_group("billing")
+    record = {"clientId": "c@1@1@a", "group": "billing", "heartbeatType": "REGISTER"}
+    cluster.send("DefaultHeartBeatSyncerTopic", [json.dumps(record)])
+    reader = stream_reader(cluster, commitGroup="billing")
+    with pytest.raises(UsageError, match="group billing has members online"):
+        reader.initialOffset()
+
+
+def test_where_members_behind_proxies_are_not_known_a_stream_says_so(
+    cluster, stream_reader, capsys
+):
+    cluster.create_group("billing")
+    cluster.faults.add(
+        faults.answer(16, "no permission"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="DefaultHeartBeatSyncerTopic",
+    )
+    reader = stream_reader(cluster, commitGroup="billing")
+    words = "option commitGroup: members behind proxies are not known: broker-a: "
+    assert bare(reader.initialOffset()) == at(0, 0)
+    assert words in capsys.readouterr().err
 
 
 def test_topics_that_match_later_are_read_from_their_first_message(
