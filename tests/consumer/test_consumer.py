@@ -172,7 +172,8 @@ def test_a_batch_whose_listener_sets_a_wrong_type_is_retried(
         bodies.extend(m.body.decode() for m in messages)
         if messages[0].reconsume_times == 0:
             setattr(context, name, value)
-            raise ValueError
+            if name != "ack_index":  # the level counts after a failure
+                raise ValueError
 
     with consumer(
         cluster, "g", topic, take, batch=True, consume_message_batch_max_size=8
