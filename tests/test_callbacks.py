@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqcli import ClientConfig, Consumer, Producer, ProducerMessage
+from rmqcli import ClientConfig, Consumer, Producer, ProducerMessage, SendStatus
 from rmqcli.callbacks import call_back
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -65,7 +65,8 @@ def test_a_producer_goes_on_after_a_callback_of_a_send_has_raised(
         sent.add_done_callback(lambda _: both.set())
         broker.resume()
         assert both.wait(PATIENCE_S)
-        assert producer.submit(ProducerMessage("orders", b"b")).result(PATIENCE_S)
+        later = producer.submit(ProducerMessage("orders", b"b"))
+        assert later.result(PATIENCE_S).status is SendStatus.SEND_OK
         producer.send(ProducerMessage("orders", b"c"))
         with Producer(client=client) as other:
             other.send(ProducerMessage("orders", b"d"))

@@ -166,7 +166,7 @@ def test_a_batch_whose_listener_sets_a_wrong_type_is_retried(
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders", queues=1)
     cluster.send(topic, names(4))
-    bodies = []
+    bodies: list[str] = []
 
     def take(messages, context):
         bodies.extend(m.body.decode() for m in messages)
@@ -187,7 +187,7 @@ def test_a_batch_whose_listener_sets_a_wrong_type_is_retried(
 def test_an_orderly_queue_whose_listener_sets_a_wrong_type_goes_on(rmq_cluster, value):
     topic = rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send(topic, names(2))
-    bodies = []
+    bodies: list[str] = []
 
     def take(messages, context):
         bodies.append(messages[0].body.decode())
