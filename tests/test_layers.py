@@ -30,6 +30,7 @@ VALUES = (
     "client_id",
     "process",
     "log",
+    "callbacks",
     "server_requests",
     "files",
     "clock",

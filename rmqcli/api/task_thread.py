@@ -11,6 +11,7 @@ of a callback.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -94,10 +95,13 @@ class TaskThread:
         self._timers.at(due_ms, lambda _: action())
 
     def _loop(self) -> None:
+        pid = os.getpid()
         while not self._is_ending:
             try:
                 self._turn()
-            except Exception:
+            except BaseException:
+                if os.getpid() != pid:
+                    raise  # in a child that a callback has forked
                 logger.exception(
                     "thread %s continues after an error", self._thread.name
                 )

@@ -24,6 +24,8 @@ from typing import (
     Unpack,
 )
 
+from rmqcli.callbacks import call_back
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -197,7 +199,7 @@ class Rule:
         self.seen += 1
         self.requests.append(observed)
         if self.on_request is not None:
-            self.on_request(observed)
+            call_back(self.on_request, observed, "on_request", broker=observed.broker)
         is_over = self.times is not None and self.hits >= self.times
         if self.action is None or self.seen < self.nth or is_over:
             return None

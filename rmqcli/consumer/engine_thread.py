@@ -153,8 +153,10 @@ class PlainEngineThread:
 
     def is_current(self) -> bool:
         """See EngineThread."""
-        ident = threading.get_ident()
-        return ident in (self._owner, self._thread.ident)
+        return (
+            self._owner == threading.get_ident()
+            or threading.current_thread() is self._thread
+        )
 
     def give_way(self) -> None:
         """See EngineThread. No listener runs in the thread that owns the engine."""

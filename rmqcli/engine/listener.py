@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rmqcli.checked import check_callback, check_returned
+from rmqcli.checked import check_callback, check_int, check_returned, check_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
+
+#: The range of Java's int, which the protocol has.
+_INT: Final = (-(2**31), 2**31 - 1)
 
 
 class ConsumeConcurrentlyStatus(enum.Enum):
@@ -51,14 +55,36 @@ class ConsumeConcurrentlyContext:
     `delay_level_when_next_consume` is the delay level of failed messages; 0 lets the
     broker choose, and -1 sends them to the dead-letter queue at once. `ack_index` is
     the index of the last message that succeeded, with CONSUME_SUCCESS; None means all.
+
+    To set a value of a wrong type is a TypeError, raised in the listener.
     """
 
-    __slots__ = ("ack_index", "delay_level_when_next_consume", "message_queue")
+    __slots__ = ("_ack_index", "_delay_level", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
         self.message_queue = message_queue
-        self.delay_level_when_next_consume = 0
-        self.ack_index: int | None = None
+        self._delay_level = 0
+        self._ack_index: int | None = None
+
+    @property
+    def ack_index(self) -> int | None:
+        """The index of the last message that succeeded; None: of the last message."""
+        return self._ack_index
+
+    @ack_index.setter
+    def ack_index(self, value: int | None) -> None:
+        check_type(value, (int, NoneType), "ack_index")
+        self._ack_index = value
+
+    @property
+    def delay_level_when_next_consume(self) -> int:
+        """The delay level of failed messages."""
+        return self._delay_level
+
+    @delay_level_when_next_consume.setter
+    def delay_level_when_next_consume(self, value: int) -> None:
+        name = "delay_level_when_next_consume"
+        self._delay_level = check_int(value, name, *_INT)
 
     def __repr__(self) -> str:
         return (
@@ -71,15 +97,38 @@ class ConsumeConcurrentlyContext:
 class ConsumeOrderlyContext:
     """The context of one call, in which a listener may set more than its result.
 
-    When `suspend_current_queue_time_ms` is None, the consumer's setting is used.
+    When `suspend_current_queue_time_ms` is None, the consumer's setting is used; it is
+    10 to 30,000, and a value beyond becomes the nearest of these, as in Java.
+
+    To set a value of a wrong type is a TypeError, raised in the listener.
     """
 
-    __slots__ = ("auto_commit", "message_queue", "suspend_current_queue_time_ms")
+    __slots__ = ("_auto_commit", "_suspend_ms", "message_queue")
 
     def __init__(self, message_queue: MessageQueue) -> None:
         self.message_queue = message_queue
-        self.auto_commit = True
-        self.suspend_current_queue_time_ms: int | None = None
+        self._auto_commit = True
+        self._suspend_ms: int | None = None
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether the messages of a call that succeeds are committed."""
+        return self._auto_commit
+
+    @auto_commit.setter
+    def auto_commit(self, value: bool) -> None:
+        check_type(value, bool, "auto_commit")
+        self._auto_commit = value
+
+    @property
+    def suspend_current_queue_time_ms(self) -> int | None:
+        """How long the queue rests when its messages are to be consumed again."""
+        return self._suspend_ms
+
+    @suspend_current_queue_time_ms.setter
+    def suspend_current_queue_time_ms(self, value: int | None) -> None:
+        check_type(value, (int, NoneType), "suspend_current_queue_time_ms")
+        self._suspend_ms = value
 
     def __repr__(self) -> str:
         return (

@@ -50,7 +50,7 @@ from rmqcli.log import get_logger
 from rmqcli.tasks import All, Race, Sleep, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
@@ -251,14 +251,7 @@ class Rebalance:
         else:
             cids = yield from self._consumer_ids(topic)
             others = len({*cids} - {member.client_id})
-            allocated = member.config.strategy.allocate(
-                group=member.group,
-                current_cid=member.client_id,
-                queues=sort_queues(queues),
-                cids=sort_client_ids(cids),
-            )
-            check_returned(allocated, "strategy.allocate")
-            assigned = set(allocated)
+            assigned = self._allocated(queues, cids)
         yield from self._hand_over(topic, assigned)
         free_ms = started_ms + TAKE_OVER_MS if others else started_ms
         self._update(topic, assigned, free_ms=free_ms)
@@ -271,6 +264,29 @@ class Rebalance:
             if queue.topic == topic and gain.is_wanted:
                 ours.setdefault(queue, True)
         return ours.keys() == assigned and all(ours.values())
+
+    def _allocated(
+        self, queues: Sequence[MessageQueue], cids: Sequence[str]
+    ) -> set[MessageQueue]:
+        """The queues that the strategy, which may be the program's, gives us."""
+        member = self._member
+        try:
+            allocated = member.config.strategy.allocate(
+                group=member.group,
+                current_cid=member.client_id,
+                queues=sort_queues(queues),
+                cids=sort_client_ids(cids),
+            )
+        except Exception:
+            raise
+        except BaseException as error:
+            if member.listener.is_orphaned:
+                raise
+            # A task ends with an Exception, and the next rebalance tries again.
+            what = f"strategy.allocate raised {type(error).__name__}"
+            raise RuntimeError(what) from error
+        check_returned(allocated, "strategy.allocate")
+        return set(allocated)
 
     def _consumer_ids(self, topic: str) -> Task[list[str]]:
         """The members of the group, from the first broker that answers."""

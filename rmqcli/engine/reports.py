@@ -1,7 +1,7 @@
 """Reports to the program: assigned queues, first offsets, and failed deliveries.
 
 The engine calls the functions of the `Listener` for them in its own thread. They must
-return at once; their errors are logged and have no effect.
+return at once; what they raise is logged and has no effect.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.checked import check_returned
-from rmqcli.log import get_logger
+from rmqcli.callbacks import call_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from rmqcli.engine.listener import Listener
     from rmqcli.errors import RmqError
     from rmqcli.model import Message, MessageQueue
-
-logger = get_logger(__name__)
 
 
 class Fate(enum.Enum):
@@ -75,10 +72,7 @@ def report_failed(listener: Listener, failed: FailedDelivery) -> None:
     callback = listener.on_failed
     if callback is None:
         return
-    try:
-        check_returned(callback(failed), "on_failed")
-    except Exception:
-        logger.exception("on_failed failed message=%s", failed.message)
+    call_back(callback, failed, "on_failed", message=failed.message)
 
 
 def report_start(
@@ -88,10 +82,8 @@ def report_start(
     callback = listener.on_start
     if callback is None:
         return
-    try:
-        check_returned(callback(QueueStart(queue, queue_offset, start)), "on_start")
-    except Exception:
-        logger.exception("on_start failed queue=%s", queue)
+    begun = QueueStart(queue, queue_offset, start)
+    call_back(callback, begun, "on_start", queue=queue)
 
 
 def report_assigned(listener: Listener, queues: list[MessageQueue]) -> None:
@@ -111,7 +103,4 @@ def _report_queues(
 ) -> None:
     if callback is None or not queues:
         return
-    try:
-        check_returned(callback(queues), name)
-    except Exception:
-        logger.exception("%s failed queues=%s", name, queues)
+    call_back(callback, queues, name, queues=queues)

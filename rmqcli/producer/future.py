@@ -26,6 +26,7 @@ import threading
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from rmqcli.callbacks import call_back
 from rmqcli.checked import check_callback, check_returned
 from rmqcli.producer.backend import SendResult
 
@@ -152,7 +153,8 @@ class SendFuture(Future[SendResult]):
                 else:
                     waiter.add_exception(self)
             made.notify_all()
-        self._invoke_callbacks()  # type: ignore[attr-defined]  # private
+        for callback in self._done_callbacks:
+            call_back(callback, self, "the callback of a send's future", future=self)
 
     # What the standard library's methods use, made when they first do.
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.callbacks import call_back
 from rmqcli.checked import check_returned
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.log import get_logger
@@ -150,12 +151,8 @@ class TransactionChecks:
         answer: Callable[[LocalTransactionState], Future[None] | None],
         body_bytes: int,
     ) -> None:
-        state = LocalTransactionState.UNKNOW
-        try:
-            state = decided(self._on_check(message))
-        except Exception:
-            logger.exception("on_check failed msg_id=%s", message.msg_id)
-        sent = answer(state)
+        found = call_back(self._on_check, message, "on_check", msg_id=message.msg_id)
+        sent = answer(decided(found))
         if sent is None:
             self._ended(body_bytes)
             return

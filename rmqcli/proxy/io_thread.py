@@ -42,15 +42,12 @@ class IoThread:
         self.loop.set_exception_handler(_loop_failed)
         #: asyncio itself keeps only weak references
         self._coroutines: set[asyncio.Task[Any]] = set()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="rmq-proxy", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="rmq-proxy", daemon=True)
         self._thread.start()
-        self._ident = self._thread.ident
 
     def is_current(self) -> bool:
         """Whether the caller runs in this thread, where it must not wait."""
-        return threading.get_ident() == self._ident
+        return threading.current_thread() is self._thread
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the thread, after all actions that were posted before."""
@@ -74,6 +71,16 @@ class IoThread:
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """See tasks.Runner."""
         self.loop.call_later(delay_ms / 1_000, action)
+
+    def _run(self) -> None:
+        pid = os.getpid()
+        while True:
+            try:
+                return self.loop.run_forever()  # which no client ends
+            except BaseException:  # asyncio passes on SystemExit and KeyboardInterrupt
+                if os.getpid() != pid:
+                    raise
+                logger.exception("the proxy thread continues after an exception")
 
 
 def _loop_failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

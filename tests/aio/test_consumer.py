@@ -166,6 +166,32 @@ def test_batches_are_consumed_and_part_of_one_may_fail(rmq_cluster):
     assert committed(rmq_cluster, "g", "orders") == {0: 8}
 
 
+def test_a_batch_whose_listener_sets_a_wrong_type_goes_to_the_retry_topic(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", NAMES[:4])
+    failed: list[Any] = []
+
+    async def handle(messages, context):
+        if messages[0].reconsume_times == 0:
+            context.ack_index = len(messages) / 2 - 1
+
+    async def main():
+        async with AsyncConsumer(
+            "g",
+            "orders",
+            on_batch=handle,
+            batch=8,
+            consume_from="earliest",
+            namesrv=rmq_cluster.namesrv,
+            on_failed=failed.append,
+        ):
+            await eventually(lambda: len(failed) == 4)
+
+    run_clean(main)
+    assert {each.fate for each in failed} == {Fate.RETRY_TOPIC}
+    assert committed(rmq_cluster, "g", "orders") == {0: 4}
+
+
 def test_an_orderly_listener_gets_the_messages_of_a_queue_one_after_the_other(
     cluster, client, protocol
 ):

@@ -54,6 +54,20 @@ def test_messages_are_received_and_acknowledged_once(cluster, client):
     assert more == []
 
 
+def test_a_consumer_that_has_received_nothing_acknowledges_another_ones_messages(
+    cluster, client
+):
+    async def main():
+        async with consumer_of(client) as one, consumer_of(client) as other:
+            await joined(one)
+            cluster.send("orders", [b"a"])
+            (message,) = await one.receive()
+            await other.change_invisible(message, 60_000)
+            await other.ack(message)
+
+    run_clean(main)
+
+
 @settings(
     max_examples=6,
     deadline=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -51,6 +52,7 @@ def test_an_action_that_fails_ends_neither_the_thread_nor_those_after_it(
 ):
     ran = threading.Event()
     thread.post(lambda: 1 // 0)
+    thread.post(sys.exit)
     thread.post(ran.set)
     assert ran.wait(PATIENCE_S)
     assert "thread rmq-test continues after an error" in caplog.text

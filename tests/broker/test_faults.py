@@ -57,6 +57,20 @@ def test_the_first_rule_wins_and_observers_see_all():
     assert [o.command.code for o in seen.requests] == [11, 11]
 
 
+@pytest.mark.injects_exceptions
+@pytest.mark.parametrize("error", [ValueError, pytest.fail.Exception])
+def test_an_observer_that_raises_changes_nothing(error, caplog):
+    def fail(_):
+        raise error("injected")
+
+    faults = Faults()
+    seen = faults.observe(on_request=fail)
+    faults.add(answer(2))
+    assert faults.decide("broker-a", PULL) == answer(2)
+    assert len(seen.requests) == 1
+    assert "injected" in caplog.text
+
+
 def test_removed_rules_do_nothing():
     faults = Faults()
     rule = faults.add(answer(2))

@@ -156,6 +156,59 @@ def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
     assert sorted(each for batch in batches[1:] for each in batch) == names(8)[5:]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ack_index", 1.0), ("ack_index", "1"), ("delay_level_when_next_consume", "3")],
+)
+def test_a_batch_whose_listener_sets_a_wrong_type_is_retried(
+    rmq_cluster_factory, name, value
+):
+    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
+    topic = cluster.create_topic("orders", queues=1)
+    cluster.send(topic, names(4))
+    bodies: list[str] = []
+
+    def take(messages, context):
+        bodies.extend(m.body.decode() for m in messages)
+        if messages[0].reconsume_times == 0:
+            setattr(context, name, value)
+            if name != "ack_index":  # the level counts after a failure
+                raise ValueError
+
+    with consumer(
+        cluster, "g", topic, take, batch=True, consume_message_batch_max_size=8
+    ):
+        wait_until(lambda: len(bodies) == 8)
+    assert sorted(bodies) == sorted(names(4) * 2)
+    assert committed(cluster, "g", topic) == {0: 4}
+
+
+@pytest.mark.parametrize("value", ["3", 150.5])
+def test_an_orderly_queue_whose_listener_sets_a_wrong_type_goes_on(rmq_cluster, value):
+    topic = rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send(topic, names(2))
+    bodies: list[str] = []
+
+    def take(messages, context):
+        bodies.append(messages[0].body.decode())
+        if len(bodies) == 1:
+            context.suspend_current_queue_time_ms = value
+            raise ValueError
+
+    with consumer(
+        rmq_cluster,
+        "g",
+        topic,
+        take,
+        batch=True,
+        orderly=True,
+        suspend_current_queue_time_ms=10,
+    ):
+        wait_until(lambda: len(bodies) == 3)
+    assert bodies == ["m0000", "m0000", "m0001"]
+    assert committed(rmq_cluster, "g", topic) == {0: 2}
+
+
 def test_orderly_consumption_keeps_the_order_and_waits_for_a_failed_message(
     rmq_cluster,
 ):

@@ -37,6 +37,28 @@ def rebalance(world):
     world.run(1_000)
 
 
+@pytest.mark.injects_exceptions
+@pytest.mark.parametrize("error", [ValueError, SystemExit, pytest.fail.Exception])
+def test_a_strategy_that_raises_is_asked_again_by_the_next_rebalance(error, caplog):
+    class Failing:
+        name = "FAILING"
+        fails = True
+
+        def allocate(self, *, queues, **_):
+            if self.fails:
+                raise error("injected")
+            return queues
+
+    strategy = Failing()
+    world = World(queues=2, strategy=strategy)
+    world.start()
+    assert numbers_of(world) == []
+    assert "injected" in caplog.text
+    strategy.fails = False
+    rebalance(world)
+    assert numbers_of(world) == [0, 1]
+
+
 def test_queues_are_shared_by_the_allocation_strategy():
     """The strategy is AVG, and shares all queues of the topic's route."""
     world = World(queues=5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import random
 import re
 import sys
 import threading
@@ -230,6 +231,16 @@ def test_a_large_body_is_compressed_and_a_small_one_is_not(
     assert found[b"a"].raw_body == b"a" * 4_095
     assert found[b"b"].body == b"b" * 4_096
     assert found[b"b"].raw_body == zlib.compress(b"b" * 4_096, 5)
+
+
+def test_the_largest_body_is_stored_plain_if_it_cannot_be_compressed(
+    rmq_cluster, rmq_topic, producer
+):
+    body = random.Random(0).randbytes(4 << 20)
+    producer.send(ProducerMessage(rmq_topic, body))
+    (found,) = stored(rmq_cluster, rmq_topic)
+    assert found.raw_body == body
+    assert found.sys_flag == 0
 
 
 def test_a_batch_lies_in_one_queue_in_its_order(rmq_cluster, rmq_topic, producer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from rmqcli import (
@@ -23,6 +25,20 @@ def found(cluster, topic):
     """All messages in the topic, by body."""
     with Admin(namesrv=cluster.namesrv) as admin:
         return {message.body: message for message in admin.read(topic, to="latest")}
+
+
+@pytest.mark.rmq_versions("4.9.7", "5.3.3", "5.5.0")
+def test_a_body_of_the_largest_size_arrives_although_it_cannot_be_compressed(
+    real_cluster,
+):
+    """A broker of 4.6.0 refuses it: there the limit is that of the whole record."""
+    topic = real_cluster.create_topic()
+    body = random.Random(0).randbytes(4 << 20)
+    with Producer(namesrv=real_cluster.namesrv) as producer:
+        producer.send(ProducerMessage(topic, body), timeout_ms=60_000)
+    (message,) = found(real_cluster, topic).values()
+    assert message.body == body
+    assert message.sys_flag == 0
 
 
 def test_messages_arrive_as_they_were_sent(real_cluster):

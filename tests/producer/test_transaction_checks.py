@@ -151,18 +151,32 @@ def test_checks_that_wait_are_dropped_when_the_producer_closes(held):
 
 
 @pytest.mark.injects_exceptions
-def test_an_on_check_that_raises_has_not_decided(caplog):
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (ValueError, "failed"),
+        (
+            SystemExit,
+            "raised SystemExit, which ends neither its thread nor the process",
+        ),
+    ],
+)
+def test_an_on_check_that_raises_has_not_decided(caplog, error, what):
+    """The check is answered, so that it takes no room any more."""
+
     def on_check(message):
-        raise ValueError(message)
+        raise error(message)
 
     answers: list[LocalTransactionState] = []
     checks = TransactionChecks(on_check)
     checks.ask(Half("id-a"), answers.append, body_bytes=1)
     assert wait_until(lambda: answers) == [UNKNOW]
+    wait_until(lambda: checks._open == 0)
     checks.close()
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == "on_check failed msg_id=id-a"
+    assert record.getMessage().startswith(f"on_check {what} ")
+    assert record.getMessage().endswith(" msg_id=id-a")
 
 
 def test_a_flood_of_ignored_checks_is_logged_once(held, caplog):

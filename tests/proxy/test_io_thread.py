@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -92,12 +93,14 @@ def test_the_thread_goes_on_after_a_mistake_and_tells_it(caplog):
         raise ValueError("a mistake")
 
     thread.post(fail)
+    thread.post(sys.exit)  # ends a loop of asyncio
     thread.post(lambda: thread.call_later(1, found.set))
     wait_until(found.is_set)
     thread.post(thread.loop.stop)
     wait_until(lambda: not thread.loop.is_running())
     thread.loop.close()
-    (record,) = caplog.records
+    record, at_exit = caplog.records
+    assert at_exit.getMessage() == "the proxy thread continues after an exception"
     assert record.levelno == logging.ERROR
     assert record.getMessage().startswith("the proxy thread continues after an error")
     assert record.exc_info is not None

@@ -35,10 +35,12 @@ from rmqcli.api.calls.pop import (
 from rmqcli.api.task_thread import TaskThread
 from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.errors import (
+    ConnectError,
     DecodeError,
     DeniedError,
     NotFoundError,
     RmqError,
+    TransportError,
     UnsupportedError,
     WireError,
 )
@@ -159,6 +161,9 @@ class RemotingPop:
         known = self._routes.get(topic)
         if known is not None:
             return known
+        return (yield from self._fetched_route(topic))
+
+    def _fetched_route(self, topic: str) -> tasks.Task[TopicRoute]:
         asked = self._asking.get(topic)
         if asked is None:
             asked = self._asking[topic] = tasks.start(self._find(topic), self.runner)
@@ -201,6 +206,27 @@ class RemotingPop:
                 hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
             )
         return broker.master_address
+
+    def _address_for(self, message: ReceivedMessage) -> tasks.Task[str]:
+        """Return where a message's broker is, of which another member may have told.
+
+        Raises ConnectError when no name server answers: then nothing was sent.
+        Source: DefaultMQPushConsumerImpl#ackAsync, #changePopInvisibleTimeAsync.
+        """
+        broker_name = message.broker_name
+        try:
+            return self._address(broker_name)
+        except NotFoundError:
+            pass
+        try:
+            yield from self._fetched_route(message.topic)
+        except TransportError as error:
+            raise ConnectError(
+                f"the address of broker {broker_name} is not known: {error.message}",
+                address=error.address,
+                hint=error.hint,
+            ) from error
+        return self._address(broker_name)
 
     # --- receiving ---
 
@@ -363,7 +389,7 @@ class RemotingPop:
 
         Since 5.1.3 one request acknowledges up to 256 messages.
         """
-        address = self._address(messages[0].broker_name)
+        address = yield from self._address_for(messages[0])
         version = self._client.known_version(address)
         takes_batches = version is not None and version >= V5_1_3
         requests: list[tasks.Request[None]] = []
@@ -399,7 +425,7 @@ class RemotingPop:
     ) -> tasks.Task[None]:
         """See PopNetwork."""
         lease = message.lease
-        address = self._address(lease.queue.broker_name)
+        address = yield from self._address_for(message)
         handle = decode_receipt_handle(lease.receipt_handle)
         call = change_invisible_time(self._group, lease.topic, handle, invisible_ms)
         handle = yield tasks.Request(address, call)

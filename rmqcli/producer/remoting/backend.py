@@ -367,8 +367,11 @@ class RemotingBackend:
         msg_id, properties = self._identified(message, more)
         body = message.body
         if len(body) >= config.compress_msg_body_over_howmuch_bytes:
-            body = deflate_zlib(body, level=config.compress_level)
-            sys_flag |= COMPRESSED
+            # Java sends the compressed body in any case, even above the broker's limit.
+            compressed = deflate_zlib(body, level=config.compress_level)
+            if len(compressed) < len(body):
+                body = compressed
+                sys_flag |= COMPRESSED
         return Prepared(
             topic=message.topic,
             msg_ids=(msg_id,),

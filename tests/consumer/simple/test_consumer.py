@@ -305,6 +305,35 @@ def test_a_message_is_hidden_for_the_time_of_the_change(rmq_cluster, topic):
     assert change.command.ext_fields["invisibleTime"] == "90000"
 
 
+def test_a_consumer_that_has_received_nothing_acknowledges_another_ones_messages(
+    rmq_cluster, topic
+):
+    rmq_cluster.send(topic, ["a", "b"])
+    with consumer_of(rmq_cluster) as one, consumer_of(rmq_cluster) as other:
+        a, b = one.receive()
+        other.ack(a)
+        with consumer_of(rmq_cluster) as third:
+            third.change_invisible(b, 1_000)
+        (again,) = one.receive()
+        assert again.body == b"b"
+        other.ack(again)
+        assert one.receive(await_ms=0) == []
+
+
+def test_a_handle_stays_valid_when_no_name_server_tells_the_brokers_address(
+    rmq_cluster, topic
+):
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as one, consumer_of(rmq_cluster) as other:
+        (message,) = one.receive()
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        rmq_cluster.faults.next(faults.disconnect(), code=code)
+        with pytest.raises(ConnectError, match=r"address of broker broker-a is not"):
+            other.change_invisible(message, 60_000)
+        rmq_cluster.faults.next(faults.disconnect(), code=code)
+        other.ack(message)  # repeated when it fails
+
+
 def test_after_a_change_whose_answer_is_lost_an_ack_is_refused(rmq_cluster, topic):
     rmq_cluster.send(topic, ["a"])
     with consumer_of(rmq_cluster) as consumer:

@@ -102,6 +102,24 @@ def test_what_is_not_acknowledged_is_delivered_again(real_cluster):
 
 
 @since_5
+def test_another_instance_of_the_group_acknowledges_before_it_has_received(
+    real_cluster,
+):
+    topic, group = real_cluster.create_topic(), new_group()
+    send(real_cluster, topic, [b"a", b"b"])
+    with (
+        consumer_of(real_cluster, topic, group) as one,
+        consumer_of(real_cluster, topic, group) as other,
+    ):
+        a, b = receive_all(one, 2, invisible_duration_ms=10_000)
+        other.ack(a)
+        other.change_invisible(b, 1_000)
+        (again,) = receive_all(one, 1)
+        assert again.msg_id == b.msg_id
+        other.ack(again)
+
+
+@since_5
 def test_a_message_can_be_hidden_for_longer_and_given_back(real_cluster):
     topic = real_cluster.create_topic()
     send(real_cluster, topic, [b"long", b"back"])

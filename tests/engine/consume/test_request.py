@@ -7,6 +7,7 @@ its calls are most of a consumer's work. Here the same listener is called in bot
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from rmqcli.engine.listener import (
 )
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.errors import ConfigError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.subscription import parse_subscription
 from tests.engine.world import START_MS, TOPIC, queue_of, stored
@@ -315,3 +317,57 @@ def test_a_coroutine_for_a_message_that_is_passed_on_directly_is_an_error():
     assert result is None
     assert str(error).startswith("the listener returned a coroutine")
     assert script.misuses == [error]
+
+
+@pytest.mark.parametrize(
+    ("context", "name", "value", "error", "why"),
+    [
+        (ConsumeConcurrentlyContext, "ack_index", 1.0, TypeError, "1.0, a float; it"),
+        (ConsumeConcurrentlyContext, "ack_index", "1", TypeError, "an int or None"),
+        (ConsumeConcurrentlyContext, "ack_index", True, TypeError, "an int or None"),
+        (
+            ConsumeConcurrentlyContext,
+            "delay_level_when_next_consume",
+            "3",
+            TypeError,
+            "must be an int",
+        ),
+        (
+            ConsumeConcurrentlyContext,
+            "delay_level_when_next_consume",
+            None,
+            TypeError,
+            "must be an int",
+        ),
+        (
+            ConsumeConcurrentlyContext,
+            "delay_level_when_next_consume",
+            2**31,
+            ConfigError,
+            "is 2147483648; it must be -2147483648 to 2147483647",
+        ),
+        (
+            ConsumeOrderlyContext,
+            "suspend_current_queue_time_ms",
+            timedelta(seconds=1),
+            TypeError,
+            "an int or None",
+        ),
+        (
+            ConsumeOrderlyContext,
+            "suspend_current_queue_time_ms",
+            "3",
+            TypeError,
+            "an int or None",
+        ),
+        (ConsumeOrderlyContext, "auto_commit", 0, TypeError, "must be a bool"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_where_the_listener_sets_it(
+    context, name, value, error, why
+):
+    given_to_listener = context(QUEUE)
+    before = getattr(given_to_listener, name)
+    with pytest.raises(error, match=f"{name} .*{why}"):
+        setattr(given_to_listener, name, value)
+    assert getattr(given_to_listener, name) == before
