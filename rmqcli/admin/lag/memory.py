@@ -28,6 +28,7 @@ from rmqcli.errors import NoBrokerError, PartialError
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
@@ -124,6 +125,19 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
         if any(name not in routed[topic] for topic in there & routed.keys())
     ]
     return _departed_of(client, absent)
+
+
+def departed_queues_of(client: Client, topic: str) -> dict[MessageQueue, RmqError]:
+    """Return the queues of a topic that groups had on brokers that have left."""
+    departed = departed_brokers_of(client, [topic])
+    memory = open_memory(client) if departed else None
+    if memory is None:
+        return {}
+    return {
+        MessageQueue(topic, name, queue_id): seen.as_error(name)
+        for name, seen in departed.items()
+        for queue_id in range(memory.queue_nums(topic, name))
+    }
 
 
 def departed_brokers_of_group(
@@ -264,6 +278,11 @@ class LagMemory:
             if topics:
                 found[group] = topics
         return found
+
+    def queue_nums(self, topic: str, broker_name: str) -> int:
+        """Return how many queues of a topic groups had on a broker."""
+        on = [each.get(broker_name, {}) for each in self._groups.values()]
+        return max((topics[topic][0] for topics in on if topic in topics), default=0)
 
     def lost_queues(
         self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
