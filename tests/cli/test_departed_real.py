@@ -44,7 +44,7 @@ def test_resets_and_changes_name_a_broker_that_was_killed(
         route = raw.ask(cluster.namesrv, raw.GET_BROKER_CLUSTER_INFO).body
         return b"broker-b" not in route
 
-    raw.wait_until(has_left, timeout_ms=60_000)
+    raw.wait_until(has_left, timeout_ms=60_000, what=lambda: "broker-b left the route")
 
     words = ("reset-offset", group, topic, "--to", "latest")
     code, _, err = rmq(*words, "--queue", "broker-b:0")
@@ -69,7 +69,7 @@ def test_resets_and_changes_name_a_broker_that_was_killed(
         (("group", "create", f"{group}-2"), "created"),
         (("group", "update", group, "--max-retries", "3"), "changed"),
         (("group", "pause", group, "--yes"), "changed"),
-        (("group", "resume", group), "changed"),
+        (("group", "resume", group, "--yes"), "changed"),
         (("topic", "update", topic, "--queues", "3"), "changed"),
         (("topic", "permission", topic, "r", "--yes"), "changed"),
         (("group", "delete", group, "--remove-offsets", "--yes"), "deleted"),

@@ -47,6 +47,8 @@ def _headline(lag: GroupLag) -> str:
             f" ({counted(lag.known_lag, 'message')} at least)" if lag.known_lag else ""
         )
         return f"How far {lag.group} is behind is unknown{known}: {lag.reason}."
+    if lag.total_lag == 0 and lag.doubt is not None:
+        return f"{lag.group} has {lag.doubt}: these do not count as lag."
     if lag.total_lag == 0:
         return (
             f"{lag.group} has read everything. Messages that failed are counted once"

@@ -171,6 +171,23 @@ class GroupLag:
             queue.state is LagState.UNKNOWN for queue in self.queues
         )
 
+    @property
+    def doubt(self) -> str | None:
+        """Why messages may be unread that do not count as lag; None if they are not.
+
+        What a queue holds counts as read if the committed offset is beyond its end: the
+        topic may have been created again, with other messages.
+        """
+        ahead = [queue for queue in self.queues if queue.state is LagState.AHEAD]
+        held = sum((q.max_offset or 0) - (q.min_offset or 0) for q in ahead)
+        if not ahead:
+            return None
+        hold = "holds" if len(ahead) == 1 else "hold"
+        return (
+            f"committed beyond the end of {counted(len(ahead), 'queue')}, which {hold}"
+            f" {counted(held, 'message')} that it may not have read"
+        )
+
 
 def without_answer(lag: GroupLag, reason: str) -> GroupLag:
     """Return `lag` as far as it is known when no broker has answered since: UNKNOWN.

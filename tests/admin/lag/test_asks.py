@@ -500,6 +500,18 @@ def words(*readings, **more):
     return explain(compute_lag(GroupReading(group="G", queues=list(readings), **more)))
 
 
+def test_a_group_beyond_the_end_of_a_queue_is_not_said_to_have_read_everything():
+    """The topic was created again with three messages, after six were committed."""
+    assert words(queue(0, 6, 3), queue(1, 3, 3))[:2] == [
+        "G has committed beyond the end of 1 queue, which holds 3 messages that it may"
+        " not have read: these do not count as lag.",
+        "It committed offsets beyond the end of T@broker-a:0: the topic was recreated,"
+        " or an offset was set by hand. The group receives nothing there until the"
+        " queue has grown that far or a member corrects the offset.",
+    ]
+    assert words(queue(0, 6, 3), queue(1, 1, 3))[0] == "G has 2 messages to read."
+
+
 def test_members_without_a_queue_are_counted():
     two = [queue(n, 10, 10) for n in (0, 1)]
     assert words(*two, members=online("a", "b")) == [
