@@ -51,6 +51,8 @@ class LagQuery:
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     process_queues: bool = False
+    #: whether to read where consumption is switched off
+    with_paused: bool = False
     #: whether all groups include RocketMQ's own
     with_system: bool = True
     #: why brokers are not asked for members; None when they are
@@ -105,6 +107,8 @@ class BrokerPart:
     pop_groups: set[str] = field(default_factory=set)
     #: those of them that consume in order, for which there are no check points
     orderly_groups: set[str] = field(default_factory=set)
+    #: groups whose consumption is switched off (consumeEnable), if that was asked
+    paused_groups: set[str] = field(default_factory=set)
     #: group -> the topic whose lite topics it consumes, which no request measures
     lite_topics: dict[str, str] = field(default_factory=dict)
     #: what proxies wrote here about their clients
@@ -207,6 +211,8 @@ class Assembler:
                 for (of, topic), reason in part.unread_retries.items()
                 if of == group
             ]
+            if group in part.paused_groups:
+                reading.paused_on.append(part.broker_name)
             if group in part.lite_topics:
                 reading.queues.append(_lite_topics(part, part.lite_topics[group]))
             if refusal is not None and not own:

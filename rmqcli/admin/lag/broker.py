@@ -107,6 +107,8 @@ def read_broker(
     _find_pop_groups(part, query)
     if part.pop_groups:
         yield from _read_settings(part)
+    if query.with_paused:
+        yield from _read_paused(part)
     yield from _read_rest(part, query, shared)
     yield from _read_known_groups(part, query, shared)
 
@@ -352,6 +354,17 @@ def _read_settings(part: BrokerPart) -> Task[None]:
             reason="what POP has handed out is not known: its broker keeps check points"
             " in RocksDB (popConsumerKVServiceEnable), which no request reads"
         )
+
+
+def _read_paused(part: BrokerPart) -> Task[None]:
+    """Note the groups whose consumption is switched off; not if that is refused."""
+    from rmqcli.api.calls.config import get_all_subscription_group_config
+
+    (groups,) = yield _all(part, get_all_subscription_group_config())
+    if isinstance(groups, TransportError):
+        raise groups
+    if not isinstance(groups, RmqError):
+        part.paused_groups = {g for g, c in groups.items() if not c.consume_enable}
 
 
 def _drop_unsubscribed(part: BrokerPart) -> None:

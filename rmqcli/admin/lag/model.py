@@ -99,6 +99,8 @@ class GroupReading:
     #: client id -> what it holds; None when clients were not asked
     clients: Mapping[str, ClientQueues] | None = None
     notes: list[str] = field(default_factory=list)
+    #: brokers on which its consumption is switched off, if that was asked
+    paused_on: list[str] = field(default_factory=list)
     #: messages in its dead letter topic; None when a broker did not report them
     dead_letters: int | None = None
     #: why a broker that answers did not report them

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.admin.lag.explain import explain
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
@@ -503,13 +504,63 @@ def words(*readings, **more):
 def test_a_group_beyond_the_end_of_a_queue_is_not_said_to_have_read_everything():
     """The topic was created again with three messages, after six were committed."""
     assert words(queue(0, 6, 3), queue(1, 3, 3))[:2] == [
-        "G has committed beyond the end of 1 queue, which holds 3 messages that it may"
-        " not have read: these do not count as lag.",
-        "It committed offsets beyond the end of T@broker-a:0: the topic was recreated,"
-        " or an offset was set by hand. The group receives nothing there until the"
-        " queue has grown that far or a member corrects the offset.",
+        (
+            "G has committed beyond the end of 1 queue, which holds 3 messages that it may"
+            " not have read: these do not count as lag."
+        ),
+        (
+            "It committed offsets beyond the end of T@broker-a:0: the topic was recreated,"
+            " or an offset was set by hand. The group receives nothing there until the"
+            " queue has grown that far or a member corrects the offset."
+        ),
     ]
     assert words(queue(0, 6, 3), queue(1, 1, 3))[0] == "G has 2 messages to read."
+
+
+def test_consumption_that_is_switched_off_is_explained_first(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"], queue_id=0, broker="broker-a")
+    commit(cluster, "billing", "orders", {0: 0})
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.pause_group("billing", brokers=["broker-a"])
+    words = ["lag", "billing", "--explain", "--no-memory", "-n", cluster.namesrv]
+    assert run([*words, "-o", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    first, second = found["explain"][:2]
+    assert first == (
+        "Its consumption is switched off on broker-a: members get no messages from"
+        " there. Switch it on with: rmq group resume billing"
+    )
+    assert second.startswith("billing has 1 message to read")
+
+
+def test_a_member_that_has_not_committed_yet_is_not_said_to_start_later():
+    held = ProcessQueueInfo(
+        cached_msg_count=76, cached_msg_min_offset=24, cached_msg_max_offset=99
+    )
+    info = ConsumerRunningInfo(process_queues={MessageQueue("T", "broker-a", 0): held})
+    client = read_running_info("c1", info, now_ms=0)
+    said = words(
+        queue(0, None, 100),
+        queue(1, None, 5),
+        members=online("c1"),
+        clients={"c1": client},
+    )
+    assert said[1:3] == [
+        (
+            "It has started in T@broker-a:0, and has not committed an offset there yet: the"
+            " first message that c1 has not finished is at offset 24, and the queue ends at"
+            " 100."
+        ),
+        (
+            "It never committed an offset in T@broker-a:1, which hold 5 messages. It will"
+            " start where its members choose (consumeFromWhere)."
+        ),
+    ]
 
 
 def test_members_without_a_queue_are_counted():
