@@ -408,9 +408,9 @@ def _check_topic(
             masters = choose_masters(client, cluster=None, brokers=())
             steps = create_topic(client, topic, masters, TopicChange())
             failed = {s.server: s.error for s in steps if s.error is not None}
-            for error in failed.values():
-                if not have_left([error]):
-                    raise error from None
+            for each in failed.values():
+                if not have_left([each]):
+                    raise each from None
             client.route(topic, refresh=True)
             return failed
         return departed_errors_of(client, [topic])

@@ -284,6 +284,18 @@ class LagMemory:
         on = [each.get(broker_name, {}) for each in self._groups.values()]
         return max((topics[topic][0] for topics in on if topic in topics), default=0)
 
+    def queue_nums_of(
+        self, groups: Iterable[str], broker_name: str
+    ) -> dict[tuple[str, str], int]:
+        """Return (group, topic) -> the queues that a group had on a broker."""
+        return {
+            (group, topic): queues
+            for group in groups
+            for topic, (queues, _) in self._groups.get(group, {})
+            .get(broker_name, {})
+            .items()
+        }
+
     def lost_queues(
         self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
     ) -> list[QueueReading]:
@@ -315,10 +327,12 @@ class LagMemory:
         queues: Iterable[QueueReading],
         *,
         topics: Collection[str] = (),
+        removed: Mapping[str, int] | None = None,
     ) -> None:
         """Record the queues of a group on a broker that reported all of them.
 
-        When `topics` are given, what is recorded of other topics is kept.
+        When `topics` are given, what is recorded of other topics is kept. `removed` has
+        how many queues a topic had before some with unread messages were removed.
         """
         found: dict[str, list[int]] = {}
         unknown: set[str] = set()
@@ -336,7 +350,10 @@ class LagMemory:
         before = on.get(broker_name, {})
         kept = {t: n for t, n in before.items() if topics and t not in topics}
         on[broker_name] = kept | {
-            topic: (queues, None if topic in unknown else lag)
+            topic: (
+                max(queues, (removed or {}).get(topic, 0)),
+                None if topic in unknown else lag,
+            )
             for topic, (queues, lag) in found.items()
             if queues <= _QUEUES_MAX
         }
