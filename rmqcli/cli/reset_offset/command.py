@@ -261,7 +261,8 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
     offset of every queue is verified afterwards. The exit code is 7 if offsets moved
     since the plan was made, if a backup or plan belongs to another group or cluster, if
     the topic was created again since a backup or plan was, or if the reset was not
-    confirmed. It is 6 if some queues could not be read or set.
+    confirmed. It is 6 if some queues could not be read or set, have no target, or were
+    on a broker that has left the route; the others are moved without these.
 
     A cluster is recognised by the addresses that its brokers advertise. To use a
     backup of another cluster or topic, give its ID and --other-cluster.

@@ -225,18 +225,12 @@ def _offsets_ahead(facts: Facts) -> Iterator[Finding]:
 def _removed_queues(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         for each in lag.reading.unreachable:
+            many = max(each.queue_ids) + 1
             yield warning(
                 lag.group,
                 str(each),
-                "the topic has fewer queues than before; with as many they are read",
-                command_line(
-                    "rmq",
-                    "topic",
-                    "update",
-                    each.topic,
-                    "--queues",
-                    str(max(each.queue_ids) + 1),
-                ),
+                f"the topic has fewer queues than before; with {many} they are read",
+                command_line("rmq", "topic", "show", each.topic),
             )
 
 
