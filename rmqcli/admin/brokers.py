@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_broker_config,
@@ -23,6 +24,7 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,
+    NoBrokerError,
     NotFoundError,
     RmqError,
     TransportError,
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
 #: What to do where the answer to a change was lost.
 _LOOK: Final = "look whether it was done before you do it again"
 
-#: Addresses by broker name; None for a broker of which only slaves are left.
+#: Addresses by broker name; None for a broker of which only slaves are left, and for a
+#: broker that has left the route.
 Addresses: TypeAlias = "Mapping[str, str | None]"
 
 K = TypeVar("K")
@@ -84,14 +87,21 @@ def ask_each(
 ) -> dict[str, T | RmqError]:
     """Send `call` to all addresses at once; return answers or errors by broker name.
 
-    The error of a broker without an address is that it has no master.
+    The error of a broker without an address is that it has no master, or has left.
     """
     asked = {name: (at, call) for name, at in with_address(addresses).items()}
     answers = ask_many(client, asked)
     return {
-        name: answers[name] if name in answers else no_master(name)
+        name: answers[name] if name in answers else _no_address(client, name)
         for name in addresses
     }
+
+
+def _no_address(client: Client, name: str) -> RmqError:
+    brokers = client.cluster_info().brokers
+    if name not in brokers and (seen := departed_brokers(client, brokers).get(name)):
+        return seen.as_error(name)
+    return no_master(name)
 
 
 def with_address(
@@ -113,6 +123,11 @@ def no_master(name: str) -> NotFoundError:
         name=ResponseCode.BROKER_NOT_EXIST.name,
         hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
     )
+
+
+def have_left(answers: Iterable[object]) -> bool:
+    """Whether these are only the errors of brokers that have left the route."""
+    return all(isinstance(each, NoBrokerError) for each in answers)
 
 
 def ask_many(

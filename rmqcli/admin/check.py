@@ -93,6 +93,8 @@ class Measurement:
     such as messages that retention has deleted unread. `is_left_out` is a group that a
     glob has chosen and that has no such value: one that never consumed, or whose
     members keep their offsets themselves. By its name it would be unknown.
+    `is_doubtful` is a value that may hide messages, and `reason` says why: at best a
+    warning.
     """
 
     subject: str
@@ -101,6 +103,7 @@ class Measurement:
     at_least: float | None = None
     is_lost: bool = False
     is_left_out: bool = False
+    is_doubtful: bool = False
     verdict: GroupState | None = None
 
 
@@ -123,7 +126,7 @@ class Thresholds:
         reached = MonitorStatus.OK
         if measured.is_lost or self._is_reached(self.critical, known):
             reached = MonitorStatus.CRITICAL
-        elif self._is_reached(self.warning, known):
+        elif measured.is_doubtful or self._is_reached(self.warning, known):
             reached = MonitorStatus.WARNING
         if measured.value is None and reached is not MonitorStatus.CRITICAL:
             return MonitorStatus.UNKNOWN
@@ -522,14 +525,18 @@ def _lag(lag: GroupLag) -> Measurement:
     return Measurement(
         subject=lag.group,
         value=lag.total_lag,
-        reason=lag.reason,
+        reason=lag.reason or lag.doubt,
         at_least=lag.known_lag,
+        is_doubtful=lag.doubt is not None,
     )
 
 
 def _age(lag: GroupLag) -> Measurement:
+    doubt, is_doubtful = lag.doubt, lag.doubt is not None
     if lag.total_lag == 0:
-        return Measurement(subject=lag.group, value=0)
+        return Measurement(
+            subject=lag.group, value=0, reason=doubt, is_doubtful=is_doubtful
+        )
     waiting = [queue for queue in lag.queues if queue.lag]
     untold = [queue for queue in waiting if queue.age_ms is None]
     if lag.total_lag is None or untold:
@@ -539,7 +546,9 @@ def _age(lag: GroupLag) -> Measurement:
         return Measurement(
             subject=lag.group, value=None, reason=reason, at_least=lag.age_ms
         )
-    return Measurement(subject=lag.group, value=lag.age_ms)
+    return Measurement(
+        subject=lag.group, value=lag.age_ms, reason=doubt, is_doubtful=is_doubtful
+    )
 
 
 def _left(lag: GroupLag, reserved: dict[str, int]) -> Measurement:

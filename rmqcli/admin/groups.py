@@ -20,6 +20,7 @@ from rmqcli.admin.brokers import (
     change_each,
     change_many,
     failed_word,
+    have_left,
     reader_addresses,
     with_address,
 )
@@ -626,7 +627,7 @@ def update_group(
     results: dict[str, GroupResult] = {}
     wanted: dict[str, SubscriptionGroupConfig] = {}
     configs = _configs(client, group, masters, change)
-    if all(known is None for known in configs.values()):
+    if have_left(known for known in configs.values() if known is not None):
         raise not_found("group", group, hint=_how_to_create(group))
     if not any(isinstance(each, RmqError) for each in configs.values()):
         there = [
@@ -660,7 +661,7 @@ def consumption(
     if group_kind(group) == "system":
         raise RefusedError(f"group {group} is a system group; nothing was changed")
     configs = _configs(client, group, masters, GroupChange())
-    if all(known is None for known in configs.values()):
+    if have_left(known for known in configs.values() if known is not None):
         raise not_found("group", group, hint=_how_to_create(group))
     return {
         name: known.consume_enable

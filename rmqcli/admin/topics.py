@@ -21,11 +21,12 @@ from rmqcli.admin.brokers import (
     change_each,
     change_many,
     failed_word,
+    have_left,
     no_master,
     reader_addresses,
     with_address,
 )
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import departed_brokers, departed_errors_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_topic_in_broker,
@@ -528,8 +529,10 @@ def choose_masters(
     """Choose the brokers to change something on; return their masters' addresses.
 
     When neither `cluster` nor `brokers` is given, they are those of the only cluster.
-    The address is None where only slaves are left: what is asked of such a broker or
-    changed on it fails, and the others do what they are told. Raises UsageError when
+    The address is None where only slaves are left, and of a broker that has left the
+    route: what is asked of such a broker or changed on it fails, and the others do what
+    they are told. With several clusters, the record of earlier runs does not say which
+    of them a broker has left, and it is not among them. Raises UsageError when
     there are several clusters, and NotFoundError for a name that does not exist, for
     one of `brokers` without a master, and when no broker has one.
     """
@@ -554,6 +557,8 @@ def choose_masters(
         raise not_found("cluster", cluster, hint=f"use one of: {', '.join(clusters)}")
     if not names & masters.keys():
         raise _no_master(min(names or info.brokers), info)
+    if len(clusters) == 1:
+        names = {*names, *departed_brokers(client, info.brokers)}
     return {name: masters.get(name) for name in sorted(names)}
 
 
@@ -595,7 +600,7 @@ def update_topic(
     topic, or an attribute to remove, and the other errors of `create_topic`.
     """
     known, failed = _known_configs(client, topic, masters, change)
-    if not failed and all(config is None for config in known.values()):
+    if have_left(failed.values()) and all(each is None for each in known.values()):
         raise not_found("topic", topic, hint=_how_to_create(topic))
     if not failed:
         there = [each.attributes for each in known.values() if each is not None]

@@ -390,6 +390,7 @@ def _check_topic(
 
     Returns the brokers that have left its route: what they would do is not measured.
     """
+    from rmqcli.admin.brokers import have_left
     from rmqcli.admin.lag.memory import departed_errors_of
     from rmqcli.admin.topics import TopicChange, choose_masters, create_topic
     from rmqcli.api.client import Client
@@ -405,10 +406,13 @@ def _check_topic(
                 error.hint = "add --create to create it"
                 raise
             masters = choose_masters(client, cluster=None, brokers=())
-            for result in create_topic(client, topic, masters, TopicChange()):
-                if result.error is not None:
-                    raise result.error from None
+            steps = create_topic(client, topic, masters, TopicChange())
+            failed = {s.server: s.error for s in steps if s.error is not None}
+            for each in failed.values():
+                if not have_left([each]):
+                    raise each from None
             client.route(topic, refresh=True)
+            return failed
         return departed_errors_of(client, [topic])
 
 

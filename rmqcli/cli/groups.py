@@ -639,6 +639,7 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
     without --force (exit code 7), nor is one whose members are not known (6).
     """
     from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.brokers import with_address
     from rmqcli.admin.topics import choose_masters
 
     options.check()
@@ -656,7 +657,7 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
             is_forced=options.force,
         ):
             common.messages.warn(warning)
-        confirm_by_name(common, options.question(masters), name=group)
+        confirm_by_name(common, options.question(with_address(masters)), name=group)
         results = groups_change.delete_group(
             client, group, masters, remove_offsets=options.remove_offsets
         )

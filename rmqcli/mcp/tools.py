@@ -432,7 +432,7 @@ def _plan_reset(box: Toolbox, arguments: ResetArguments) -> PlanResult:
     with box.admin() as admin:
         plan = admin.plan_reset(arguments.group, arguments.topic, to=arguments.to).plan
     file = command = None
-    if plan.changes and not plan.unknown:
+    if plan.changes and not (plan.unknown or plan.departed):
         file, command = box.save_plan(plan)
     return PlanResult(
         group=plan.group,
@@ -454,7 +454,10 @@ def _plan_reset(box: Toolbox, arguments: ResetArguments) -> PlanResult:
         file=file,
         command=command,
         cut=_left_out(plan.queues, 200, "queue"),
-        unanswered={str(queue): e.message for queue, e in plan.unknown.items()},
+        unanswered={
+            str(queue): error.message
+            for queue, error in {**plan.unknown, **plan.departed}.items()
+        },
     )
 
 

@@ -11,6 +11,7 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from rmqcli.errors import PartialError
 
 GONE = "it is no longer in the route"
 
@@ -131,3 +132,153 @@ def test_a_deleted_topic_comes_back_with_the_broker(cluster, rmq):
         (cluster.namesrv, "deleted", None),
         ("broker-b", "failed", GONE),
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "group create other",
+        "group update billing --max-retries 3",
+        "group pause billing --yes",
+        "group resume billing",
+        "group delete billing --remove-offsets --yes",
+        "topic create other --queues 1",
+        "topic update orders --queues 2",
+        "topic permission orders r --yes",
+        "topic attributes orders +message.type=NORMAL --yes",
+    ],
+)
+def test_a_change_is_made_on_the_others_and_called_partial(rmq, words):
+    code, out, err = rmq(*words.split(), "-o", "json")
+    assert code == 6, err
+    steps = [(s["server"], s["result"], s["error"]) for s in json.loads(out)]
+    done = "unchanged" if "resume" in words else "changed"
+    done = {"create": "created", "delete": "deleted"}.get(words.split()[1], done)
+    assert steps == [("broker-a", done, None), ("broker-b", "failed", GONE)]
+    assert "if it was removed for good: rmq lag --forget" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "group update billing --max-retries 3",
+        "group pause billing --yes",
+        "topic update orders --queues 2",
+        "topic permission orders r --yes",
+    ],
+)
+def test_a_change_of_the_brokers_that_are_named_is_whole(rmq, words):
+    code, out, err = rmq(*words.split(), "--broker", "broker-a", "-o", "json")
+    assert code == 0, err
+    assert [s["server"] for s in json.loads(out)] == ["broker-a"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("group update nope --max-retries 3", "group nope does not exist"),
+        ("group pause nope --yes", "group nope does not exist"),
+        ("topic update nope --queues 2", "topic nope does not exist"),
+        ("topic permission nope r --yes", "topic nope does not exist"),
+    ],
+)
+def test_a_mistyped_name_is_not_found_on_what_is_left(rmq, words, error):
+    code, _, err = rmq(*words.split())
+    assert (code, err.splitlines()[0]) == (3, f"error: {error}")
+
+
+def test_a_change_by_the_library_is_partial(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        for change in (
+            lambda: admin.create_group("other"),
+            lambda: admin.pause_group("billing"),
+            lambda: admin.update_topic("orders", queue_nums=2),
+        ):
+            with pytest.raises(PartialError, match=f"broker-b: {GONE}"):
+                change()
+        assert admin.group("other").configs.keys() == {"broker-a"}
+
+
+def results(out):
+    return [
+        (f"{q['topic']}@{q['broker_name']}", q["target"], q["result"], q["warnings"])
+        for q in json.loads(out)["queues"]
+    ]
+
+
+def test_a_reset_moves_the_others_and_names_the_queues_that_are_not_moved(rmq):
+    words = ("reset-offset", "billing", "orders", "--to", "latest")
+    code, out, err = rmq(*words, "-o", "json")
+    assert code == 6
+    assert results(out) == [
+        ("orders@broker-a", 1, None, []),
+        ("orders@broker-b", None, "UNKNOWN", [GONE]),
+    ]
+    said = (
+        "warning: 1 queue is not moved on broker-b: it is no longer in the route; if it"
+        " was removed for good: rmq lag --forget\n"
+    )
+    assert said in err
+    code, out, err = rmq(*words, "--execute", "--yes", "-o", "json")
+    assert code == 6
+    assert results(out) == [
+        ("orders@broker-a", 1, "CONFIRMED", []),
+        ("orders@broker-b", None, "NOT_ATTEMPTED", [GONE]),
+    ]
+    assert said in err
+    assert "2 queues: 1 CONFIRMED, 1 NOT_ATTEMPTED" in err
+    code, _, err = rmq(*words, "--execute", "--yes")
+    assert code == 6
+    assert "nothing to do: every queue that is left is already at its target" in err
+    code, _, err = rmq(*words, "--queue", "broker-a:0", "--execute", "--yes")
+    assert (code, "broker-b" in err) == (0, False)
+
+
+def test_a_reset_of_only_its_queues_does_not_suggest_another_queue(rmq):
+    words = ("reset-offset", "billing", "orders", "--to", "latest")
+    code, out, err = rmq(*words, "--queue", "broker-b:0")
+    assert (code, out) == (6, "")
+    assert err.startswith(
+        "error: broker broker-b is no longer in the route (last seen "
+    )
+    assert "did you mean" not in err
+    code, _, err = rmq(*words, "--queue", "broker-b:7")
+    assert code == 3
+
+
+def test_an_undo_restores_the_queues_that_are_left(rmq, cluster):
+    cluster.broker("broker-b").restart()
+    words = ("reset-offset", "billing", "orders")
+    code, _, err = rmq(*words, "--to", "latest", "--execute", "--yes")
+    assert code == 0, err
+    cluster.broker("broker-b").kill()
+    code, out, err = rmq(*words, "--undo", "--execute", "--yes", "-o", "json")
+    assert code == 6, err
+    assert results(out) == [
+        ("orders@broker-a", 0, "CONFIRMED", []),
+        ("orders@broker-b", None, "NOT_ATTEMPTED", [GONE]),
+    ]
+
+
+def test_a_plan_without_them_is_written_to_no_file(rmq, tmp_path):
+    file = tmp_path / "plan.json"
+    words = ("reset-offset", "billing", "orders", "--to", "latest", "--out", str(file))
+    code, _, err = rmq(*words)
+    assert code == 6
+    assert f"warning: {file} was not written: the plan is incomplete" in err
+    assert not file.exists()
+
+
+def test_a_reset_by_the_library_is_not_complete(cluster, tmp_path):
+    with Admin(namesrv=cluster.namesrv, backups=tmp_path) as admin:
+        planned = admin.plan_reset("billing", "orders", to="latest")
+        assert [(str(q), e.message) for q, e in planned.plan.departed.items()] == [
+            ("orders@broker-b:0", GONE)
+        ]
+        result = admin.apply_reset(planned)
+    assert not result.is_complete
+    assert [each.message for each in result.errors] == [GONE]
+    assert {str(q): o.result.value for q, o in result.outcomes.items()} == {
+        "orders@broker-a:0": "CONFIRMED",
+        "orders@broker-b:0": "NOT_ATTEMPTED",
+    }

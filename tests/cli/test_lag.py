@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from rmqcli.admin.lag.gather import LagReading
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
-from rmqcli.cli.lag.command import LagOptions, sort_groups
+from rmqcli.cli.lag.command import LagOptions, _exit_code, sort_groups
 from rmqcli.cli.lag.view import (
     GROUP_COLUMNS,
     QUEUE_COLUMNS,
@@ -49,6 +50,56 @@ def group(name, *queues, **more):
 
 def reading(*groups):
     return LagReading(at_ms=NOW_MS, groups=list(groups), missing=[], failures=[])
+
+
+def members_of(model):
+    members = Members()
+    members.add(
+        ConsumerConnection(
+            connections=(
+                Connection(
+                    client_id="c", client_addr="127.0.0.1:1", language=0, version=409
+                ),
+            ),
+            message_model=model,
+        )
+    )
+    return members
+
+
+@pytest.mark.parametrize(
+    ("queues", "more", "state", "code"),
+    [
+        ([queue(10, 10)], {}, "OK", 0),
+        ([queue(5, 10)], {"members": members_of("CLUSTERING")}, "BEHIND", 0),
+        ([queue(5, 10)], {}, "STOPPED", 0),
+        ([queue(None, 10), queue(5, 10, queue_id=1)], {}, "STOPPED", 0),
+        ([queue(None, 10)], {}, "NO_COMMIT", 0),
+        ([], {}, "NO_COMMIT", 0),
+        ([queue(None, 10)], {"members": members_of("BROADCASTING")}, "BROADCAST", 0),
+        ([queue(11, 10)], {}, "AHEAD", 0),
+        ([replace(queue(1, 10), min_offset=3)], {}, "EXPIRED", 0),
+        ([queue(None, 0, failure="it is no longer in the route")], {}, "UNKNOWN", 6),
+        (
+            [queue(5, 10)],
+            {
+                "failures": [
+                    BrokerFailure(broker_name="b", address=None, message="no answer")
+                ]
+            },
+            "UNKNOWN",
+            6,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_only_what_brokers_did_not_tell_is_exit_code_6(queues, more, state, code):
+    """That a group never committed, or broadcasts, is known: there is no number."""
+    found = group("G", *queues, **more)
+    lag = compute_lag(found)
+    common = Common()
+    assert lag.state == state
+    assert _exit_code(common, reading(found), [lag], process_queues=False) == code
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,18 @@ def test_a_reset_leaves_a_queue_where_the_other_group_has_committed_nothing(rmq)
     code, out, err = rmq(
         "reset-offset", "moved", "T", "--to-group", "half", "-o", "json"
     )
-    assert code == 0, err
+    assert code == 6, err
     rows = json.loads(out)["queues"]
     assert [(row["queue_id"], row["target"]) for row in rows] == [(0, None), (1, 2)]
+
+
+@pytest.mark.parametrize("to", [("--to-group", "settled"), ("--to", "group:settled")])
+@pytest.mark.parametrize("execute", [(), ("--execute", "--yes")], ids=["plan", "run"])
+def test_a_reset_to_a_group_that_has_committed_nothing_says_so(rmq, to, execute):
+    code, _, err = rmq("reset-offset", "moved", "T", *to, *execute)
+    assert code == 6, err
+    assert (
+        "nothing to do: 2 queues have no target, because group settled has committed"
+        " nothing here" in err
+    )
+    assert "already at its target" not in err

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag.model import BrokerFailure, GroupReading
+from rmqcli.admin.lag.model import BrokerFailure, GroupReading, UnreachableQueues
 from rmqcli.engine.queue_lag import QueueReading, fast_dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from rmqcli.admin.lag.check_points import HandedOut
     from rmqcli.admin.lag.process_queues import ClientQueues
@@ -51,6 +51,8 @@ class LagQuery:
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     process_queues: bool = False
+    #: whether to read where consumption is switched off
+    with_paused: bool = False
     #: whether all groups include RocketMQ's own
     with_system: bool = True
     #: why brokers are not asked for members; None when they are
@@ -105,6 +107,14 @@ class BrokerPart:
     pop_groups: set[str] = field(default_factory=set)
     #: those of them that consume in order, for which there are no check points
     orderly_groups: set[str] = field(default_factory=set)
+    #: queues that an earlier run knew of a named group: how many of each topic
+    remembered: dict[GroupTopic, int] = field(default_factory=dict)
+    #: queue id -> committed offset, if known, in queues that were removed from a topic
+    removed: dict[GroupTopic, dict[int, int | None]] = field(default_factory=dict)
+    #: queue id -> messages that the group has not read there, None if unknown
+    unreachable: dict[GroupTopic, dict[int, int | None]] = field(default_factory=dict)
+    #: groups whose consumption is switched off (consumeEnable), if that was asked
+    paused_groups: set[str] = field(default_factory=set)
     #: group -> the topic whose lite topics it consumes, which no request measures
     lite_topics: dict[str, str] = field(default_factory=dict)
     #: what proxies wrote here about their clients
@@ -207,6 +217,9 @@ class Assembler:
                 for (of, topic), reason in part.unread_retries.items()
                 if of == group
             ]
+            if group in part.paused_groups:
+                reading.paused_on.append(part.broker_name)
+            reading.unreachable += _unreachable(part, group)
             if group in part.lite_topics:
                 reading.queues.append(_lite_topics(part, part.lite_topics[group]))
             if refusal is not None and not own:
@@ -228,6 +241,7 @@ class Assembler:
             reading.dead_letters = None
         if reading.members is None and reading.members_unknown is None:
             reading.members_unknown = _members_unknown(reading.failures)
+        reading.notes += map(str, reading.unreachable)
         self._add_held(reading)
         self._add_notes(reading)
         return reading
@@ -356,6 +370,19 @@ class Assembler:
             for queue, names in holders.items()
             if len(names) > 1
         ]
+
+
+def _unreachable(part: BrokerPart, group: str) -> Iterator[UnreachableQueues]:
+    for (of, topic), queues in sorted(part.unreachable.items()):
+        if of != group:
+            continue
+        known = [unread for unread in queues.values() if unread is not None]
+        yield UnreachableQueues(
+            topic=topic,
+            broker_name=part.broker_name,
+            queue_ids=tuple(sorted(queues)),
+            messages=sum(known) if len(known) == len(queues) else None,
+        )
 
 
 def _members_unknown(failures: Sequence[BrokerFailure]) -> str | None:

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
 #: With more ambiguous zeros than this, the broker's whole table is the smaller answer.
 _ZEROS_ONE_BY_ONE_MAX = 64
+#: At most this many removed queues of a group and topic are asked for their ends.
+_REMOVED_ASKED_MAX = 64
 #: Owners are optional: a client that does not answer must not slow down the rest.
 OWNER_TIMEOUT_MS = 1_000
 #: In larger groups, members are asked for their queues only with --process-queues.
@@ -102,11 +104,14 @@ def read_broker(
     yield from _read_ends(part, query)
     if not query.is_one_by_one:
         yield from _drop_removed_queues(part)
+    yield from _read_removed_queues(part)
     _find_pop_groups(part, query)
     yield from _read_waiting(part, query, version)
     _find_pop_groups(part, query)
     if part.pop_groups:
         yield from _read_settings(part)
+    if query.with_paused:
+        yield from _read_paused(part)
     yield from _read_rest(part, query, shared)
     yield from _read_known_groups(part, query, shared)
 
@@ -354,6 +359,17 @@ def _read_settings(part: BrokerPart) -> Task[None]:
         )
 
 
+def _read_paused(part: BrokerPart) -> Task[None]:
+    """Note the groups whose consumption is switched off; not if that is refused."""
+    from rmqcli.api.calls.config import get_all_subscription_group_config
+
+    (groups,) = yield _all(part, get_all_subscription_group_config())
+    if isinstance(groups, TransportError):
+        raise groups
+    if not isinstance(groups, RmqError):
+        part.paused_groups = {g for g, c in groups.items() if not c.consume_enable}
+
+
 def _drop_unsubscribed(part: BrokerPart) -> None:
     """Drop topics to which an online group does not subscribe, as consume stats do."""
     for group, topic in list(part.committed):
@@ -455,10 +471,55 @@ def _drop_removed_queues(part: BrokerPart) -> Task[None]:
             continue
         readable = {q.queue_id for q in outcome.offsets if q.topic == topic}
         ends = part.ends.get(topic)
-        for (_, each), offsets in part.committed.items():
+        for (group_of, each), offsets in part.committed.items():
             if each == topic and readable and ends is not None:
                 for queue_id in offsets.keys() - readable - ends.keys():
-                    del offsets[queue_id]
+                    removed = part.removed.setdefault((group_of, topic), {})
+                    removed[queue_id] = offsets.pop(queue_id)
+
+
+def _read_removed_queues(part: BrokerPart) -> Task[None]:
+    """Count what a group has not read in queues that were removed from a topic.
+
+    The table of all offsets has these queues; of a group that is queried by name, only
+    the record of an earlier run does. A topic that was created again has none of them.
+    """
+    for pair, nums in part.remembered.items():
+        if ends := part.ends.get(pair[1]):
+            gone = range(max(ends) + 1, nums)
+            part.removed.setdefault(pair, {}).update(dict.fromkeys(gone))
+    asked = [
+        (pair, queue_id, committed)
+        for pair, queues in part.removed.items()
+        for queue_id, committed in sorted(queues.items())[:_REMOVED_ASKED_MAX]
+    ]
+    if not asked:
+        return
+    from rmqcli.api.calls.offset import (
+        get_max_offset,
+        get_min_offset,
+        query_consumer_offset,
+    )
+
+    outcomes = yield _all(
+        part,
+        *(get_min_offset(topic, queue_id) for (_, topic), queue_id, _ in asked),
+        *(get_max_offset(topic, queue_id) for (_, topic), queue_id, _ in asked),
+        *(query_consumer_offset(*pair, queue_id) for pair, queue_id, _ in asked),
+    )
+    count = len(asked)
+    for (pair, queue_id, committed), low, high, found in zip(
+        asked, outcomes, outcomes[count:], outcomes[2 * count :], strict=False
+    ):
+        at = found if committed is None else committed
+        unread = None
+        if isinstance(low, int) and isinstance(high, int):
+            if at is None or isinstance(at, int):
+                unread = high - min(max(low if at is None else at, low), high)
+            elif low == high:
+                unread = 0
+        if unread != 0:
+            part.unreachable.setdefault(pair, {})[queue_id] = unread
 
 
 def _read_waiting(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.lag.process_queues import ClientQueues, HeldQueue
     from rmqcli.admin.lag.trend import Trend
-    from rmqcli.engine.queue_lag import QueueLag
+    from rmqcli.engine.queue_lag import QueueKey, QueueLag
     from rmqcli.wire.bodies.consumer import ConsumeStatus
 
 #: A queue with at least this share of the lag is named, because a sum would hide it.
@@ -27,7 +27,7 @@ _SHOWN_QUEUES = 5
 
 def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
     """Explain a group's lag in sentences, the most important ones first."""
-    sentences = [_headline(lag)]
+    sentences = [*_paused(lag), _headline(lag)]
     sentences += _tries(lag)
     sentences += _handed_out(lag)
     sentences += _states(lag)
@@ -41,12 +41,23 @@ def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
     return sentences
 
 
+def _paused(lag: GroupLag) -> Iterator[str]:
+    if lag.reading.paused_on:
+        yield Hint(
+            f"Its consumption is switched off on {', '.join(lag.reading.paused_on)}:"
+            " members get no messages from there. Switch it on with: ",
+            LibraryCall("Admin.resume_group", lag.group),
+        )
+
+
 def _headline(lag: GroupLag) -> str:
     if lag.total_lag is None:
         known = (
             f" ({counted(lag.known_lag, 'message')} at least)" if lag.known_lag else ""
         )
         return f"How far {lag.group} is behind is unknown{known}: {lag.reason}."
+    if lag.total_lag == 0 and lag.doubt is not None:
+        return f"{lag.group} has {lag.doubt}: these do not count as lag."
     if lag.total_lag == 0:
         return (
             f"{lag.group} has read everything. Messages that failed are counted once"
@@ -106,6 +117,15 @@ def _states(lag: GroupLag) -> Iterator[str]:
             " there until the queue has grown that far or a member corrects the offset."
         )
     waiting = [q for q in by_state.get(LagState.NO_COMMIT, ()) if q.lag is None]
+    started = _started(lag)
+    for queue in waiting:
+        if (first := started.get(queue.key)) is not None:
+            yield (
+                f"It has started in {_name(queue)}, and has not committed an offset"
+                f" there yet: the first message that {queue.client_id} has not finished"
+                f" is at offset {first}, and the queue ends at {queue.max_offset}."
+            )
+    waiting = [queue for queue in waiting if queue.key not in started]
     if waiting:
         total = sum((q.max_offset or 0) - (q.min_offset or 0) for q in waiting)
         where = "where its members choose (consumeFromWhere)"
@@ -121,6 +141,23 @@ def _states(lag: GroupLag) -> Iterator[str]:
             "The group consumes in broadcast mode: each member keeps its own offsets,"
             " and brokers have none."
         )
+
+
+def _started(lag: GroupLag) -> dict[QueueKey, int]:
+    """Return the first offset that a member has not finished in each queue it reads.
+
+    A queue from which it has fetched nothing is not in it.
+    """
+    first: dict[QueueKey, int] = {}
+    for client in (lag.reading.clients or {}).values():
+        for held in client.queues:
+            at = held.cached_min_offset
+            if held.taken_min_offset is not None:  # orderly: being processed now
+                at = held.taken_min_offset
+            if at is not None and not held.dropped:
+                queue = held.queue
+                first[queue.topic, queue.broker_name, queue.queue_id] = at
+    return first
 
 
 def _members(lag: GroupLag) -> Iterator[str]:

@@ -282,6 +282,11 @@ class LagGatherer:
                         part.broker_name,
                         reading.queues,
                         topics=query.topics,
+                        removed={
+                            each.topic: max(each.queue_ids) + 1
+                            for each in reading.unreachable
+                            if each.broker_name == part.broker_name
+                        },
                     )
         for group in missing:  # deleted while a broker was silent, say
             memory.forget_group(group, {part.broker_name for part in complete})
@@ -294,7 +299,13 @@ class LagGatherer:
 
     def _parts(self) -> list[BrokerPart]:
         info = self._client.cluster_info(refresh=True)
-        return [_part(name, broker) for name, broker in sorted(info.brokers.items())]
+        parts = [_part(name, broker) for name, broker in sorted(info.brokers.items())]
+        if self._memory is not None and self._query.is_one_by_one:
+            for part in parts:
+                part.remembered = self._memory.queue_nums_of(
+                    self._query.groups, part.broker_name
+                )
+        return parts
 
     def _check_topics(self, parts: list[BrokerPart]) -> None:
         for topic in self._query.topics:

@@ -28,6 +28,7 @@ from rmqcli.errors import NoBrokerError, PartialError
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
@@ -124,6 +125,19 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
         if any(name not in routed[topic] for topic in there & routed.keys())
     ]
     return _departed_of(client, absent)
+
+
+def departed_queues_of(client: Client, topic: str) -> dict[MessageQueue, RmqError]:
+    """Return the queues of a topic that groups had on brokers that have left."""
+    departed = departed_brokers_of(client, [topic])
+    memory = open_memory(client) if departed else None
+    if memory is None:
+        return {}
+    return {
+        MessageQueue(topic, name, queue_id): seen.as_error(name)
+        for name, seen in departed.items()
+        for queue_id in range(memory.queue_nums(topic, name))
+    }
 
 
 def departed_brokers_of_group(
@@ -265,6 +279,23 @@ class LagMemory:
                 found[group] = topics
         return found
 
+    def queue_nums(self, topic: str, broker_name: str) -> int:
+        """Return how many queues of a topic groups had on a broker."""
+        on = [each.get(broker_name, {}) for each in self._groups.values()]
+        return max((topics[topic][0] for topics in on if topic in topics), default=0)
+
+    def queue_nums_of(
+        self, groups: Iterable[str], broker_name: str
+    ) -> dict[tuple[str, str], int]:
+        """Return (group, topic) -> the queues that a group had on a broker."""
+        return {
+            (group, topic): queues
+            for group in groups
+            for topic, (queues, _) in self._groups.get(group, {})
+            .get(broker_name, {})
+            .items()
+        }
+
     def lost_queues(
         self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
     ) -> list[QueueReading]:
@@ -296,10 +327,12 @@ class LagMemory:
         queues: Iterable[QueueReading],
         *,
         topics: Collection[str] = (),
+        removed: Mapping[str, int] | None = None,
     ) -> None:
         """Record the queues of a group on a broker that reported all of them.
 
-        When `topics` are given, what is recorded of other topics is kept.
+        When `topics` are given, what is recorded of other topics is kept. `removed` has
+        how many queues a topic had before some with unread messages were removed.
         """
         found: dict[str, list[int]] = {}
         unknown: set[str] = set()
@@ -317,7 +350,10 @@ class LagMemory:
         before = on.get(broker_name, {})
         kept = {t: n for t, n in before.items() if topics and t not in topics}
         on[broker_name] = kept | {
-            topic: (queues, None if topic in unknown else lag)
+            topic: (
+                max(queues, (removed or {}).get(topic, 0)),
+                None if topic in unknown else lag,
+            )
             for topic, (queues, lag) in found.items()
             if queues <= _QUEUES_MAX
         }

@@ -85,6 +85,32 @@ class BrokerFailure:
 
 
 @fast_dataclass
+class UnreachableQueues:
+    """Queues that were removed from a topic, with messages that the group has not read.
+
+    No consumer reads them until the topic has as many queues again. `messages` is None
+    when it is not known how many there are.
+    """
+
+    topic: str
+    broker_name: str
+    queue_ids: tuple[int, ...]
+    messages: int | None
+
+    def __str__(self) -> str:
+        ids = ", ".join(map(str, self.queue_ids))
+        one = len(self.queue_ids) == 1
+        queues, are = ("queue", "is") if one else ("queues", "are")
+        many = "messages, unknown how many,"
+        if self.messages is not None:
+            many = counted(self.messages, "message")
+        return (
+            f"{queues} {ids} of {self.topic} on {self.broker_name} {are} beyond the"
+            f" topic's queues: {many} that no consumer reads"
+        )
+
+
+@fast_dataclass
 class GroupReading:
     """Everything that was read about one group."""
 
@@ -99,6 +125,10 @@ class GroupReading:
     #: client id -> what it holds; None when clients were not asked
     clients: Mapping[str, ClientQueues] | None = None
     notes: list[str] = field(default_factory=list)
+    #: removed queues that hold messages which it has not read; they are not in `queues`
+    unreachable: list[UnreachableQueues] = field(default_factory=list)
+    #: brokers on which its consumption is switched off, if that was asked
+    paused_on: list[str] = field(default_factory=list)
     #: messages in its dead letter topic; None when a broker did not report them
     dead_letters: int | None = None
     #: why a broker that answers did not report them
@@ -169,6 +199,23 @@ class GroupLag:
         """Whether a broker did not report what was requested."""
         return bool(self.reading.failures) or any(
             queue.state is LagState.UNKNOWN for queue in self.queues
+        )
+
+    @property
+    def doubt(self) -> str | None:
+        """Why messages may be unread that do not count as lag; None if they are not.
+
+        What a queue holds counts as read if the committed offset is beyond its end: the
+        topic may have been created again, with other messages.
+        """
+        ahead = [queue for queue in self.queues if queue.state is LagState.AHEAD]
+        held = sum((q.max_offset or 0) - (q.min_offset or 0) for q in ahead)
+        if not ahead:
+            return None
+        hold = "holds" if len(ahead) == 1 else "hold"
+        return (
+            f"committed beyond the end of {counted(len(ahead), 'queue')}, which {hold}"
+            f" {counted(held, 'message')} that it may not have read"
         )
 
 

@@ -89,7 +89,8 @@ class ResetRun:
     @property
     def errors(self) -> tuple[RmqError, ...]:
         """The errors, at most one for each queue."""
-        return tuple((self._read_errors | self._errors).values())
+        errors = {**self._plan.departed, **self._read_errors, **self._errors}
+        return tuple(errors.values())
 
     def save_backup(self, directory: Path, *, undo_of: str) -> str:
         """Save the committed offsets before `execute`; return the backup's id.
@@ -199,7 +200,10 @@ class ResetRun:
 
     def outcomes(self) -> dict[MessageQueue, QueueOutcome]:
         """Return the outcome of every queue of the plan, as far as it is known now."""
-        return {each.queue: self._outcome(each) for each in self._plan.queues}
+        found = {each.queue: self._outcome(each) for each in self._plan.queues}
+        for queue, error in self._plan.departed.items():
+            found[queue] = _not_attempted(error.message)
+        return found
 
     def _outcome(self, plan: QueuePlan) -> QueueOutcome:
         seen = self._seen.get(plan.queue, [])

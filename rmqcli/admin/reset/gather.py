@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.gather import read_pop_lag
+from rmqcli.admin.lag.memory import check_departed, departed_queues_of
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
@@ -80,12 +81,14 @@ _UNPROVEN: Final = (
 class _Topic:
     """A topic of the reset: all its queues, the chosen ones, and their target.
 
-    A queue of `chosen` is in `every` or, when it could not be read, in `unknown`.
+    A queue of `chosen` is in `every` or, when it could not be read, in `unknown`, or
+    in `departed` if its broker has left the route.
     """
 
     topic: str
     every: dict[MessageQueue, QueueFacts]
     unknown: dict[MessageQueue, RmqError]
+    departed: dict[MessageQueue, RmqError]
     chosen: tuple[MessageQueue, ...]
     target: Target
 
@@ -95,13 +98,15 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
 
     Raises NotFoundError for an unknown topic or group. Raises RefusedError
     when offsets have moved since a plan file was made, and when skipping a message
-    would skip others. Raises a broker's error when no queue at all could be read.
+    would skip others. Raises a broker's error when no queue at all could be read, and
+    PartialError when all of them were on brokers that have left the route.
     """
     members = read_members(client, client.route(request.topic), request.group)
     topics, retry = _read_topics(client, request, members)
     pop = None if members.errors else read_pop_lag(client, request.group)
     facts: list[QueueFacts] = []
     unknown: dict[MessageQueue, RmqError] = {}
+    departed: dict[MessageQueue, RmqError] = {}
     methods: dict[MethodKey, ResetMethod] = {}
     for topic in topics:
         aimed, lost = _aim(client, request.group, topic)
@@ -115,13 +120,17 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
         )
         facts += aimed
         unknown |= lost
+        if not isinstance(topic.target, PastMessage):
+            departed |= {q: e for q, e in topic.departed.items() if q in topic.chosen}
     if unknown and not facts:
         client.raise_if_none_answers(unknown.values())
         raise next(iter(unknown.values()))
+    if departed and not facts:
+        check_departed(client, "broker", min(departed).broker_name)
     cluster = identity_of(client.route(request.topic))
     group = replace(_group_facts(request, cluster, members, retry), pop=pop)
     plan = make_plan(group, facts, methods)
-    plan = _with_unknown(plan, unknown, members)
+    plan = _with_departed(_with_unknown(plan, unknown, members), departed)
     if isinstance(request.target, ToOffsets):
         targets = request.target.targets
         check_drift(
@@ -153,6 +162,25 @@ def _with_unknown(
     return replace(
         plan,
         unknown=dict(sorted(unknown.items())),
+        warnings=(*plan.warnings, *warnings),
+    )
+
+
+def _with_departed(
+    plan: ResetPlan, departed: dict[MessageQueue, RmqError]
+) -> ResetPlan:
+    """Return `plan` with the queues on brokers that have left, and warnings of them."""
+    names = sorted({queue.broker_name for queue in departed})
+    warnings = []
+    for name in names:
+        errors = [e for q, e in departed.items() if q.broker_name == name]
+        are = counted(len(errors), "queue is", "queues are")
+        warnings.append(
+            Hint(f"{are} not moved on {name}: {errors[0].message}; ", errors[0].hint)
+        )
+    return replace(
+        plan,
+        departed=dict(sorted(departed.items())),
         warnings=(*plan.warnings, *warnings),
     )
 
@@ -214,11 +242,13 @@ def _read_topic(
             max_offset=found.max_offset,
             wanted=None,
         )
+    departed = departed_queues_of(client, route.topic)
     return _Topic(
         topic=route.topic,
         every=every,
         unknown=unknown,
-        chosen=tuple(queues),
+        departed=departed,
+        chosen=(*queues, *departed),
         target=request.target,
     )
 

@@ -137,7 +137,9 @@ class ResetPlan:
     for each topic and broker, how offsets can be set there. `broadcast` says why the
     reset has no effect in a broadcast group; it is empty for other groups. `unknown`
     has the queues that are part of the reset but could not be read, and why: a plan
-    with any of them must not be applied. `cluster` is where the queues are.
+    with any of them must not be applied. `departed` has those that an earlier run knew
+    on brokers that have left the route since; the others can be moved without them.
+    `cluster` is where the queues are.
     """
 
     group: str
@@ -149,6 +151,7 @@ class ResetPlan:
     broadcast: str = ""
     methods: dict[MethodKey, ResetMethod]
     unknown: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
+    departed: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
 
     def method_of(self, queue: MessageQueue) -> ResetMethod:
         """How the offset of `queue` can be set."""
@@ -165,6 +168,18 @@ class ResetPlan:
     def changes(self) -> tuple[QueuePlan, ...]:
         """The queues whose committed offset has to be changed."""
         return tuple(each for each in self.queues if each.is_change)
+
+    @property
+    def nothing_to_do(self) -> str:
+        """Why there is nothing to do, for a plan without `changes`."""
+        if not self.impossible:
+            left = " that is left" if self.departed else ""
+            return f"every queue{left} is already at its target"
+        count = counted(len(self.impossible), "queue has", "queues have")
+        reasons = dict.fromkeys(each.warnings[-1] for each in self.impossible)
+        others = "; every other queue is already at its target"
+        rest = others if len(self.impossible) < len(self.queues) else ""
+        return f"{count} no target, because {'; '.join(reasons)}{rest}"
 
     @property
     def impossible(self) -> tuple[QueuePlan, ...]:

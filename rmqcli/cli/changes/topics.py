@@ -180,13 +180,14 @@ def _known(
     A master that did not answer is among them. Raises NotFoundError when all answer and
     none has the topic.
     """
+    from rmqcli.admin.brokers import have_left
     from rmqcli.admin.topics import choose_masters, known_configs
     from rmqcli.api.broker_errors import not_found
 
     masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
     known = known_configs(client, topic, masters)
     there = {name: each for name, each in known.items() if each is not None}
-    if not there:
+    if have_left(there.values()):
         raise not_found("topic", topic)
     return {name: masters[name] for name in there}, there
 

@@ -118,6 +118,7 @@ class LagOptions:
             groups=tuple(dict.fromkeys(self.groups or ())),
             topics=tuple(dict.fromkeys(self.topic or ())),
             process_queues=self.process_queues,
+            with_paused=self.explain,
             with_system=self.show_all,
             members_unknown=None if self.store is None else MEMBERS_UNKNOWN,
         )

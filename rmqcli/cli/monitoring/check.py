@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rmqcli.cli.options import (
@@ -41,7 +41,7 @@ FIELDS = (
     Column("status", "ok, warning, critical or unknown"),
     Column("value", "what was measured; null if it is not known, or nothing is unread"),
     Column("at_least", "the part of an unknown value that is known"),
-    Column("reason", "why the value is null, or what is lost"),
+    Column("reason", "why the value is null or doubtful, or what is lost"),
     Column("verdict", "with --behaviour: OK, BEHIND, GROWING, STALLED, ..."),
 )
 
@@ -396,7 +396,9 @@ class _Report:
             status.WARNING: self.thresholds.warning,
             status.CRITICAL: self.thresholds.critical,
         }.get(status)
-        if reached is not None and not measured.is_lost:
+        is_reached = replace(measured, is_doubtful=False)
+        is_told = measured.is_lost or self.thresholds.status(is_reached) is not status
+        if reached is not None and not is_told:
             text += f" ({status.name.lower()} from {self._threshold_text(reached)})"
         if measured.verdict is not None and measured.verdict not in ("OK", "UNKNOWN"):
             text += f", {measured.verdict}"

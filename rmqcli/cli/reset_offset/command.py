@@ -261,7 +261,8 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
     offset of every queue is verified afterwards. The exit code is 7 if offsets moved
     since the plan was made, if a backup or plan belongs to another group or cluster, if
     the topic was created again since a backup or plan was, or if the reset was not
-    confirmed. It is 6 if some queues could not be read or set.
+    confirmed. It is 6 if some queues could not be read or set, have no target, or were
+    on a broker that has left the route; the others are moved without these.
 
     A cluster is recognised by the addresses that its brokers advertise. To use a
     backup of another cluster or topic, give its ID and --other-cluster.
@@ -424,7 +425,7 @@ def _write_file(common: Common, client: Client, plan: ResetPlan, out: Path) -> N
     """
     from rmqcli.admin.reset.plan_file import write_plan
 
-    if plan.unknown:
+    if plan.unknown or plan.departed:
         common.messages.warn(f"{out} was not written: the plan is incomplete")
         return
     noted = noted_ends(common, client, plan)
@@ -441,8 +442,13 @@ def _only_plan(common: Common, plan: ResetPlan) -> int:
     elif plan.changes:
         common.messages.info("nothing was changed; add --execute to apply the plan")
     else:
-        common.messages.info("nothing to do: every queue is already at its target")
-    return ExitCode.OK
+        common.messages.info(f"nothing to do: {plan.nothing_to_do}")
+    return _code_without_errors(plan)
+
+
+def _code_without_errors(plan: ResetPlan) -> int:
+    """Return the exit code of a plan, and of a reset that did all that was planned."""
+    return ExitCode.PARTIAL if plan.impossible or plan.departed else ExitCode.OK
 
 
 def _execute(
@@ -481,8 +487,8 @@ def _execute(
 def _nothing_to_do(common: Common, plan: ResetPlan, run: ResetRun) -> int:
     outcomes = run.outcomes()
     write_reset(common, plan, outcomes)
-    common.messages.info(f"nothing to do; {summary(plan, outcomes)}")
-    return ExitCode.PARTIAL if plan.impossible else ExitCode.OK
+    common.messages.info(f"nothing to do: {plan.nothing_to_do}; {summary(outcomes)}")
+    return _code_without_errors(plan)
 
 
 def _incomplete(plan: ResetPlan, request: ResetRequest) -> RefusedError:
@@ -550,7 +556,7 @@ def _run_and_report(
 def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) -> int:
     """Show a summary and the command that undoes the reset; return the exit code."""
     outcomes = run.outcomes()
-    common.messages.info(summary(plan, outcomes))
+    common.messages.info(summary(outcomes))
     words = ["rmq", "reset-offset", plan.group, plan.topic, *common.flags_to_repeat()]
     undo = shlex.join([*words, "--undo", backup_id, "--execute"])
     common.messages.info(f"to undo: {undo}")

@@ -246,13 +246,13 @@ def write_backups(common: Common, backups: list[Backup]) -> None:
     show_list(common, rows, columns=BACKUP_COLUMNS, none="no backups")
 
 
-def summary(plan: ResetPlan, outcomes: Outcomes) -> str:
+def summary(outcomes: Outcomes) -> str:
     """Describe the outcomes in one line: `8 queues: 7 CONFIRMED, 1 UNKNOWN`."""
     counts: dict[str, int] = {}
     for outcome in outcomes.values():
         counts[outcome.result.value] = counts.get(outcome.result.value, 0) + 1
     parts = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return f"{counted(len(plan.queues), 'queue')}: {parts}"
+    return f"{counted(len(outcomes), 'queue')}: {parts}"
 
 
 def rows_of_reset(
@@ -264,15 +264,19 @@ def rows_of_reset(
         for each in plan.queues
     }
     rows |= {queue: _unknown_row(queue, e) for queue, e in plan.unknown.items()}
+    left = "UNKNOWN" if outcomes is None else "NOT_ATTEMPTED"
+    rows |= {q: _unknown_row(q, e, result=left) for q, e in plan.departed.items()}
     return dict(sorted(rows.items()))
 
 
-def _unknown_row(queue: MessageQueue, error: RmqError) -> dict[str, Any]:
+def _unknown_row(
+    queue: MessageQueue, error: RmqError, *, result: str = "UNKNOWN"
+) -> dict[str, Any]:
     known = {
         "topic": queue.topic,
         "broker_name": queue.broker_name,
         "queue_id": queue.queue_id,
-        "result": "UNKNOWN",
+        "result": result,
         "warnings": [error.message],
     }
     return {column.name: known.get(column.name) for column in COLUMNS}
@@ -337,7 +341,7 @@ def shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:
     It has no topic if that is the same in every row. The table of a plan has no result,
     unless queues could not be read.
     """
-    hidden = {"result"} if is_plan and not plan.unknown else set()
+    hidden = {"result"} if is_plan and not (plan.unknown or plan.departed) else set()
     if all(each.queue.topic == plan.topic for each in plan.queues):
         hidden.add("topic")
     return tuple(column for column in COLUMNS if column.name not in hidden)

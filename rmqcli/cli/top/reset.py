@@ -134,7 +134,7 @@ class ResetView(View):
         if plan.unknown:
             return ("Some queues could not be read, so the reset would be refused.",)
         if not plan.changes:
-            return ("Nothing to do: every queue is already at its target.",)
+            return (f"Nothing to do: {plan.nothing_to_do}.",)
         changes = counted(len(plan.changes), "queue")
         text = f"Nothing is changed yet. x changes the offsets in {changes}."
         if self._is_declined:
@@ -147,7 +147,7 @@ class ResetView(View):
         result = self.result
         if result is None:
             return ""
-        text = f"{self.title}: {summary(result.plan, result.outcomes)}"
+        text = f"{self.title}: {summary(result.outcomes)}"
         if result.backup_id is None:
             return text
         words = ["rmq", "reset-offset", self.group, self.topic]

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "Admin.lag": "rmq lag",
     "Admin.messages_by_key": "rmq message find --key",
     "Admin.read": "rmq tail",
+    "Admin.resume_group": "rmq group resume",
     "Admin.topic": "rmq topic show",
     "Admin.topics": "rmq topics",
     "Admin.update_group": "rmq group update",

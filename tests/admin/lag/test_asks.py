@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.admin.lag.explain import explain
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
@@ -500,6 +501,58 @@ def words(*readings, **more):
     return explain(compute_lag(GroupReading(group="G", queues=list(readings), **more)))
 
 
+def test_a_group_beyond_the_end_of_a_queue_is_not_said_to_have_read_everything():
+    """The topic was created again with three messages, after six were committed."""
+    first, second = words(queue(0, 6, 3), queue(1, 3, 3))[:2]
+    assert first == (
+        "G has committed beyond the end of 1 queue, which holds 3 messages that it may"
+        " not have read: these do not count as lag."
+    )
+    assert second.startswith("It committed offsets beyond the end of T@broker-a:0: ")
+    assert words(queue(0, 6, 3), queue(1, 1, 3))[0] == "G has 2 messages to read."
+
+
+def test_consumption_that_is_switched_off_is_explained_first(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"], queue_id=0, broker="broker-a")
+    commit(cluster, "billing", "orders", {0: 0})
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.pause_group("billing", brokers=["broker-a"])
+    words = ["lag", "billing", "--explain", "--no-memory", "-n", cluster.namesrv]
+    assert run([*words, "-o", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    first, second = found["explain"][:2]
+    assert first == (
+        "Its consumption is switched off on broker-a: members get no messages from"
+        " there. Switch it on with: rmq group resume billing"
+    )
+    assert second.startswith("billing has 1 message to read")
+
+
+def test_a_member_that_has_not_committed_yet_is_not_said_to_start_later():
+    held = ProcessQueueInfo(
+        cached_msg_count=76, cached_msg_min_offset=24, cached_msg_max_offset=99
+    )
+    info = ConsumerRunningInfo(process_queues={MessageQueue("T", "broker-a", 0): held})
+    client = read_running_info("c1", info, now_ms=0)
+    said = words(
+        queue(0, None, 100),
+        queue(1, None, 5),
+        members=online("c1"),
+        clients={"c1": client},
+    )
+    assert said[1] == (
+        "It has started in T@broker-a:0, and has not committed an offset there yet:"
+        " the first message that c1 has not finished is at offset 24, and the queue"
+        " ends at 100."
+    )
+    assert said[2].startswith("It never committed an offset in T@broker-a:1, ")
+
+
 def test_members_without_a_queue_are_counted():
     two = [queue(n, 10, 10) for n in (0, 1)]
     assert words(*two, members=online("a", "b")) == [
@@ -619,3 +672,41 @@ def test_a_client_that_hangs_does_not_hold_up_the_rest(
     assert group["notes"][0].startswith(f"{member.client_id} did not answer: ")
     assert "1000 ms" in group["notes"][0]
     assert code == 0
+
+
+def said_of_removed_queues(notes):
+    return [note for note in notes if "beyond the topic's queues" in note]
+
+
+def test_messages_in_queues_that_were_removed_from_a_topic_are_told(
+    cluster, capsys, tmp_path, monkeypatch
+):
+    """The lag dropped by them, without a word."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 10, 1: 4, 2: 7})
+
+    def rmq(*words):
+        capsys.readouterr()
+        code = run([*words, "-n", cluster.namesrv, "-o", "json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    code, (found,) = rmq("lag", "billing")
+    assert (found["total_lag"], said_of_removed_queues(found["notes"])) == (9, [])
+    assert rmq("topic", "update", "orders", "--queues", "1", "--yes")[0] == 0
+    told = (
+        "queues 1, 2 of orders on broker-a are beyond the topic's queues: 9 messages"
+        " that no consumer reads"
+    )
+    for words in (["lag", "billing"], ["lag", "billing"], ["lag"]):
+        code, groups = rmq(*words)
+        (found,) = (each for each in groups if each["group"] == "billing")
+        assert (code, found["total_lag"]) == (0, 0)
+        assert said_of_removed_queues(found["notes"]) == [told]
+    code, judged = rmq("doctor", "--only", "removed-queues")
+    (finding,) = judged["checks"][0]["findings"]
+    assert (code, finding["evidence"]) == (1, told)
+    assert finding["meaning"].endswith("fewer queues than before; with 3 they are read")
+    rmq("topic", "update", "orders", "--queues", "3", "--yes")
+    code, (found,) = rmq("lag", "billing")
+    assert (found["total_lag"], said_of_removed_queues(found["notes"])) == (9, [])

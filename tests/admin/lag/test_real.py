@@ -268,3 +268,26 @@ def test_jsonl_is_a_group_a_line_and_csv_a_queue_a_line(
     assert cells[:8] == [groups[0], topic, "broker-a", "0", "0", "0", "0", "0"]
     assert cells[11] == "OK"
     assert len(rows) == 5
+
+
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_messages_in_queues_that_were_removed_from_a_topic_are_told(
+    real_cluster, lag, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    topic = real_cluster.create_topic(queues=4)
+    group = new_group(real_cluster)
+    fill(real_cluster, topic, 40, batch_size=5)
+    commit(real_cluster, group, topic, dict.fromkeys(range(4), 5))
+    found, code = lag(real_cluster, group)
+    assert (found[group]["total_lag"], code) == (20, 0)
+    words = ["topic", "update", topic, "--queues", "2", "--yes"]
+    assert run([*words, "-n", real_cluster.namesrv]) == 0
+    told = (
+        f"queues 2, 3 of {topic} on broker-a are beyond the topic's queues: 10 messages"
+        " that no consumer reads"
+    )
+    for arguments in ((group,), ("--all",), (group,)):
+        found, code = lag(real_cluster, *arguments)
+        assert found[group]["total_lag"] == 10
+        assert told in found[group]["notes"]

@@ -90,6 +90,30 @@ def test_lag_is_compared_with_both_thresholds(check, options, code, line):
     assert check(f"lag billing {options}") == (code, line)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "lag billing --crit 5",
+            "LAG WARNING: billing: 0 messages, {} | 'billing'=0;;5",
+        ),
+        (
+            "lag billing --warn 100",
+            "LAG WARNING: billing: 0 messages, {} | 'billing'=0;100;",
+        ),
+        ("age billing --crit 5m", "AGE WARNING: billing: 0ms, {} | 'billing'=0s;;300"),
+    ],
+)
+def test_an_offset_beyond_the_end_of_a_queue_is_not_ok(cluster, check, line, said):
+    """The topic was created again: its messages may be unread, and count as read."""
+    commit(cluster, "billing", {0: 6, 1: 1})
+    doubt = (
+        "committed beyond the end of 1 queue, which holds 2 messages that it may not"
+        " have read"
+    )
+    assert check(line) == (1, said.format(doubt) + "\n")
+
+
 def test_globs_choose_groups_and_the_worst_comes_first(check):
     assert check("lag '*' --crit 1") == (
         2,

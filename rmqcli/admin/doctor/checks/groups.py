@@ -222,6 +222,18 @@ def _offsets_ahead(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _removed_queues(facts: Facts) -> Iterator[Finding]:
+    for lag in _users_groups(facts):
+        for each in lag.reading.unreachable:
+            many = max(each.queue_ids) + 1
+            yield warning(
+                lag.group,
+                str(each),
+                f"the topic has fewer queues than before; with {many} they are read",
+                command_line("rmq", "topic", "show", each.topic),
+            )
+
+
 def _consume_disabled(facts: Facts) -> Iterator[Finding]:
     disabled: dict[str, list[str]] = defaultdict(list)
     for name, table in facts.groups.items():
@@ -316,6 +328,12 @@ CHECKS: Iterable[Check] = (
     _check("no-member", "groups with messages have members", _no_member, LAGS),
     _check(
         "offsets-ahead", "no offset is beyond its queue's end", _offsets_ahead, LAGS
+    ),
+    _check(
+        "removed-queues",
+        "groups have read what removed queues hold",
+        _removed_queues,
+        LAGS,
     ),
     _check(
         "consume-disabled",
