@@ -836,15 +836,16 @@ class ProxyConsumerBackend:
             (outcome,) = yield tasks.All([self._session.submit(message.endpoints, rpc)])
             if not isinstance(outcome, RmqError):
                 self._report(verdict)
-                break
+                self._held.settled(held)
+                return
             if not self._may_again(held, outcome):
                 self._log_unsettled(
                     held, "forwarding to the dead-letter queue", outcome
                 )
                 self._report(Verdict(held, Settlement.LOST))
-                break
+                self._carry_out(self._held.lost(held))
+                return
             yield tasks.Sleep(_AGAIN_MS)
-        self._held.settled(held)
 
     def _may_again(self, held: Held, error: RmqError) -> bool:
         """Whether to retry: the lease is not over, and the retry may succeed."""

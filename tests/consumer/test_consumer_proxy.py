@@ -658,6 +658,37 @@ def test_what_is_done_with_a_failed_message_is_tried_again_if_that_may_help(
         assert fates == [(Fate.DELIVERED_AGAIN, 2, 3)] * 2
 
 
+def test_in_order_nothing_overtakes_a_dead_letter_that_failed(proxy, inbox):
+    def settings(asked):
+        found = settings_of(asked)
+        found.subscription.fifo = True
+        found.backoff_policy.max_attempts = 2  # each delivery of the inbox is the 2nd
+        return found
+
+    def fail(_message, _times):
+        wait_until(lambda: inbox.waiting)  # all three are received
+        return False
+
+    settings_of, proxy.settings = proxy.settings, settings
+    proxy.answers["ForwardMessageToDeadLetterQueue"] = lambda *_: (
+        service.ForwardMessageToDeadLetterQueueResponse(
+            status=status("INVALID_RECEIPT_HANDLE", "expired")
+        )
+    )
+    seen = Seen(fail)
+    with consumer(proxy, seen, orderly=True):
+        inbox.put(1, 2, 3)
+        wait_until(
+            lambda: (
+                len(seen.bodies) > 1 or len(proxy.asked("ChangeInvisibleDuration")) == 2
+            )
+        )
+        changes = proxy.asked("ChangeInvisibleDuration")
+        assert {each.message_id for each in changes} == {"id 2", "id 3"}
+        assert {each.invisible_duration.seconds for each in changes} == {1}
+        assert seen.bodies == ["1"]
+
+
 def lost_broker(_request, _context):
     """What a proxy answers when it loses its broker during the change."""
     return service.ChangeInvisibleDurationResponse(
