@@ -67,11 +67,13 @@ class RmqError(Exception):
 
     `message` says what happened in the user's terms; `hint` is one thing to try next,
     or empty. `retriable` is true when the same operation may succeed if it is repeated,
-    and `exit_code` is that of a command that ends with the error.
+    and `exit_code` is that of a command that ends with the error. `may_be_done` is
+    whether the peer, or the broker behind a proxy, may have done what was requested.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     retriable: ClassVar[bool] = False
+    may_be_done: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -138,6 +140,8 @@ class HeaderError(WireError):
 class BodyError(WireError):
     """The body of an answer cannot be read."""
 
+    may_be_done = True  # perhaps the answer says so
+
 
 class DecodeError(WireError):
     """A stored message cannot be read."""
@@ -147,14 +151,13 @@ class TransportError(RmqError):
     """A peer could not be reached or did not answer.
 
     `address` is the peer's, or several addresses separated by semicolons. `is_grpc` is
-    whether the peer's first bytes were those of a gRPC server. `may_be_done` is whether
-    the peer may have done what was requested.
+    whether the peer's first bytes were those of a gRPC server.
     """
 
     exit_code = ExitCode.UNREACHABLE
     retriable = True
     is_grpc: bool = False
-    may_be_done: bool = True
+    may_be_done = True
 
     def __init__(self, message: str, *, address: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -188,10 +191,11 @@ class DeadlineError(TransportError, TimeoutError):
 class SendUnknownError(TransportError):
     """A message was sent and no answer came: the broker may have stored it.
 
-    Sending it again may store it twice. The producer has done that only after a lost
-    connection, and under the same id. `msg_ids` are the ids (UNIQ_KEY) of the message
-    or of the messages of a batch; with them the broker's index finds what was stored.
-    The cause is the last DeadlineError or DisconnectedError.
+    A proxy answers, but cannot know it either once it has lost its broker. Sending the
+    message again may store it twice. The producer has done that only after a lost
+    connection to a broker, and under the same id. `msg_ids` are the ids (UNIQ_KEY) of
+    the message or of the messages of a batch; with them the broker's index finds what
+    was stored. The cause is the last DeadlineError or DisconnectedError.
     """
 
     retriable = False

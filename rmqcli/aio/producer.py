@@ -66,7 +66,7 @@ class AsyncProducer(AsyncClient):
     The arguments are those of `Producer`, and the settings of `config`, except that
     `in_flight_max` replaces `async_messages_max`: it is the number of messages that may
     wait for an answer before `send` waits for room. `on_check` is a plain function,
-    called in the thread rmq-check-N.
+    called in the thread rmq-check_0.
 
     Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
     """

@@ -57,7 +57,6 @@ from rmqcli.engine.reports import (
 from rmqcli.errors import (
     BrokerError,
     BusyError,
-    ConnectError,
     FilterError,
     NotFoundError,
     RmqError,
@@ -815,7 +814,7 @@ class ProxyConsumerBackend:
             (outcome,) = yield tasks.All([self._session.submit(message.endpoints, rpc)])
             if not isinstance(outcome, RmqError):
                 break
-            if _may_be_done(outcome) or not self._may_again(held, outcome):
+            if outcome.may_be_done or not self._may_again(held, outcome):
                 self._log_unsettled(held, "change of the invisible time", outcome)
                 break
             yield tasks.Sleep(_AGAIN_MS)
@@ -837,15 +836,16 @@ class ProxyConsumerBackend:
             (outcome,) = yield tasks.All([self._session.submit(message.endpoints, rpc)])
             if not isinstance(outcome, RmqError):
                 self._report(verdict)
-                break
+                self._held.settled(held)
+                return
             if not self._may_again(held, outcome):
                 self._log_unsettled(
                     held, "forwarding to the dead-letter queue", outcome
                 )
                 self._report(Verdict(held, Settlement.LOST))
-                break
+                self._carry_out(self._held.lost(held))
+                return
             yield tasks.Sleep(_AGAIN_MS)
-        self._held.settled(held)
 
     def _may_again(self, held: Held, error: RmqError) -> bool:
         """Whether to retry: the lease is not over, and the retry may succeed."""
@@ -890,7 +890,7 @@ class ProxyConsumerBackend:
                 verdicts = self._held.not_renewed(
                     held,
                     now_ms=now_ms,
-                    is_doubtful=_may_be_done(outcome),
+                    is_doubtful=outcome.may_be_done,
                     is_lost=isinstance(outcome, BrokerError)
                     and outcome.code == _INVALID_HANDLE,
                 )
@@ -997,8 +997,3 @@ def _check_settings(config: ConsumerConfig) -> None:
 
 def _message(held: Held) -> ProxyMessage:
     return cast("ProxyMessage", held.message)
-
-
-def _may_be_done(error: RmqError) -> bool:
-    """Whether a change that failed with this error may have been carried out."""
-    return isinstance(error, TransportError) and not isinstance(error, ConnectError)

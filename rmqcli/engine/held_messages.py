@@ -19,9 +19,9 @@ it:
 Messages wait in lanes. Without order, a lane is a queue, and several batches of it may
 be with listeners. In order, a lane is a message group: only one message of it is out at
 a time, until it is settled. A message that fails there is retried in its place, so its
-lane waits for it. When the lease of such a message is over, another member may receive
-it; then all later messages of the lane are given back, because they must be delivered
-after it.
+lane waits for it. When the lease of such a message is over, or it cannot become a dead
+letter, another member may receive it; then all later messages of the lane are given
+back, because they must be delivered after it.
 
 A lease is renewed RENEW_AHEAD_MS before its end. A renewal replaces the receipt handle,
 so a decision that is made during the renewal is carried out after it.
@@ -191,7 +191,8 @@ class Settlement(enum.Enum):
 class Verdict:
     """The decision about a message; `delay_ms` belongs to REDELIVER and TRY_HERE.
 
-    After ACK, REDELIVER and DEAD_LETTER the caller must call `settled`.
+    After ACK, REDELIVER and DEAD_LETTER the caller must call `settled`; after a
+    DEAD_LETTER that failed, it must call `lost`.
     """
 
     held: Held
@@ -395,6 +396,14 @@ class HeldMessages:
     def settled(self, held: Held) -> None:
         """Record that a decision was carried out, or no longer can be. Idempotent."""
         self._forget(held)
+
+    def lost(self, held: Held) -> list[Verdict]:
+        """Record that a dead letter could not be forwarded and is delivered again.
+
+        Returns what to do with the messages that must be delivered after it.
+        """
+        self._forget(held)
+        return self._give_back_lane(held)
 
     # --- time ---
 

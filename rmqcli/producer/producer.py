@@ -24,7 +24,7 @@ chooses queues, and `message_group` keeps messages in order.
 |---|---|---|
 | that of the back end | sockets, timers, callbacks of futures | close() |
 | rmq-trace | sockets and timers for traces, with `trace` | close() |
-| rmq-check-N | `on_check`, once a broker has asked; see `transactions` | close() |
+| rmq-check_0 | `on_check`, once a broker has asked; see `transactions` | close() |
 | rmq-close | a close that a callback began | the end of the close |
 
 The back end (`remoting.backend`, `proxy.backend`) names its thread.
@@ -101,7 +101,7 @@ class Producer:
     producer without a group sends no heartbeats and has no transactions. `namesrv` is
     `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
     127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
-    `on_check(message)` is called in the thread rmq-check-1 for a half message of the
+    `on_check(message)` is called in the thread rmq-check_0 for a half message of the
     group whose transaction is undecided for the broker. It returns a
     LocalTransactionState; an exception counts as UNKNOW, and the broker asks again.
 
@@ -403,7 +403,8 @@ class Producer:
         `recall_handle` is in the message's SendResult. This needs endpoints, and
         brokers with recallMessageEnable. Raises UnsupportedError without endpoints, and
         BrokerError when the broker does not recall messages, or has already delivered
-        this message.
+        this message. After an error whose `may_be_done` is true it is unknown whether
+        the message is recalled; recall it again.
         """
         return self._waited_for().recall(topic, recall_handle)
 

@@ -6,7 +6,7 @@ check after the other, in a thread of its own:
 
 | thread | runs | ended by |
 |---|---|---|
-| rmq-check-0 | `on_check`, once a check has arrived | close() |
+| rmq-check_0 | `on_check`, once a check has arrived | close() |
 
 Source: TransactionMQProducer, TransactionListener and LocalTransactionState in
 apache/rocketmq.
@@ -92,7 +92,7 @@ def warn_of_end(
 
 
 class TransactionChecks:
-    """Calls `on_check` for half messages, in the thread rmq-check-0. Thread-safe."""
+    """Calls `on_check` for half messages, in the thread rmq-check_0. Thread-safe."""
 
     def __init__(self, on_check: Callable[[Any], object]) -> None:
         self._on_check = on_check

@@ -92,6 +92,20 @@ _UNSUPPORTED: Final = frozenset(
         ),
     )
 )
+#: What a proxy says with an internal error when it asked a broker and cannot know
+#: whether the broker did it: Java's exceptions, and the words of proxies before 5.3.
+#: RemotingTimeoutException has a code of its own, PROXY_TIMEOUT.
+_LOST_REQUEST: Final = re.compile(
+    r"\bRemoting(?!Connect|TooMuchRequest)\w*Exception\b"
+    r"|\bsend request to\b|\bunknown reason\. addr|^RemotingCommand \["
+)
+_INTERNAL: Final = (int(pb.Code.INTERNAL_ERROR), int(pb.Code.INTERNAL_SERVER_ERROR))
+#: gRPC's codes for a call that a server failed to serve, perhaps after its work.
+_GRPC_FAILED: Final = (
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.DATA_LOSS,
+)
 #: The names of Java's exceptions before a text that explains itself.
 _JAVA_CLASSES: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*Exception: ")
 #: Parts of gRPC's text when it could not connect, so that nothing was sent.
@@ -125,7 +139,7 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
         hint = next((h for words, h in _DENIED_HINTS.items() if words in remark), hint)
     if "recall failed, operation is forbidden" in remark:
         hint = "set recallMessageEnable=true on the broker"
-    return kind(
+    error = kind(
         f"{what}: {address} answered {name}{_words(remark)}",
         code=code,
         name=name,
@@ -133,6 +147,9 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
         address=address,
         hint=hint,
     )
+    is_lost = code in _INTERNAL and _LOST_REQUEST.search(remark) is not None
+    error.may_be_done = is_lost or code == pb.Code.PROXY_TIMEOUT
+    return error
 
 
 def grpc_error(
@@ -194,7 +211,7 @@ def grpc_error(
         kind, hint = BusyError, "try again in a moment"
     elif code is grpc.StatusCode.NOT_FOUND or "group not found" in remark:
         kind, hint = NotFoundError, _CREATE_GROUP
-    return kind(
+    failed = kind(
         f"{what}: {address} ended the call with {code.name}{_words(remark)}",
         code=int(code.value[0]),
         name=code.name,
@@ -202,6 +219,8 @@ def grpc_error(
         address=address,
         hint=hint,
     )
+    failed.may_be_done = kind is BrokerError and code in _GRPC_FAILED
+    return failed
 
 
 def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:

@@ -9,10 +9,13 @@ import sys
 import grpc
 import pytest
 
+from rmqcli.broker import faults
 from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.scripted import OK, ScriptedProxy, status
+from tests.producer.stored import bodies
 
 
 @pytest.fixture
@@ -195,6 +198,24 @@ def test_a_call_that_was_cut_is_unknown_and_not_repeated(rmq, proxy):
     assert [each["status"] for each in rows(out)] == ["UNKNOWN"]
     assert len(sent(proxy)) == 1
     assert "may or may not be stored" in err
+
+
+def test_lines_are_stored_once_when_a_proxy_loses_its_broker(rmq, rmq_cluster_factory):
+    """They were sent again, stored twice and called sent."""
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("orders")
+    for request in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        cluster.faults.next(faults.disconnect(is_handled=True), code=request)
+    code, out, err = rmq(
+        *("send", "orders", "--lines", "-", "-o", "jsonl"),
+        stdin=b"a\nb\nc\nd\n",
+        endpoints=cluster.endpoints,
+    )
+    assert bodies(cluster, "orders") == [b"a", b"b", b"c", b"d"]
+    assert code == 5
+    assert [each["status"] for each in rows(out)] == ["UNKNOWN"] * 4
+    assert "warning: 4 messages may or may not be stored" in err
+    assert "not stored" not in err
 
 
 def test_a_topic_that_does_not_exist(rmq, proxy):

@@ -658,6 +658,79 @@ def test_what_is_done_with_a_failed_message_is_tried_again_if_that_may_help(
         assert fates == [(Fate.DELIVERED_AGAIN, 2, 3)] * 2
 
 
+def test_in_order_nothing_overtakes_a_dead_letter_that_failed(proxy, inbox):
+    def settings(asked):
+        found = settings_of(asked)
+        found.subscription.fifo = True
+        found.backoff_policy.max_attempts = 2  # each delivery of the inbox is the 2nd
+        return found
+
+    def fail(_message, _times):
+        wait_until(lambda: inbox.waiting)  # all three are received
+        return False
+
+    settings_of, proxy.settings = proxy.settings, settings
+    proxy.answers["ForwardMessageToDeadLetterQueue"] = lambda *_: (
+        service.ForwardMessageToDeadLetterQueueResponse(
+            status=status("INVALID_RECEIPT_HANDLE", "expired")
+        )
+    )
+    seen = Seen(fail)
+    with consumer(proxy, seen, orderly=True):
+        inbox.put(1, 2, 3)
+        wait_until(
+            lambda: (
+                len(seen.bodies) > 1 or len(proxy.asked("ChangeInvisibleDuration")) == 2
+            )
+        )
+        changes = proxy.asked("ChangeInvisibleDuration")
+        assert {each.message_id for each in changes} == {"id 2", "id 3"}
+        assert {each.invisible_duration.seconds for each in changes} == {1}
+        assert seen.bodies == ["1"]
+
+
+def lost_broker(_request, _context):
+    """What a proxy answers when it loses its broker during the change."""
+    return service.ChangeInvisibleDurationResponse(
+        status=status("INTERNAL_SERVER_ERROR", "send request to <b:1> failed")
+    )
+
+
+def test_a_change_that_may_be_done_is_not_repeated(proxy, inbox, caplog):
+    """The broker makes a handle for each change, and delivers the message for each."""
+    proxy.answers["ChangeInvisibleDuration"] = lost_broker
+    with consumer(proxy, lambda _: False) as running:
+        inbox.put(1)
+        wait_until(lambda: any("send request to" in each for each in caplog.messages))
+        running.close()
+    assert len(proxy.asked("ChangeInvisibleDuration")) == 1
+
+
+def test_after_a_renewal_that_may_be_done_its_message_is_not_changed(
+    proxy, inbox, caplog
+):
+    clock = ManualClock()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return False
+
+    proxy.answers["ChangeInvisibleDuration"] = lost_broker
+    with consumer(proxy, handle, clock=clock) as running:
+        inbox.put(1)
+        assert begun.wait(PATIENCE_S)
+        clock.advance(31_000)
+        running.resume()  # this makes the member check its timers
+        wait_until(lambda: any("lease not renewed" in each for each in caplog.messages))
+        go_on.set()
+        wait_until(
+            lambda: any("lease of a message" in each for each in caplog.messages)
+        )
+    assert len(proxy.asked("ChangeInvisibleDuration")) == 1
+
+
 def test_sql_and_several_topics_are_subscribed(proxy, inbox):
     topics = {"orders": "A || B", "payments": sql("payments", "amount > 5")}
     inbox.put(1, 2, 3)  # because a start waits for the answer to an SQL expression

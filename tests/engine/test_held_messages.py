@@ -131,6 +131,29 @@ def test_in_order_a_failed_message_is_tried_again_in_its_place():
     assert (held.held_count, held._lanes) == (0, {})
 
 
+def test_in_order_what_is_behind_a_dead_letter_that_failed_is_given_back():
+    """The lane went on, although its first message was delivered again later."""
+    held = make(in_order=True)
+    group = [Delivery(n, message_group="a", delivery_attempt=3) for n in range(3)]
+    deliver(held, *group, Delivery(3, message_group="b"))
+    (zero,) = held.next_batch(0)
+    assert told(held.failed(zero, now_ms=5)) == [(DEAD_LETTER, 0, 0)]
+    assert told(held.lost(zero)) == [(REDELIVER, 1, 1_000), (REDELIVER, 2, 1_000)]
+    held.validate()
+    assert offsets(held.next_batch(5)) == [3]
+    assert held.next_batch(5) == []
+
+
+def test_without_order_only_the_dead_letter_that_failed_is_lost():
+    held = make()
+    deliver(held, Delivery(0, delivery_attempt=3), Delivery(1))
+    (zero,) = held.next_batch(0)
+    held.failed(zero, now_ms=5)
+    assert held.lost(zero) == []
+    held.validate()
+    assert offsets(held.next_batch(5)) == [1]
+
+
 def test_a_lease_is_renewed_half_a_minute_before_its_end():
     held = make()
     deliver(held, Delivery(0, receipt_handle="first"))

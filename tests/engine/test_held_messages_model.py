@@ -184,7 +184,8 @@ class Model(RuleBasedStateMachine):
             if self.in_order and stored is not None:
                 self.settling.append(verdict)
                 return
-            self.of(verdict.held).is_done = True
+            self.carry_out(self.held.lost(verdict.held))
+            return
         self.held.settled(verdict.held)
 
     @precondition(lambda self: self.renewing)

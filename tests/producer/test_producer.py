@@ -37,8 +37,10 @@ from rmqcli.producer.producer import Producer, select_by_hash
 from rmqcli.producer.proxy import publisher as proxy_publisher
 from rmqcli.producer.remoting import publisher
 from rmqcli.producer.transactions import LocalTransactionState
+from rmqcli.proxy.status import error_of
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.proxy.scripted import status
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies, stored
 from tests.transport.peer import free_port
@@ -137,19 +139,38 @@ def test_a_request_has_the_fields_that_java_sends(rmq_cluster, rmq_topic, group)
 
 
 @pytest.mark.parametrize(
-    ("error", "of_a_broker", "of_a_proxy"),
+    ("error", "expected"),
     [
-        (BrokerError("no", code=1, name="SYSTEM_ERROR"), True, True),
-        (BrokerError("no", code=13, name="MESSAGE_ILLEGAL"), True, True),
-        (BrokerError("no", code=2, name="SYSTEM_BUSY"), False, True),
-        (DeniedError("no", code=1, name="SYSTEM_ERROR"), False, False),
-        (DeniedError("no", code=16, name="NO_PERMISSION"), False, False),
-        (ConnectError("no", address="b:1"), False, False),
+        (BrokerError("no", code=1, name="SYSTEM_ERROR"), True),
+        (BrokerError("no", code=13, name="MESSAGE_ILLEGAL"), True),
+        (BrokerError("no", code=2, name="SYSTEM_BUSY"), False),
+        (DeniedError("no", code=1, name="SYSTEM_ERROR"), False),
+        (DeniedError("no", code=16, name="NO_PERMISSION"), False),
+        (ConnectError("no", address="b:1"), False),
     ],
 )
-def test_one_message_may_be_why_a_batch_was_refused(error, of_a_broker, of_a_proxy):
-    assert publisher.may_be_one_message(error) is of_a_broker
-    assert proxy_publisher.may_be_one_message(error) is of_a_proxy
+def test_one_message_may_be_why_a_broker_refused_a_batch(error, expected):
+    assert publisher.may_be_one_message(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "remark", "expected"),
+    [
+        ("INTERNAL_SERVER_ERROR", "the message is illegal", True),
+        ("INTERNAL_SERVER_ERROR", "send request to <b:1> failed", False),
+        ("MESSAGE_BODY_TOO_LARGE", "", True),
+        ("MESSAGE_PROPERTIES_TOO_LARGE", "", True),
+        ("ILLEGAL_MESSAGE_TAG", "", True),
+        ("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", "", True),
+        ("TOO_MANY_REQUESTS", "", False),
+        ("PROXY_TIMEOUT", "", False),
+        ("UNAUTHORIZED", "", False),
+        ("CLIENT_ID_REQUIRED", "", False),
+    ],
+)
+def test_one_message_may_be_why_a_proxy_refused_a_batch(name, remark, expected):
+    error = error_of(status(name, remark), what="send", address="p:1")
+    assert proxy_publisher.may_be_one_message(error) is expected
 
 
 def test_queues_take_turns(two):

@@ -57,6 +57,17 @@ class Held:
         self.checks.ask(Half(f"id-{name}"), answer, body_bytes=body_bytes)
 
 
+def test_checks_run_in_the_thread_that_the_documents_name():
+    names = []
+    checks = TransactionChecks(
+        lambda _message: names.append(threading.current_thread().name)
+    )
+    checks.ask(Half("id-1"), lambda _state: None, body_bytes=1)
+    wait_until(lambda: names)
+    checks.close()
+    assert names == ["rmq-check_0"]
+
+
 @pytest.fixture
 def held():
     made = Held()

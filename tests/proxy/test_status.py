@@ -331,6 +331,74 @@ def test_a_code_of_rocketmq_becomes_an_error_of_its_kind(
 
 
 @pytest.mark.parametrize(
+    ("name", "remark", "expected"),
+    [
+        ("PROXY_TIMEOUT", "wait response on the channel <b:1> timeout, 2(ms)", True),
+        # 5.3.3 and 5.5.0: ExceptionUtils.getErrorDetailMessage
+        (
+            "INTERNAL_SERVER_ERROR",
+            (
+                "send request to </10.0.0.1:10911> failed. RemotingSendRequestException"
+                ". org.apache.rocketmq.remoting.netty.ResponseFuture"
+                ".executeInvokeCallback(ResponseFuture.java:67)"
+            ),
+            True,
+        ),
+        ("INTERNAL_SERVER_ERROR", "the header. RemotingCommandException", True),
+        ("INTERNAL_SERVER_ERROR", "null. RemotingException", True),
+        (
+            "INTERNAL_SERVER_ERROR",
+            "RemotingCommand [code=310, language=JAVA, version=495, " + 500 * "x",
+            True,
+        ),
+        # MQClientAPIImpl of 5.0 to 5.2, in the callbacks of acks and changes
+        ("INTERNAL_SERVER_ERROR", "send request to b:1 failed. Request: RPC", True),
+        ("INTERNAL_SERVER_ERROR", "unknown reason. addr: b:1, timeoutMillis: 2", True),
+        ("INTERNAL_ERROR", "send request to <b:1> failed", True),
+        (
+            "INTERNAL_SERVER_ERROR",
+            (
+                "connect to 10.0.0.1:10911 failed. RemotingConnectException."
+                " org.apache.rocketmq.remoting.netty.NettyRemotingClient"
+                ".lambda$invoke$9(NettyRemotingClient.java:809)"
+            ),
+            False,
+        ),
+        (
+            "INTERNAL_SERVER_ERROR",
+            "invokeAsyncImpl invoke too fast. RemotingTooMuchRequestException",
+            False,
+        ),
+        ("INTERNAL_SERVER_ERROR", "the message is illegal, maybe msg body", False),
+        ("ILLEGAL_MESSAGE_TAG", "send request to <b:1> failed", False),
+        ("TOO_MANY_REQUESTS", "flow limit", False),
+    ],
+)
+def test_a_refusal_is_told_from_a_request_that_the_broker_may_have_served(
+    name, remark, expected
+):
+    error = error_of(status(name, remark), what="send", address="it:1")
+    assert error.may_be_done is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        ("UNKNOWN", "Application error processing RPC", True),
+        ("INTERNAL", "Received RST_STREAM with error code 2", True),
+        ("INTERNAL", "group not found: g", False),
+        ("INVALID_ARGUMENT", "no", False),
+        ("RESOURCE_EXHAUSTED", "slow down", False),
+        ("UNAVAILABLE", "Socket closed", True),
+        ("UNAVAILABLE", "failed to connect to all addresses", False),
+        ("DEADLINE_EXCEEDED", "", True),
+    ],
+)
+def test_a_call_that_ended_in_the_middle_may_have_been_served(code, details, expected):
+    assert ended(grpc.StatusCode[code], details).may_be_done is expected
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "NOT_IMPLEMENTED",

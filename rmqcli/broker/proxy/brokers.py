@@ -97,7 +97,9 @@ class _Link(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(
                     ProxyError(
-                        Code.INTERNAL_SERVER_ERROR, f"connect to {self.address} failed"
+                        Code.INTERNAL_SERVER_ERROR,
+                        f"send request to <{self.address}> failed."
+                        " RemotingSendRequestException",
                     )
                 )
 
@@ -172,8 +174,8 @@ class BrokerLinks:
         """Send a request to the core at `address`; return its answer of any code.
 
         Raises ProxyError: PROXY_TIMEOUT, TOO_MANY_REQUESTS when the core does not read
-        its requests, or INTERNAL_SERVER_ERROR when it cannot be reached or the
-        connection is lost.
+        its requests, or INTERNAL_SERVER_ERROR: "connect to" it failed, so that nothing
+        was sent, or "send request to" it failed, so that it may have been handled.
         """
         link = await self._link(address)
         return await link.ask(_command(code, header, body), timeout_ms)
@@ -207,15 +209,20 @@ class BrokerLinks:
         await asyncio.sleep(0)  # the event loop ends the connections in its next turn
 
     async def _link(self, address: str) -> _Link:
-        link = self._links.get(address)
-        if link is not None and not link.is_lost:
-            return link
         port = next((p for p in self._server.ports if p.address == address), None)
         if port is None:
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR,
                 f"{address} does not belong to the proxy's cluster",
             )
+        if not port.listeners:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR,
+                f"connect to {address} failed. RemotingConnectException",
+            )
+        link = self._links.get(address)
+        if link is not None and not link.is_lost:
+            return link
         # Stored at once, so that other callers share it while the connection is made.
         link = self._links[address] = _Link(address, self._on_request)
         sock = self._server.connect(port, self._local_address)

@@ -11,7 +11,8 @@ given back. Over remoting, with one topic on one broker, no request stays open.
 An ack may be repeated, so it is sent again after a lost connection. A change of the
 invisible time is sent once: the broker creates a new handle for each change that it
 receives, and delivers the message again for each handle that is not acknowledged. When
-the answer is missing, the client cannot know which handle is valid, and refuses an ack.
+the answer is missing, or a proxy has lost its broker, the client cannot know which
+handle is valid, and refuses an ack.
 
 Everything here runs in the consumer's thread; `network` is remoting or gRPC.
 """
@@ -26,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rmqcli import tasks
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
-    ConnectError,
     ReceiptHandleError,
     RmqError,
     TimeLimitError,
@@ -473,7 +473,11 @@ class Receiver:
             for message, outcome in zip(left, outcomes, strict=True):
                 if outcome is None:
                     message.lease.is_acked = True
-                elif outcome.retriable or isinstance(outcome, TimeLimitError):
+                elif (
+                    outcome.retriable
+                    or outcome.may_be_done
+                    or isinstance(outcome, TimeLimitError)
+                ):
                     unanswered.append((message, outcome))
                     known = outcome
                 else:
@@ -514,10 +518,8 @@ class Receiver:
         )
         try:
             yield change
-        except ConnectError:
-            raise  # it was never sent
         except RmqError as error:
-            if error.retriable:
+            if error.may_be_done:
                 lease.doubt = error
             raise
         finally:
@@ -528,8 +530,8 @@ class Receiver:
         lease = message.lease
         if lease.doubt is not None:
             return ReceiptHandleError(
-                f"the receipt handle of {_named(message)} may be invalid: the change of"
-                f" its invisible time was not answered ({lease.doubt.message}); the"
+                f"the receipt handle of {_named(message)} may be invalid: its"
+                f" invisible time may have been changed ({lease.doubt.message}); the"
                 " message will be delivered again",
             )
         if lease.is_acked or lease.left_ms(self._clock.monotonic_ms()):

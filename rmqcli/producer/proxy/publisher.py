@@ -3,7 +3,8 @@
 A proxy chooses the queue itself; messages of one message group go to one queue. A send
 is retried only when it is certain that nothing was stored: the connection failed, or
 the proxy was too busy. The proxy's settings say how often and after which pause. A send
-that gets no answer raises SendUnknownError.
+that gets no answer, from the proxy or from the broker behind it, raises
+SendUnknownError.
 
 The same tasks run in the caller's thread for `send` and in the I/O thread for
 `submit`.
@@ -20,16 +21,15 @@ from rmqcli import tasks
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
-    BodyError,
     BrokerError,
     BusyError,
     ConfigError,
     ConnectError,
     DeadlineError,
-    DeniedError,
     DisconnectedError,
     NotFoundError,
     RmqError,
+    TransportError,
     UnsupportedError,
 )
 from rmqcli.producer.backend import (
@@ -60,6 +60,30 @@ _STATUS_OF_CODE: Final = {
     int(pb.Code.SLAVE_PERSISTENCE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
     int(pb.Code.HA_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
+#: Codes of a batch that is refused when one message in it is. The last one is that of
+#: every refusal of a broker for which proxies have no code.
+_SPLIT_CODES: Final = frozenset(
+    map(
+        int,
+        (
+            pb.Code.ILLEGAL_MESSAGE_TAG,
+            pb.Code.ILLEGAL_MESSAGE_KEY,
+            pb.Code.ILLEGAL_MESSAGE_GROUP,
+            pb.Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+            pb.Code.ILLEGAL_MESSAGE_ID,
+            pb.Code.ILLEGAL_DELIVERY_TIME,
+            pb.Code.ILLEGAL_LITE_TOPIC,
+            pb.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            pb.Code.MESSAGE_CORRUPTED,
+            pb.Code.PAYLOAD_TOO_LARGE,
+            pb.Code.MESSAGE_BODY_TOO_LARGE,
+            pb.Code.MESSAGE_BODY_EMPTY,
+            pb.Code.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            pb.Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            pb.Code.INTERNAL_SERVER_ERROR,
+        ),
+    )
+)
 _TRANSACTION: Final = int(pb.MessageType.TRANSACTION)
 _WITHOUT_PLACE: Final = (int(pb.MessageType.DELAY), _TRANSACTION)
 
@@ -123,25 +147,17 @@ class ProxyPublisher:
                 call = calls.send_message(raw, what)
                 try:
                     entries = yield via.call(queue.endpoints, call, left_ms)
-                except (DeadlineError, DisconnectedError) as error:
-                    raise unknown_send(first.topic, msg_ids, error) from error
-                except BodyError as error:  # perhaps it says that they are stored
-                    address = str(queue.endpoints)
-                    unread = DisconnectedError(error.message, address=address)
-                    raise unknown_send(first.topic, msg_ids, unread) from unread
                 except (ConnectError, BusyError) as error:
                     failure = error
                     failed.add(queue.endpoints)
                 except NotFoundError:
                     self._session.forget_route(first.topic)
                     raise
-                except BrokerError as error:
-                    if error.code == pb.Code.PROXY_TIMEOUT:
-                        lost = DeadlineError(
-                            error.message[:TEXT_MAX], address=error.address
-                        )
-                        raise unknown_send(first.topic, msg_ids, lost) from error
-                    raise
+                except RmqError as error:
+                    if not error.may_be_done:
+                        raise
+                    lost = _unanswered(error, address=str(queue.endpoints))
+                    raise unknown_send(first.topic, msg_ids, lost) from lost
                 else:
                     return [
                         (each, queue.endpoints)
@@ -257,9 +273,22 @@ def _transaction_id(message: OutgoingProxyMessage, entry: SendEntry) -> str | No
     return entry.transaction_id or None if is_half else None
 
 
+def _unanswered(error: RmqError, *, address: str) -> TransportError:
+    """Return the error of a call after which it is unknown what is stored."""
+    if isinstance(error, TransportError):
+        return error
+    is_late = isinstance(error, BrokerError) and error.code == pb.Code.PROXY_TIMEOUT
+    kind = DeadlineError if is_late else DisconnectedError
+    return kind(error.message[:TEXT_MAX], address=address)
+
+
 def may_be_one_message(error: RmqError) -> bool:
-    """Whether a proxy may have refused a batch because of one message in it."""
-    return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
+    """Whether a batch was refused, certainly as a whole, perhaps for one message."""
+    return (
+        isinstance(error, BrokerError)
+        and error.code in _SPLIT_CODES
+        and not error.may_be_done
+    )
 
 
 def check_size(body: bytes, *, max_bytes: int, limits: str = "proxy allows") -> None:

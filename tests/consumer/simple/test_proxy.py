@@ -24,8 +24,10 @@ from rmqcli import (
     connect,
     sql,
 )
+from rmqcli.broker import faults
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.proxy import ProxyPop
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.inbox import PART, Inbox
@@ -290,6 +292,37 @@ def test_a_handle_that_the_proxy_refuses_to_change_is_an_error_of_its_own(proxy,
         (message,) = consumer.receive(await_ms=600_000)
         with pytest.raises(ReceiptHandleError, match="expired"):
             consumer.change_invisible(message, 90_000)
+
+
+def test_after_a_change_during_which_the_broker_was_lost_an_ack_is_refused(
+    rmq_cluster_factory,
+):
+    """The ack had no effect and succeeded, and the message was delivered again."""
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["a"])
+    lost = faults.disconnect(is_handled=True)
+    with consumer_of(cluster) as consumer:
+        (message,) = consumer.receive(await_ms=600_000)
+        cluster.faults.next(lost, code=RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+        with pytest.raises(BrokerError, match="send request to"):
+            consumer.change_invisible(message, 12_000)
+        with pytest.raises(AckError, match="may have been changed") as raised:
+            consumer.ack(message)
+        ((_, reason),) = raised.value.failures
+        assert type(reason) is ReceiptHandleError
+
+
+def test_an_ack_during_which_the_broker_was_lost_is_repeated(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["a"])
+    lost = faults.disconnect(is_handled=True)
+    with consumer_of(cluster) as consumer:
+        (message,) = consumer.receive(await_ms=600_000)
+        rule = cluster.faults.next(lost, code=RequestCode.ACK_MESSAGE)
+        consumer.ack(message)
+        assert rule.hits == 1
 
 
 def test_an_ack_waits_for_a_proxy_that_is_away(proxy, inbox):

@@ -18,6 +18,7 @@ from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.errors import (
     BrokerError,
+    BusyError,
     ConnectError,
     DisconnectedError,
     NotFoundError,
@@ -708,15 +709,23 @@ def test_an_ack_waits_for_the_change_under_way():
     assert world.acked == ["h0'"]
 
 
-def test_after_a_change_without_an_answer_the_message_is_not_ours():
+def unanswered_by_broker():
+    """The error of a proxy that has lost its broker."""
+    error = BrokerError("gone", code=50_001, name="INTERNAL_SERVER_ERROR")
+    error.may_be_done = True
+    return error
+
+
+@pytest.mark.parametrize("error", [lost(), unanswered_by_broker()], ids=repr)
+def test_after_a_change_without_an_answer_the_message_is_not_ours(error: RmqError):
     world = World(A)
     (message,) = received(world, 1)
-    world.changes.append(failing(lost()))
-    with pytest.raises(DisconnectedError):
+    world.changes.append(failing(error))
+    with pytest.raises(type(error)):
         world.run(world.receiver.change_invisible(message, 60_000))
-    ((_, error),) = acked(world, [message]).result()
-    assert isinstance(error, ReceiptHandleError)
-    assert "was not answered (gone)" in error.message
+    ((_, refused),) = acked(world, [message]).result()
+    assert isinstance(refused, ReceiptHandleError)
+    assert "may have been changed (gone)" in refused.message
     with pytest.raises(ReceiptHandleError):
         world.run(world.receiver.change_invisible(message, 60_000))
     assert world.acked == []
@@ -724,8 +733,12 @@ def test_after_a_change_without_an_answer_the_message_is_not_ours():
 
 @pytest.mark.parametrize(
     "error",
-    [failed(), BrokerError("no", code=1, name="X")],
-    ids=["not sent", "refused"],
+    [
+        failed(),
+        BrokerError("no", code=1, name="X"),
+        BusyError("no", code=2, name="SYSTEM_BUSY"),
+    ],
+    ids=["not sent", "refused", "too busy"],
 )
 def test_after_a_change_that_had_no_effect_the_message_is_still_ours(error: RmqError):
     world = World(A)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from rmqcli import (
+    BrokerError,
     ClientConfig,
     LocalTransactionState,
     NotFoundError,
     Producer,
     ProducerMessage,
+    SendUnknownError,
 )
+from rmqcli.broker import faults
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import wait_until
 from tests.producer.stored import bodies, stored
 
@@ -128,6 +132,46 @@ def test_a_transaction_is_committed_or_not(cluster):
                 message(body, "paid"), lambda _message, _half, state=state: state
             )
         wait_until(lambda: bodies(cluster, "paid") == [b"yes"])
+
+
+def lose_answers(cluster):
+    """Have the broker store messages, and end the proxy's connection each time."""
+    lost = faults.disconnect(is_handled=True)
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        cluster.faults.add(lost, code=code)
+
+
+def test_a_proxy_that_lost_its_broker_may_have_stored_the_message(cluster):
+    """It was called "not stored"."""
+    lose_answers(cluster)
+    with producer_of(cluster) as producer:
+        with pytest.raises(SendUnknownError, match="send request to") as failure:
+            producer.send(message(b"a"))
+        ids = failure.value.msg_ids
+        with pytest.raises(SendUnknownError, match="batch of 2 messages") as failure:
+            producer.send_batch([message(b"b"), message(b"c")])
+        ids += failure.value.msg_ids
+    found = stored(cluster, "orders")
+    assert {each.msg_id for each in found} == set(ids)
+    assert bodies(cluster, "orders") == [b"a", b"b", b"c"]
+
+
+def test_a_batch_is_not_halved_after_a_proxy_has_lost_its_broker(cluster):
+    """Its halves stored every message a second time, and nothing said so."""
+    lose_answers(cluster)
+    with producer_of(cluster) as producer:
+        futures = [producer.submit(message(each)) for each in (b"a", b"b", b"c", b"d")]
+        errors = [each.exception() for each in futures]
+    assert [type(each) for each in errors] == [SendUnknownError] * 4
+    assert bodies(cluster, "orders") == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_broker_to_which_a_proxy_cannot_connect_has_stored_nothing(cluster):
+    refused = "connect to 10.0.0.1:10911 failed. RemotingConnectException"
+    cluster.faults.add(faults.answer(1, refused), code=RequestCode.SEND_MESSAGE_V2)
+    with producer_of(cluster) as producer, pytest.raises(BrokerError, match=refused):
+        producer.send(message())
+    assert stored(cluster, "orders") == []
 
 
 def test_an_unknown_topic_is_not_created(cluster):
