@@ -67,7 +67,8 @@ GROUP_COLUMNS = (
     ),
     Column(
         "attempt",
-        "delivery that comes next (in_retry), or was the last",
+        "the delivery that comes next (in_retry), or was the last",
+        "DELIVERY",
         shown=_attempt,
     ),
     Column("attempts_max", "deliveries that the group's settings allow", title=None),
