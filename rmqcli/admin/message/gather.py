@@ -112,25 +112,33 @@ _CLOCK_SLACK_MS = 60_000
 class StoredState:
     """Whether the message can still be consumed, and until when.
 
-    `state` is `stored`, `trimmed` when its queue begins behind it, or `unknown`.
-    `until_ms` (epoch ms) is when the broker may delete it at the earliest, by its
-    fileReservedTime; it keeps whole files, and deletes earlier when its disk is full.
-    None if the broker does not tell.
+    `state` is `stored`, `trimmed` when its queue begins behind it, or `unknown`; or, of
+    a message that no consumer gets, or not yet, `delayed`, `half`, `rolled_back` or
+    `recalled`. `until_ms` (epoch ms) is when the broker may delete it at the earliest,
+    by its fileReservedTime; it keeps whole files, and deletes earlier when its disk is
+    full. None if the broker does not tell. `next_at_ms` (epoch ms by the broker's
+    clock) is when a delayed message is due. `evidence` says what the state rests on,
+    `reason` why no more can be said; None where there is nothing to add.
     """
 
     state: str
     until_ms: int | None
+    next_at_ms: int | None = None
+    evidence: str | None = None
+    reason: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class MessageOutcome:
     """A message, where it is stored, and what became of it in each group.
 
-    `errors` has the brokers that did not answer, by name: groups that only they know
-    are missing.
+    `topic` is the one whose consumers get it: of a message that waits for its delay or
+    for the end of its transaction, not the one in which it is stored. `errors` has the
+    brokers that did not answer, by name: groups that only they know are missing.
     """
 
     message: PulledMessage
+    topic: str
     stored: StoredState
     groups: list[GroupVerdict] = field(default_factory=list)
     errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
@@ -162,7 +170,9 @@ class _Reading:
         self._queue = message.message_queue
         self._brokers = reader_addresses(client.cluster_info().brokers.values())
         self._outcome = MessageOutcome(
-            message=message, stored=StoredState(state="unknown", until_ms=None)
+            message=message,
+            topic=message.topic,
+            stored=StoredState(state="unknown", until_ms=None),
         )
         self._address = self._brokers.get(self._queue.broker_name)
         self._levels: dict[str, tuple[int, ...]] = {}
@@ -183,6 +193,7 @@ class _Reading:
         topic = self._queue.topic
         if pending is not None:
             topic = self._message.properties[REAL_TOPIC]
+        self._outcome.topic = topic
         detail = show_topic(self._client, topic)
         self._outcome.errors |= detail.errors
         names = sorted(
@@ -190,7 +201,7 @@ class _Reading:
         )
         self._read_settings()
         min_offset = self._min_offset(detail)
-        self._outcome.stored = self._stored(min_offset)
+        self._outcome.stored = self._stored(min_offset, pending)
         if pending is not None:
             self._outcome.groups = [self._waits(name, pending) for name in names]
             return self._outcome
@@ -286,7 +297,21 @@ class _Reading:
                 return each.offset.min_offset
         return None
 
-    def _stored(self, min_offset: int | None) -> StoredState:
+    def _stored(
+        self, min_offset: int | None, pending: PendingOutcome | None
+    ) -> StoredState:
+        hours = read_count(self._settings.get("fileReservedTime"), digits_max=6)
+        until_ms = None
+        if hours is not None:
+            until_ms = self._message.store_timestamp_ms + hours * _HOUR_MS
+        if pending is not None:
+            return StoredState(
+                state=pending.verdict.value,
+                until_ms=until_ms,
+                next_at_ms=pending.next_at_ms,
+                evidence=pending.evidence,
+                reason=pending.reason,
+            )
         if self._queue.topic in PENDING_TOPICS:
             min_offset = 0
         if min_offset is None:
@@ -295,10 +320,6 @@ class _Reading:
             state = "trimmed"
         else:
             state = "stored"
-        hours = read_count(self._settings.get("fileReservedTime"), digits_max=6)
-        until_ms = None
-        if hours is not None:
-            until_ms = self._message.store_timestamp_ms + hours * _HOUR_MS
         return StoredState(state=state, until_ms=until_ms)
 
     def _waits(self, group: str, pending: PendingOutcome) -> GroupVerdict:

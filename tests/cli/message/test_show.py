@@ -139,7 +139,13 @@ def test_the_record_is_that_of_tail_with_its_place_and_its_groups(cluster, show)
     assert (row["topic"], row["body"], row["tags"]) == ("orders", "a", "New")
     assert (row["msg_id"], row["offset_msg_id"]) == (sent.msg_id, sent.offset_msg_id)
     # The embedded cluster deletes nothing, and so has no setting that says when.
-    assert row["stored"] == {"state": "stored", "until": None}
+    assert row["stored"] == {
+        "state": "stored",
+        "until": None,
+        "next_at": None,
+        "evidence": None,
+        "reason": None,
+    }
     assert (row["groups"], row["errors"]) == ([], [])
     code, (row,), _ = show(cluster, "k1", "--topic", "orders", "--group", "billing")
     assert (code, row["body"]) == (0, "a")
@@ -574,6 +580,43 @@ def test_a_message_that_was_recalled_is_not_delayed(rmq_cluster_factory, show):
     assert run([*do, "-n", cluster.namesrv]) == 0
     found = verdict(show(cluster, sent.msg_id, "-t", "orders"))
     assert found["verdict"] == "recalled"
+
+
+def test_a_message_that_waits_is_not_stored_in_its_topic_although_it_has_no_group(
+    rmq_cluster_factory, show
+):
+    settings = {
+        "recall_message_enable": True,
+        "append_topic_for_timer_delete_key": True,
+        "transaction_check_interval_ms": 3_600_000,
+    }
+    cluster = rmq_cluster_factory(queues=1, settings=settings)
+    cluster.create_topic("orders")
+
+    def stored(sent):
+        code, (row,), err = show(cluster, sent.msg_id, "-t", "orders")
+        assert (code, row["groups"]) == (0, []), err
+        return row["stored"]
+
+    level, timed = send(cluster, delay_level=9), send(cluster, delay_ms=3_600_000)
+    for sent in (level, timed):
+        found = stored(sent)
+        assert (found["state"], found["reason"]) == ("delayed", None)
+        assert found["evidence"] == "it waits for its delay to end"
+        assert found["next_at"] is not None
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        found = stored(begin_transaction(shop_, UNKNOW))
+    assert found["state"] == "half"
+    assert found["evidence"].startswith("its transaction is open since ")
+    do = ["message", "recall", timed.msg_id, "--topic", "orders", "--yes"]
+    assert run([*do, "-n", cluster.namesrv]) == 0
+    found = stored(timed)
+    assert (found["state"], found["next_at"]) == ("recalled", None)
+    assert found["evidence"].startswith("it was recalled at ")
+    _, text, _ = show(cluster, level.msg_id, "-t", "orders", output="table")
+    assert "\ndelayed for orders, due " in text
+    assert ": it waits for its delay to end\n" in text
+    assert text.endswith("no group of orders is known\n\n")
 
 
 def test_an_older_message_may_have_met_another_filter(cluster, show):
