@@ -199,8 +199,9 @@ class OutcomePart(Part):
     stored: Annotated[
         str,
         Field(
-            description="stored, trimmed or unknown; or delayed, half, rolled_back or"
-            " recalled: no consumer gets it, or not yet"
+            description="stored, trimmed, removed (from its topic, which was deleted"
+            " and created again) or unknown; or delayed, half, rolled_back or recalled:"
+            " no consumer gets it, or not yet"
         ),
     ]
     stored_evidence: str | None

@@ -53,6 +53,7 @@ from rmqcli.errors import (
     FrameError,
     NotFoundError,
     PartialError,
+    RefusedError,
     RmqError,
     TextError,
     UsageError,
@@ -131,7 +132,8 @@ class FoundMessages:
     batches that are one record. `by_time` is what was read there to find an id by that
     time, None if nothing was. `more_on` are brokers that have, or may have, more
     messages of the key than are here. `damaged` counts the records that could not be
-    read, by broker: each may be a message of the key.
+    read, by broker: each may be a message of the key. `removed`, `removed_because` and
+    `unplaced` are those of `place.set_removed_aside`.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
@@ -140,6 +142,11 @@ class FoundMessages:
     more_on: list[str] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
     by_time: TimeSearch | None = None
+    #: in the commit log, but no longer in the topic, and what shows that
+    removed: list[PulledMessage] = field(default_factory=list)
+    removed_because: str | None = None
+    #: why some of the messages may no longer be in the topic, either
+    unplaced: str | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -183,6 +190,11 @@ class FoundMessages:
 
 def missing_message(found: FoundMessages, ref: str) -> RmqError:
     """Return the error for a message that was not found: what was not searched, too."""
+    if found.removed:
+        return RefusedError(
+            f"{ref} is not a message that consumers can get: {found.removed_because}",
+            hint="name one that is in the topic: TOPIC@BROKER:QUEUE:OFFSET",
+        )
     parts = []
     if found.errors:
         error = next(iter(found.errors.values()))

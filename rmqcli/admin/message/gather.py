@@ -31,6 +31,7 @@ from rmqcli.admin.message.outcome import (
     GroupVerdict,
     Holder,
     MessageCopy,
+    MessageVerdict,
     MovedBack,
     judge,
 )
@@ -42,6 +43,7 @@ from rmqcli.admin.message.pending import (
     level_delays_ms,
     level_due_ms,
 )
+from rmqcli.admin.message.place import PlaceState, check_place, removed_because
 from rmqcli.admin.message.records import (
     count_records,
     decode_all,
@@ -51,6 +53,7 @@ from rmqcli.admin.message.records import (
 from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
+from rmqcli.admin.witness import ANOTHER
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
     get_broker_config,
@@ -94,12 +97,19 @@ if TYPE_CHECKING:
     from rmqcli.admin.topics import TopicDetail
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.tasks import Task
     from rmqcli.wire.subscription import SubscriptionData
 
 _FIRST_POP_TIME = "1ST_POP_TIME"  # MessageConst.PROPERTY_FIRST_POP_TIME
 _POP = "CONSUME_POP"  # ConsumeType.CONSUME_POP
 _HOUR_MS = 3_600_000
 _MEMBERS_ASKED_MAX = 64
+#: Verdicts that rest on offsets, and so on the message's place in its queue.
+_BY_OFFSET = (
+    MessageVerdict.CONSUMED,
+    MessageVerdict.WAITING,
+    MessageVerdict.IN_FLIGHT,
+)
 #: A member that does not answer must not hold up the rest.
 _MEMBER_TIMEOUT_MS = 1_000
 #: An index that is further behind the log may not have the copies that count.
@@ -112,9 +122,10 @@ _CLOCK_SLACK_MS = 60_000
 class StoredState:
     """Whether the message can still be consumed, and until when.
 
-    `state` is `stored`, `trimmed` when its queue begins behind it, or `unknown`; or, of
-    a message that no consumer gets, or not yet, `delayed`, `half`, `rolled_back` or
-    `recalled`. `until_ms` (epoch ms) is when the broker may delete it at the earliest,
+    `state` is `stored`, `trimmed` when its queue begins behind it, `removed` when it is
+    in the commit log, but no longer in the topic, or `unknown`; or, of a message that
+    no consumer gets, or not yet, `delayed`, `half`, `rolled_back` or `recalled`.
+    `until_ms` (epoch ms) is when the broker may delete it at the earliest,
     by its fileReservedTime; it keeps whole files, and deletes earlier when its disk is
     full. None if the broker does not tell. `next_at_ms` (epoch ms by the broker's
     clock) is when a delayed message is due. `evidence` says what the state rests on,
@@ -180,6 +191,8 @@ class _Reading:
         self._told_max: dict[str, int] = {}
         #: of the message's broker; empty if it does not show them
         self._settings: dict[str, str] = {}
+        #: whether the message is in its queue still
+        self._place = PlaceState(None)
         #: broker name -> bytes of its log that are not in the index yet
         self._late_indexes: dict[str, int] = {}
         #: how far the clock of the message's broker is ahead of this machine's
@@ -205,6 +218,9 @@ class _Reading:
         if pending is not None:
             self._outcome.groups = [self._waits(name, pending) for name in names]
             return self._outcome
+        if self._outcome.stored.state == "removed":
+            self._outcome.groups = [self._is_removed(name) for name in names]
+            return self._outcome
         evidence = {name: GroupEvidence(group=name) for name in names}
         self._read_offsets(evidence)
         self._read_members(evidence)
@@ -222,10 +238,35 @@ class _Reading:
                 ]
                 seen.moved_back = self._moved_back(backups, name, here)
         self._outcome.groups = [
-            judge(self._message, seen, min_offset=min_offset)
+            self._if_there(judge(self._message, seen, min_offset=min_offset))
             for seen in evidence.values()
         ]
         return self._outcome
+
+    def _is_removed(self, group: str) -> GroupVerdict:
+        return GroupVerdict(
+            group=group,
+            verdict=MessageVerdict.UNKNOWN,
+            reason="it is no longer in the topic, and the group's offsets are those of"
+            " the topic of now: whether it was consumed is not recorded",
+        )
+
+    def _if_there(self, verdict: GroupVerdict) -> GroupVerdict:
+        """Return the verdict, or that it is not known for want of the message's place.
+
+        What copies and records of POP show does not rest on that.
+        """
+        reason = self._outcome.stored.reason
+        rests_on_place = verdict.where is None and verdict.verdict in _BY_OFFSET
+        if self._outcome.stored.state != "unknown" or not rests_on_place:
+            return verdict
+        return replace(
+            verdict,
+            verdict=MessageVerdict.UNKNOWN,
+            reason=reason or "whether it is in its topic is not known",
+            attempt=None,
+            waiting_before=None,
+        )
 
     def _moved_back(
         self, backups: Iterable[Backup], group: str, here: ClusterIdentity
@@ -263,14 +304,24 @@ class _Reading:
         self._queue = message.message_queue
 
     def _read_settings(self) -> None:
-        """Read the settings of all brokers, and how far their indexes are behind."""
+        """Read the settings of all brokers, and how far their indexes are behind.
+
+        Also, in the same round, whether the message is in its queue still.
+        """
         questions = {
             (name, call.code): (address, call)
             for name, address in self._brokers.items()
             for call in (get_broker_config(), get_broker_runtime_info())
         }
         asked_ms = self._client.clock.epoch_ms()
-        answers = ask_many(self._client, questions)
+        self._place, *outcomes = run_tasks(
+            self._client,
+            [
+                check_place(self._address, self._queue, self._message),
+                *(Request(address, call) for address, call in questions.values()),
+            ],
+        )
+        answers = dict(zip(questions, outcomes, strict=True))
         answered_ms = self._client.clock.epoch_ms()
         for (name, code), answer in answers.items():
             is_own = name == self._queue.broker_name
@@ -312,15 +363,16 @@ class _Reading:
                 evidence=pending.evidence,
                 reason=pending.reason,
             )
-        if self._queue.topic in PENDING_TOPICS:
-            min_offset = 0
-        if min_offset is None:
-            state = "unknown"
-        elif self._message.queue_offset < min_offset:
+        place, reason = self._place, None
+        if min_offset is not None and self._message.queue_offset < min_offset:
             state = "trimmed"
-        else:
+        elif self._queue.topic in PENDING_TOPICS or place.is_there:
             state = "stored"
-        return StoredState(state=state, until_ms=until_ms)
+        elif place.is_there is None:
+            state, reason = "unknown", place.reason
+        else:
+            state, reason = "removed", removed_because(place)
+        return StoredState(state=state, until_ms=until_ms, reason=reason)
 
     def _waits(self, group: str, pending: PendingOutcome) -> GroupVerdict:
         return GroupVerdict(
@@ -545,7 +597,7 @@ class _Reading:
         first = self._look_up(evidence, message.msg_id)
         if not any(seen.copies for seen in evidence.values()):
             return
-        self._read_passed(evidence)
+        gone = self._read_passed(evidence)
         # A retry that failed meanwhile has left a later copy, which counts.
         passed = {
             (name, copy.place): copy.is_passed
@@ -558,7 +610,10 @@ class _Reading:
             seen.copies = [
                 replace(copy, is_passed=passed.get((name, copy.place), False))
                 for copy in seen.copies
+                if copy.message.offset_msg_id not in gone.get(name, {})
             ]
+            for place in gone.get(name, {}).values():
+                seen.no_copies = f"a copy of it was at {place}: {ANOTHER}"
 
     def _look_up(self, evidence: Mapping[str, GroupEvidence], msg_id: str) -> bool:
         topic, message = self._queue.topic, self._message
@@ -683,21 +738,45 @@ class _Reading:
             elif len(ids) <= 1 or origin == message.offset_msg_id:
                 evidence[name].copies.append(copy)
 
-    def _read_passed(self, evidence: Mapping[str, GroupEvidence]) -> None:
-        """Note whether groups are past their copies in the retry topics."""
+    def _read_passed(
+        self, evidence: Mapping[str, GroupEvidence]
+    ) -> dict[str, dict[str, str]]:
+        """Note whether groups are past their copies in the retry topics.
+
+        Returns the places of the copies that are not there any more, by group and id.
+        """
         asked = {}
+        checks: dict[tuple[str, str, str], Task[PlaceState]] = {}
         for name, seen in evidence.items():
             for copy in seen.copies:
                 queue = copy.message.message_queue
                 call = query_consumer_offset(name, queue.topic, queue.queue_id)
                 if copy.kind == "retry":
                     asked[name, queue] = (self._brokers[queue.broker_name], call)
-        answers = ask_many(self._client, asked)
+                if copy.kind != "delay":
+                    checks[name, copy.message.offset_msg_id, copy.place] = check_place(
+                        self._brokers[queue.broker_name], queue, copy.message
+                    )
+        outcomes = run_tasks(
+            self._client,
+            [
+                *(Request(address, call) for address, call in asked.values()),
+                *checks.values(),
+            ],
+        )
+        answers = dict(zip(asked, outcomes, strict=False))
+        gone: dict[str, dict[str, str]] = {}
+        for (name, msg_id, place), state in zip(
+            checks, outcomes[len(asked) :], strict=True
+        ):
+            if state.is_there is False:
+                gone.setdefault(name, {})[msg_id] = place
         for name, seen in evidence.items():
             seen.copies = [
                 replace(copy, is_passed=_is_passed(copy, name, answers))
                 for copy in seen.copies
             ]
+        return gone
 
     def _read_deliveries(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Read what POP recorded about the message and its retries."""

@@ -90,8 +90,9 @@ _FIELDS = (
     *HELP_FIELDS,
     Column(
         "stored",
-        "state (stored, trimmed or unknown; or delayed, half, rolled_back or recalled),"
-        " until when it is kept at least, next_at when it is due, evidence and reason",
+        "state (stored, trimmed, removed or unknown; or delayed, half, rolled_back or"
+        " recalled), until when it is kept at least, next_at when it is due, evidence"
+        " and reason",
     ),
     Column("groups", "for each group what became of the message:"),
     *(Column(f"groups.{each.name}", each.help) for each in GROUP_COLUMNS),
@@ -232,7 +233,11 @@ def stored_text(outcome: MessageOutcome) -> str:
         text += f" for {outcome.topic}"
     if stored.next_at_ms is not None:
         text += f", due {_time(stored.next_at_ms)}"
-    elif stored.until_ms is not None and stored.state in ("stored", "trimmed"):
+    elif stored.until_ms is not None and stored.state in (
+        "stored",
+        "trimmed",
+        "removed",
+    ):
         until = _time(stored.until_ms)
         text += f", until {until} or later unless the disk fills up"
     because = "; ".join(each for each in (stored.evidence, stored.reason) if each)

@@ -1,4 +1,4 @@
-"""`rmq message show` on real brokers: a message that waits, of a topic without groups."""
+"""`rmq message show` on real brokers: messages that wait, of topics without groups."""
 
 from __future__ import annotations
 
