@@ -187,6 +187,8 @@ class _Reading:
         )
         self._address = self._brokers.get(self._queue.broker_name)
         self._levels: dict[str, tuple[int, ...]] = {}
+        #: broker name and delay level -> offset up to which it has delivered
+        self._delivered: dict[tuple[str, int], int] = {}
         #: broker name -> messages that it tells at a time of its index
         self._told_max: dict[str, int] = {}
         #: of the message's broker; empty if it does not show them
@@ -335,6 +337,11 @@ class _Reading:
                 if is_own:
                     self._settings = answer
                 continue
+            for key, text in answer.items():
+                level = read_count(key.removeprefix("scheduleMessageOffset_"))
+                done = read_count(text.partition(",")[0])
+                if level is not None and done is not None:
+                    self._delivered[name, level] = done
             behind_bytes = read_count(answer.get("dispatchBehindBytes")) or 0
             if behind_bytes > _INDEX_BEHIND_BYTES_MAX:
                 self._late_indexes[name] = behind_bytes
@@ -383,6 +390,11 @@ class _Reading:
             next_at_ms=pending.next_at_ms,
             where=f"{self._queue}:{self._message.queue_offset}",
         )
+
+    def _is_over(self, message: PulledMessage) -> bool:
+        """Whether the broker had delivered its delay level up to this message."""
+        done = self._delivered.get((message.broker_name, message.queue_id + 1))
+        return done is not None and message.queue_offset < done
 
     def _due_ms(self, message: PulledMessage) -> int | None:
         return level_due_ms(message, self._levels.get(message.broker_name, ()))
@@ -677,12 +689,14 @@ class _Reading:
                 name, is_pop = _owner(real, found, topic, evidence)
                 if name not in evidence:
                     continue
-                kind = "dead" if real == dlq_topic(name) else "retry"
+                is_dead = real == dlq_topic(name)
+                kind, delay = ("dead", "dying") if is_dead else ("retry", "delay")
                 copy = MessageCopy(
-                    kind="delay" if is_delay else kind,
+                    kind=delay if is_delay else kind,
                     message=found,
                     is_pop=is_pop,
                     due_ms=self._due_ms(found) if is_delay else None,
+                    is_over=is_delay and self._is_over(found),
                 )
                 copies.append((name, copy))
         self._outcome.errors |= failed
@@ -753,7 +767,7 @@ class _Reading:
                 call = query_consumer_offset(name, queue.topic, queue.queue_id)
                 if copy.kind == "retry":
                     asked[name, queue] = (self._brokers[queue.broker_name], call)
-                if copy.kind != "delay":
+                if copy.kind in ("retry", "dead"):
                     checks[name, copy.message.offset_msg_id, copy.place] = check_place(
                         self._brokers[queue.broker_name], queue, copy.message
                     )

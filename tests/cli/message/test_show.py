@@ -668,6 +668,24 @@ def test_a_message_that_was_given_up_is_dead(cluster, show):
     assert verdict(show(cluster, other.msg_id))["verdict"] == "unknown"
 
 
+def test_a_dead_letter_that_waits_for_a_delay_is_no_retry(cluster, show):
+    """As on brokers of 4.6.0, which keep the delay of the retry that failed last."""
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("%DLQ%billing", queue_nums=1)
+    unique = {"UNIQ_KEY": sent.msg_id}
+    cluster.send("%DLQ%billing", [Seed(body=b"a", delay_level=5, properties=unique)])
+    found = verdict(show(cluster, sent.msg_id, "-t", "orders"))
+    assert (found["verdict"], found["next_at"]) == ("dead", None)
+    assert found["evidence"].startswith("its dead letter is on its way: it waits for")
+    assert found["where"] == "SCHEDULE_TOPIC_XXXX@broker-a:4:0"
+    cluster.send("%DLQ%billing", [Seed(body=b"a", properties=unique)])
+    found = verdict(show(cluster, sent.msg_id, "-t", "orders"))
+    assert (found["verdict"], found["where"]) == ("dead", "%DLQ%billing@broker-a:0:0")
+    assert found["evidence"] == "a copy is in the dead-letter topic"
+
+
 def test_a_dead_message_that_the_group_was_moved_back_to_is_not_only_dead(
     cluster, show
 ):
