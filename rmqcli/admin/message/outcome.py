@@ -259,12 +259,12 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     if letter is not None:
         others = _after(letter, others)
         if not others:
-            evidence, reason = _death(letter)
+            why, unsure = _death(letter)
             return GroupVerdict(
                 group=seen.group,
                 verdict=MessageVerdict.DEAD,
-                evidence=evidence,
-                reason=reason,
+                evidence=why,
+                reason=unsure,
                 attempt=letter.message.reconsume_times or None,
                 attempts_max=attempts_max,
                 where=letter.place,

@@ -70,7 +70,7 @@ def consumer(cluster, seen):
 
 
 def test_messages_of_the_topic_of_before_were_not_consumed(cluster, rmq):
-    seen = []
+    seen: list[bytes] = []
     with consumer(cluster, seen) as member:
         wait_until(member.queues)
         assert rmq("group", "pause", "billing", "--yes")[0] == 0
@@ -138,7 +138,7 @@ def test_many_messages_of_a_key_are_compared_by_the_first_of_each_queue(cluster,
 def test_a_message_that_is_no_longer_in_the_topic_is_not_resent(cluster, rmq):
     (old,) = send(cluster, "old1")
     create_again(cluster, "new1", key="other")
-    seen = []
+    seen: list[bytes] = []
     do = ["message", "resend", "-t", "orders", "--to-group", "billing", "--yes"]
     with consumer(cluster, seen):
         wait_until(lambda: seen == [b"new1"])

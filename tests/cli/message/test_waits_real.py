@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_message_that_waits_is_not_stored_in_its_topic_although_it_has_no_grou
     with Producer(
         f"p-{delays}", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW
     ) as producer:
-        fields = {"delay_ms": 1_200_000} if is_new else {"delay_level": 14}
+        fields: Any = {"delay_ms": 1_200_000} if is_new else {"delay_level": 14}
         delayed = producer.send(ProducerMessage(delays, b"a", **fields))
         half = producer.send_in_transaction(
             ProducerMessage(halves, b"a"), lambda *_: UNKNOW
