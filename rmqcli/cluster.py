@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rmqcli.checked import check_type, checks_arguments
@@ -22,7 +23,6 @@ from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
 
     from rmqcli.admin.admin import Admin
     from rmqcli.admin.tail.where import Where
@@ -218,7 +218,7 @@ class Cluster:
         self._made.callback(consumer.close)
         return consumer
 
-    @checks_arguments()
+    @checks_arguments(Path=Path)
     def redrive(
         self,
         group: str,
@@ -251,7 +251,8 @@ class Cluster:
         self.need_namesrv("Redrive")
         _refuse_tag_and_sql(tag, sql)
         from rmqcli.admin.tail.filter import make_filter, parse_pattern
-        from rmqcli.queue_selector import QueueSelector
+        from rmqcli.model import dlq_topic
+        from rmqcli.queue_selector import selectors_of
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
@@ -274,14 +275,12 @@ class Cluster:
             start=start,
             end=end,
             last=last,
-            selectors=tuple(
-                QueueSelector(each.broker_name, each.queue_id) for each in queues
-            ),
+            selectors=selectors_of(dlq_topic(group), queues),
             again=again,
         )
         return Redrive(self.config, request, log=log)
 
-    @checks_arguments()
+    @checks_arguments(Path=Path)
     def copy(
         self,
         source_topic: str,

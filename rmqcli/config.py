@@ -43,9 +43,10 @@ class ClientConfig:
     """How one client reaches a cluster: addresses, timeout, credentials and TLS.
 
     The addresses in `namesrv` and `endpoints` are `host:port`, as a sequence or as the
-    text `host:port;host:port`. `timeout_ms` bounds
-    every single request, including the time to connect. Credentials are redacted in
-    `repr`. A ClientConfig can be pickled, for example to a Spark worker.
+    text `host:port;host:port`; without any it is 127.0.0.1:9876, and `from_env` takes
+    them from the environment. `timeout_ms` bounds every single request, including the
+    time to connect. Credentials are redacted in `repr`. A ClientConfig can be pickled,
+    for example to a Spark worker.
 
     With `endpoints`, clients that can speak gRPC (Producer, Consumer and
     SimpleConsumer) connect to a proxy there instead of the name servers. They use TLS

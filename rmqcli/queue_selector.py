@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import NotFoundError, TextError
+from rmqcli.checked import check_type
+from rmqcli.errors import ConfigError, NotFoundError, TextError
 from rmqcli.model import MessageQueue
 from rmqcli.names import similar
 
@@ -59,6 +60,21 @@ def parse_queue(text: str) -> MessageQueue:
         hint = "write TOPIC@BROKER:ID, for example orders@broker-a:3"
         raise TextError(text, "not a queue", start=0, end=len(text), hint=hint)
     return MessageQueue(topic, broker_name, int(digits))
+
+
+def selectors_of(
+    topic: str, queues: Collection[MessageQueue]
+) -> tuple[QueueSelector, ...]:
+    """Return what selects some queues of a topic.
+
+    Raises TypeError for anything else than queues, and ConfigError for one of another
+    topic.
+    """
+    for each in queues:
+        check_type(each, MessageQueue, "each of queues")
+        if each.topic != topic:
+            raise ConfigError(f"queues: {each} is not a queue of topic {topic}")
+    return tuple(QueueSelector(each.broker_name, each.queue_id) for each in queues)
 
 
 def select_queues(

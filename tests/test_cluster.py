@@ -220,3 +220,11 @@ def test_a_client_has_the_servers_that_it_is_given(kind, name):
     if kind is Consumer:
         needed["on_message"] = print
     assert "10.0.0.1:1234" in repr(kind(**needed, **{name: "10.0.0.1:1234"}))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda c: c.copy("a", "b", log="x"), lambda c: c.redrive("g", log="x")]
+)
+def test_the_log_of_a_copy_or_a_redrive_is_a_path(make):
+    with pytest.raises(TypeError, match="log is 'x', a str; it must be a Path or None"):
+        make(rmqcli.connect("127.0.0.1:9"))

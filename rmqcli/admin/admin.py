@@ -294,7 +294,9 @@ class Admin:
         if shift is not None:
             target = targets.Shift(shift)
         elif past_message is not None:
-            target = targets.PastMessage(past_message)
+            from rmqcli.admin.message.find import find_past
+
+            target = find_past(self._client, topic, past_message)
         else:
             assert to is not None  # one of the three is given  # noqa: S101
             target = targets.ToPosition(_position(to))
@@ -432,16 +434,14 @@ class Admin:
     ) -> PlannedReset:
         from rmqcli.admin.reset.gather import gather_plan
         from rmqcli.admin.reset.target import ResetRequest
-        from rmqcli.queue_selector import QueueSelector
+        from rmqcli.queue_selector import selectors_of
 
         check_group(group)
         request = ResetRequest(
             group=group,
             topic=topic,
             target=target,
-            selectors=tuple(
-                QueueSelector(each.broker_name, each.queue_id) for each in queues
-            ),
+            selectors=selectors_of(topic, queues),
             include_retry=include_retry,
         )
         plan = gather_plan(self._client, request)
@@ -480,11 +480,12 @@ class Admin:
         `queue_nums` is the number of queues on each broker (8 by default); `perm` is 2
         to write, 4 to read or 6 for both. The topic is created on `brokers`, or else on
         all masters of `cluster`, which may be omitted when there is only one cluster.
-        Returns a result for each broker, and with `order` for each name server. A
-        broker that already has the topic with these settings is left alone, so that the
-        call can be repeated. Raises RefusedError when the topic exists with other
-        settings, PartialError when only some servers succeeded, and the first broker's
-        error when none did.
+        Returns a result for each broker, and of an ordered topic for each name server,
+        which lists its fixed queues: if one does not store the list, no broker is
+        changed. A broker that already has the topic with these settings is left alone,
+        so that the call can be repeated. Raises RefusedError when the topic exists with
+        other settings, PartialError when only some servers succeeded, and the first
+        broker's error when none did.
         """
         check_topic(topic)
         if cluster is not None and brokers:
@@ -498,9 +499,7 @@ class Admin:
             attributes=dict(attributes or {}),
         )
         steps = topics_admin.create_topic(client, topic, masters, change)
-        topics_admin.publish(
-            client, topic, steps, change, timeout_ms=client.config.timeout_ms
-        )
+        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
         return _checked(steps, f"topic {topic}")
 
     @_typed
@@ -543,9 +542,7 @@ class Admin:
                 hint=Hint("add ", Setting("force", True)),
             )
         steps = topics_admin.update_topic(client, topic, masters, change)
-        topics_admin.publish(
-            client, topic, steps, change, timeout_ms=client.config.timeout_ms
-        )
+        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
         return _checked(steps, f"topic {topic}")
 
     @_typed
@@ -1303,13 +1300,13 @@ class Admin:
         """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
         Raises NotFoundError when there is none, or when the index does not reach back
-        that far, and UsageError when several messages have the id, as after a producer
-        sent a message again.
+        that far, UsageError when several messages have the id, as after a producer sent
+        a message again, and PartialError when not every broker could be searched.
         """
-        from rmqcli.admin.reset.messages import find_message
+        from rmqcli.admin.message.find import find_message
 
         found = find_message(self._client, topic, message_id)
-        return self.message_at(found.queue, found.queue_offset)
+        return self.message_at(found.message_queue, found.queue_offset)
 
     @_typed
     def find_messages(
@@ -1444,26 +1441,35 @@ class Admin:
         meantime are left out, with a warning in the log. Records that hold no readable
         message are passed to `on_undecodable`, or else left out with an error in the
         log. Raises the error of a queue that cannot be read, or that makes no progress
-        for 30 s, and, without `queues`, PartialError if groups had queues of the topic
-        on a broker that has left the route.
+        for 30 s, NotFoundError for a queue of `queues` or a group of a position that
+        does not exist, ConfigError for a queue of another topic and for a range that
+        ends before its start in every queue, and, without `queues`, PartialError if
+        groups had queues of the topic on a broker that has left the route.
 
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.
         """
         from rmqcli.admin.lag.memory import check_complete
-        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.topics import topics_without_tag_filter
+        from rmqcli.queue_selector import select_queues, selectors_of
         from rmqcli.wire.subscription import parse_tags
 
         check_callback(on_undecodable, "on_undecodable")
-        chosen = self.queues(topic) if queues is None else list(queues)
-        if queues is None:
+        chosen = self.queues(topic)
+        if queues is not None:
+            selectors = selectors_of(topic, queues)
+            chosen = select_queues(chosen, selectors) if selectors else []
+        else:
             left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
         start, end = _position(from_), _position(to)
         subscription = parse_tags(topic, sub_expression)
+        check_groups(self._client, chosen, [start, end])
         ranges = resolve_ranges(self._client, chosen, start, end)
+        if ranges and all(each.is_reversed for each in ranges.values()):
+            raise ConfigError("from_ and to: the end of the range is before its start")
         expression = sub_expression
         if subscription.tags_set and topics_without_tag_filter(self._client, [topic]):
             expression = "*"  # the tags of each message are compared below

@@ -12,7 +12,7 @@ AdminBrokerProcessor.getTopicStatsInfo in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.admin.brokers import (
     ask_each,
@@ -37,16 +37,18 @@ from rmqcli.errors import (
     PartialError,
     RmqError,
 )
+from rmqcli.model import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.admin.brokers import Addresses
+    from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.stats import TopicOffset
 
-_SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ class CleanStep:
     """One queue of a broker, or with `topic` None the broker itself.
 
     `result` is `planned` before the clean-up, then `removed`, `failed` or `unknown`.
-    `max_offset` is where the queue ended; None when not known.
+    `max_offset` is where the queue ended; None when not known. The `error` of a planned
+    step says why it is not known whether the broker has the queue.
     """
 
     broker_name: str
@@ -74,7 +77,7 @@ class CleanStep:
 def plan_clean_expired(client: Client, masters: Addresses) -> list[CleanStep]:
     """Return the queues that a clean-up would remove; nothing is changed.
 
-    A broker of which that is not known has one failed step. Raises NoBrokerError when
+    A broker whose queues cannot be read has one failed step. Raises NoBrokerError when
     no broker answers.
     """
     steps = []
@@ -126,7 +129,7 @@ def _is_expired(queue: MessageQueue, offset: TopicOffset) -> bool:
     The store time of that message is then unknown to the broker.
     """
     is_gone = offset.max_offset > 0 and offset.last_update_timestamp <= 0
-    return is_gone and queue.topic != _SCHEDULE_TOPIC
+    return is_gone and queue.topic != SCHEDULE_TOPIC
 
 
 def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanStep]:
@@ -134,8 +137,7 @@ def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanSte
     brokers = with_address(
         {s.broker_name: s.address for s in steps if s.result == "planned"}
     )
-    call = clean_expired_consume_queue()
-    written = change_each(client, brokers, call)
+    written = _clean(client, brokers, clean_expired_consume_queue())
     topics = {s.topic: None for s in steps if s.result == "planned" and s.topic}
     read = {n: _stats(client, address, topics) for n, address in brokers.items()}
     results = []
@@ -159,7 +161,7 @@ def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanSte
 def plan_clean_unused(client: Client, masters: Addresses) -> list[CleanStep]:
     """Return the queues without a topic that are known; nothing is changed.
 
-    They are those that groups have read. A broker of which they are not known has one
+    They are those that groups have read. A broker whose queues cannot be read has one
     failed step. Raises NoBrokerError when no broker answers.
     """
     tables = ask_each(client, masters, get_all_topic_config())
@@ -190,6 +192,7 @@ def plan_clean_unused(client: Client, masters: Addresses) -> list[CleanStep]:
                 queue_id=queue_id,
                 max_offset=None,
                 result="planned",
+                error=exists if isinstance(exists, RmqError) else None,
             )
             for (topic, queue_id), exists in sorted(
                 _existing(client, address, queues).items()
@@ -202,7 +205,11 @@ def plan_clean_unused(client: Client, masters: Addresses) -> list[CleanStep]:
 def _existing(
     client: Client, address: str, queues: set[tuple[str, int]]
 ) -> dict[tuple[str, int], bool | RmqError]:
-    """Return which queues a broker has, whatever topics it has."""
+    """Return which queues a broker has, whatever topics it has.
+
+    Source: AdminBrokerProcessor.queryConsumeQueue, whose remark alone says that a queue
+    does not exist: the code is the one of any failure.
+    """
     answers = ask_many(
         client,
         {
@@ -213,12 +220,14 @@ def _existing(
             for topic, queue_id in queues
         },
     )
-    return {
-        queue: not isinstance(answer, RmqError)
-        if not isinstance(answer, RmqError) or isinstance(answer, BrokerError)
-        else answer
-        for queue, answer in answers.items()
-    }
+    found: dict[tuple[str, int], bool | RmqError] = {}
+    for (topic, queue_id), answer in answers.items():
+        absent = f"{queue_id}@{topic} is not exist!"
+        if isinstance(answer, BrokerError) and answer.remark == absent:
+            found[topic, queue_id] = False
+        else:
+            found[topic, queue_id] = answer if isinstance(answer, RmqError) else True
+    return found
 
 
 def apply_clean_unused(
@@ -230,7 +239,7 @@ def apply_clean_unused(
     """
     failed = {step.broker_name for step in steps if step.result == "failed"}
     asked = with_address(masters, failed)
-    written = change_each(client, asked, clean_unused_topic())
+    written = _clean(client, asked, clean_unused_topic())
     results = [step for step in steps if step.result == "failed"]
     for name, address in asked.items():
         planned = [step for step in steps if step.broker_name == name]
@@ -249,14 +258,44 @@ def apply_clean_unused(
     return results
 
 
-def _applied(step: CleanStep, error: RmqError | None, *, is_left: bool) -> CleanStep:
-    if not is_left:
-        return replace(step, result="removed")
+def _clean(
+    client: Client, brokers: Mapping[str, str], call: Call[T]
+) -> dict[str, RmqError | None]:
+    """Tell the brokers to clean up; return by name what went wrong."""
+    answers = change_each(client, brokers, call)
+    return {
+        name: _refusal(name, answer)
+        if isinstance(answer, BrokerError)
+        else answer
+        if isinstance(answer, RmqError)
+        else None
+        for name, answer in answers.items()
+    }
+
+
+def _refusal(name: str, error: BrokerError) -> BrokerError:
+    return type(error)(
+        f"{name} refused to clean up: {error.message}",
+        code=error.code,
+        name=error.name,
+        remark=error.remark,
+        address=error.address,
+        hint=error.hint,
+    )
+
+
+def _applied(step: CleanStep, written: RmqError | None, *, is_left: bool) -> CleanStep:
+    """Return the outcome when a broker shows what is left.
+
+    A queue that is gone although the broker did not clean up was not removed by that.
+    """
+    if not (is_left or _is_undone(written)):
+        return replace(step, result="removed", error=None)
     kept = PartialError(
         f"{step.broker_name} confirmed the clean-up, but still has queue"
         f" {step.queue_id} of {step.topic}"
     )
-    error = error or kept
+    error = written or kept
     return replace(step, result=failed_word(error), error=error)
 
 
@@ -265,15 +304,20 @@ def _unread(step: CleanStep, written: RmqError | None, read: RmqError) -> CleanS
 
     The clean-up failed if the broker refused it, and otherwise may have been made.
     """
+    if written is not None and _is_undone(written):
+        return replace(step, result=failed_word(written), error=written)
     error = written or read
-    is_refused = written is not None and not isinstance(written, ChangeUnknownError)
-    kind = PartialError if is_refused else ChangeUnknownError
-    unread = kind(
+    unread = ChangeUnknownError(
         f"{step.broker_name} was told to clean up, but whether it did is not known:"
         f" {error.message}",
         hint=error.hint,
     )
     return replace(step, result=failed_word(unread), error=unread)
+
+
+def _is_undone(written: RmqError | None) -> bool:
+    """Whether a broker certainly did not clean up."""
+    return written is not None and not isinstance(written, ChangeUnknownError)
 
 
 def _failed(name: str, address: str | None, error: RmqError) -> CleanStep:

@@ -174,10 +174,17 @@ def _letters(
             continue
         total += group.count
         of_group = facts.new_letters.get(group.group)
-        if of_group is None:
-            reasons["new_dead_letters"] = "a broker did not tell how many are new"
-        else:
+        least = facts.new_letters_min.get(group.group)
+        if of_group is not None:
             new += of_group
+        elif least is None:
+            reasons["new_dead_letters"] = "a broker did not report how many are new"
+        else:
+            reasons.setdefault(
+                "new_dead_letters",
+                f"{group.topic} is write-only: at least {least:,} of its letters"
+                f" {'is' if least == 1 else 'are'} new",
+            )
     if "dead_letters" in reasons:
         reasons["new_dead_letters"] = reasons["dead_letters"]
         return None, None, None

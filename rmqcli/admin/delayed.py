@@ -34,6 +34,7 @@ from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
 from rmqcli.units import counted, parse_duration_ms, read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _read_levels(
 ) -> None:
     for level, delay_ms, queue, message in delayed_by_level(client, name, address):
         found.scanned += 1
-        if message.properties.get("REAL_TOPIC") != topic:
+        if message.properties.get(REAL_TOPIC) != topic:
             continue
         due_ms = None if delay_ms is None else message.store_timestamp_ms + delay_ms
         waiting = _delayed(queue, message, level=level, due_ms=due_ms)
@@ -368,9 +369,9 @@ class _Timers:
         """Take the next record, in the order of the topic."""
         properties = message.properties
         due_ms = read_count(properties.get("TIMER_OUT_MS"))
-        if properties.get("REAL_TOPIC") != self._topic or due_ms is None:
+        if properties.get(REAL_TOPIC) != self._topic or due_ms is None:
             return
-        if deleted := properties.get("TIMER_DEL_UNIQKEY"):
+        if deleted := properties.get(TIMER_DEL_UNIQKEY):
             self._recalled.add((deleted, due_ms))
             return
         key = properties.get("UNIQ_KEY") or message.queue_offset

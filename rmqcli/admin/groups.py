@@ -214,8 +214,8 @@ class GroupDetail:
     `topics` are those with committed offsets or a subscription. When members subscribe
     differently, a broker keeps the subscriptions of the last heartbeat, and
     `mismatches` describes the differences, one sentence each. `pop` is what POP has
-    handed out to the group; None if nothing shows that it uses POP, or if a broker did
-    not answer.
+    handed out to the group, or why that is not known; None if nothing shows that it
+    uses POP, or if `errors` has brokers.
     """
 
     group: str

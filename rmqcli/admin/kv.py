@@ -55,7 +55,7 @@ def kv_values(client: Client, namespace: str) -> list[KVValues]:
 
     Raises the first error when none of them answers.
     """
-    _check("namespace", namespace)
+    _check_name("namespace", namespace)
     answers = ask_each(client, _servers(client), get_kvlist_by_namespace(namespace))
     found = [
         KVValues(server=server, error=answer)
@@ -74,8 +74,8 @@ def plan_kv(
 
     Raises the first error when no name server answers.
     """
-    _check("namespace", namespace)
-    _check("key", key)
+    _check_name("namespace", namespace)
+    _check_name("key", key)
     if value is not None:
         _check("value", value)
     answers = ask_each(client, _servers(client), get_kv_config(namespace, key))
@@ -150,10 +150,24 @@ def _applied(
     return result(failed_word(error), read, error)
 
 
+def _check_name(what: str, text: str) -> None:
+    if not text:
+        raise ConfigError(f"the {what} must not be empty")
+    _check(what, text)
+
+
 def _check(what: str, text: str) -> None:
-    """Raise ConfigError for a text that name servers would store in another form."""
-    if not text or not text.isprintable():
-        raise ConfigError(f"the {what} {text!r} is empty or has a control character")
+    """Raise ConfigError for a text that name servers would store in another form.
+
+    They keep all characters, control characters and line ends among them.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the {what} {text!r} contains an unpaired surrogate, which name servers"
+            " do not keep"
+        ) from None
 
 
 def _servers(client: Client) -> dict[str, str]:

@@ -60,6 +60,11 @@ class ResolvedRange:
     end: ResolvedPosition
 
     @property
+    def is_reversed(self) -> bool:
+        """Whether the end is before the start."""
+        return _offset_or_min(self.end) < _offset_or_min(self.start)
+
+    @property
     def offsets(self) -> OffsetRange:
         """The offsets to read; empty when the end is before the start.
 
@@ -195,8 +200,8 @@ def format_range(found: ResolvedRange | RmqError) -> str:
     offsets = found.offsets
     text = f"{offsets.start} to {offsets.end}, {counted(len(offsets), 'message')}"
     notes = dict.fromkeys(n for n in (found.start.note, found.end.note) if n)
-    end = _offset_or_min(found.end)
-    if end < offsets.start:
+    if found.is_reversed:
+        end = _offset_or_min(found.end)
         notes[f"the end of the range, {end}, is before its start"] = None
     return "; ".join((text, *notes))
 

@@ -34,6 +34,7 @@ from rmqcli.errors import (
 )
 from rmqcli.hint import Argument, Hint, LibraryCall
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.properties import REAL_TOPIC
 from rmqcli.wire.recall_handle import (
     RecallHandle,
     decode_recall_handle,
@@ -198,7 +199,7 @@ def _refuse_level(
 ) -> None:
     """Raise RefusedError if the message waits in a delay level."""
     for level, _, _, message in delayed_by_level(client, name, address):
-        if message.msg_id in msg_ids and message.properties.get("REAL_TOPIC") == topic:
+        if message.msg_id in msg_ids and message.properties.get(REAL_TOPIC) == topic:
             raise RefusedError(
                 f"message {message.msg_id} waits in delay level {level} of {name};"
                 " RocketMQ recalls only messages with a delivery time"

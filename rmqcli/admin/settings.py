@@ -242,7 +242,8 @@ def plan_settings(
     A server that does not have a setting, or did not show its settings, is a failed
     step. Raises the error of the first server when none showed them, and ConfigError
     for a setting that no server has, the name, cluster and id of a broker, a secret,
-    and a value that is neither true nor false where the present one is.
+    a value that servers do not keep as it is, and one that is neither true nor false
+    where the present one is.
     """
     _raise_if_all_failed(found)
     check_names(found, settings)
@@ -259,13 +260,27 @@ def plan_settings(
                 " arguments of the command",
                 hint="write it into the file of the server, and restart it",
             )
-        if not value.isprintable():
-            raise ConfigError(f"the value of {name} has a control character")
+        if (fault := _fault_of(value)) is not None:
+            raise ConfigError(f"the value of {name} {fault}")
     steps = []
     for server in found:
         for name, value in settings.items():
             steps.append(_planned(server, name, value))
     return SettingsPlan(settings=dict(settings), steps=tuple(steps))
+
+
+def _fault_of(value: str) -> str | None:
+    """Return why servers would not keep a value as it is; None if they do.
+
+    They show their settings, and write them into their file, one a line and unescaped.
+    """
+    if "\n" in value or "\r" in value:
+        return "has a line end, which servers do not keep"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "contains an unpaired surrogate, which servers do not keep"
+    return None
 
 
 def _planned(server: ShownSettings, name: str, value: str) -> SettingResult:

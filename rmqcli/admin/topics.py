@@ -40,6 +40,7 @@ from rmqcli.api.calls.namesrv import (
     delete_kv_config,
     delete_topic_in_namesrv,
     get_all_topic_list,
+    get_kv_config,
     get_route_info_by_topic,
     put_kv_config,
 )
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rmqcli.admin.brokers import Addresses
+    from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.errors import NameKind
     from rmqcli.model import QueueData, TopicRoute
@@ -718,7 +720,10 @@ def _write(
 ) -> list[TopicResult]:
     """Write the settings `wanted`, and read them back.
 
-    Returns one result for each of `masters`.
+    Returns one result for each of `masters`. The fixed queues of an ordered topic are
+    stored first, because brokers take from there, as soon as they register, whether it
+    is ordered; then there is also a result for each name server. Raises PartialError
+    when one does not store them: then no broker was changed.
     """
     failed = dict(failed)
     at = with_address(masters, failed)
@@ -728,7 +733,16 @@ def _write(
         )
         for name, config in unchanged.items()
     }
-    topic = next((each.topic_name for each in wanted.values()), "")
+    both = {**unchanged, **wanted}
+    topic = next((each.topic_name for each in both.values()), "")
+    sets_order = change.order is not None or (
+        change.queue_nums is not None and any(each.order for each in both.values())
+    )
+    order = _read_order(client, topic) if both and sets_order else None
+    steps = [] if order is None else order.fix(client, topic, both)
+    for step in steps:
+        if step.error is not None:
+            raise not_fixed(topic, step.server, step.error)
     answers = change_many(
         client,
         {
@@ -765,7 +779,14 @@ def _write(
         results[name] = TopicResult(
             server=name, address=masters[name], result=failed_word(error), error=error
         )
-    return [results[name] for name in masters]
+    refused = {name for name in wanted if results[name].result == "failed"}
+    if order is not None and steps and refused:
+        order = replace(order, listed=order.listed or "")  # there is one now
+        kept = {name: config for name, config in both.items() if name not in refused}
+        steps = order.fix(client, topic, kept)
+        if not kept:  # it is as if nothing had been asked for
+            steps = [step for step in steps if step.error is not None]
+    return [results[name] for name in masters] + steps
 
 
 def _fault(
@@ -779,7 +800,7 @@ def _fault(
     """Return what is wrong with the settings that were read back, if anything.
 
     Without `knows_order` the broker is of 4.x, and learns only when it registers again,
-    from the name server, whether the topic is ordered: see `set_order_conf`.
+    from the name server, whether the topic is ordered.
     """
     topic = wanted.topic_name
     if isinstance(found, RmqError):
@@ -796,40 +817,85 @@ def _fault(
     return None
 
 
-def set_order_conf(
-    client: Client, topic: str, results: Collection[TopicResult]
-) -> list[TopicResult]:
-    """Store the fixed queues that an ordered topic needs in every name server."""
-    parts = [
-        f"{step.server}:{step.config.write_queue_nums}"
-        for step in results
-        if step.config is not None
-    ]
-    call = put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, ";".join(parts))
-    servers = {address: address for address in client.config.namesrv}
-    answers = change_each(client, servers, call, look=_how_to_look(topic))
-    return _steps(servers, answers, done="changed")
+def fixed_queues_call(
+    topic: str, configs: Mapping[str, TopicConfig | RmqError | None], listed: str | None
+) -> Call[None] | None:
+    """Return the request to name servers that makes a topic's fixed queues right.
+
+    These are the queues of the brokers where it is ordered; brokers take from there
+    when they register whether it is. `configs` are its settings by broker, as they are
+    to be: None without it, an error where they are not known. `listed` is the present
+    list, None without one: brokers whose settings are not known keep their part. None
+    if there is none to be.
+    """
+    parts = dict(
+        part.rsplit(":", 1) for part in (listed or "").split(";") if ":" in part
+    )
+    for name, config in configs.items():
+        if isinstance(config, RmqError):
+            continue
+        parts.pop(name, None)
+        if config is not None and config.order:
+            parts[name] = str(config.write_queue_nums)
+    text = ";".join(f"{name}:{count}" for name, count in sorted(parts.items()))
+    if text:
+        return put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, text)
+    if listed is not None:
+        return delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
+    return None
+
+
+def not_fixed(topic: str, server: str, error: RmqError) -> PartialError:
+    """Return the error for fixed queues that a name server did not store."""
+    return PartialError(
+        f"name server {server} did not store the fixed queues of topic {topic}, so no"
+        f" broker was changed: {error.message}",
+        hint=error.hint,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A topic's settings on all brokers, and its list of fixed queues."""
+
+    configs: Mapping[str, TopicConfig | RmqError | None]
+    listed: str | None
+
+    def fix(
+        self, client: Client, topic: str, changed: Mapping[str, TopicConfig]
+    ) -> list[TopicResult]:
+        """Store the list in every name server; return one result for each.
+
+        `changed` are the settings on the brokers that are changed.
+        """
+        call = fixed_queues_call(topic, {**self.configs, **changed}, self.listed)
+        if call is None:
+            return []
+        servers = {address: address for address in client.config.namesrv}
+        answers = change_each(client, servers, call, look=_how_to_look(topic))
+        return _steps(servers, answers, done="changed")
+
+
+def _read_order(client: Client, topic: str) -> _Order:
+    configs = known_configs(client, topic, client.masters())
+    call = get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
+    return _Order(configs, run_task(client, client.ask_namesrvs(call)))
 
 
 def publish(
     client: Client,
     topic: str,
-    steps: list[TopicResult],
-    change: TopicChange,
+    steps: Iterable[TopicResult],
     *,
     timeout_ms: int,
 ) -> bool:
-    """Let name servers know about the steps that succeeded; add their own steps.
+    """Wait until name servers know about the steps of brokers that succeeded.
 
     Returns False when the name server does not list the topic on these brokers within
     `timeout_ms`.
     """
-    done = [step.server for step in steps if step.error is None]
-    if not done:
-        return True
-    if change.order:
-        steps += set_order_conf(client, topic, steps)
-    return await_route(client, topic, done, timeout_ms=timeout_ms)
+    done = [step.server for step in steps if step.config is not None]
+    return not done or await_route(client, topic, done, timeout_ms=timeout_ms)
 
 
 def await_route(

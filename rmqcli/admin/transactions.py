@@ -3,11 +3,12 @@
 A half message lies in RMQ_SYS_TRANS_HALF_TOPIC. What ends it is a record in
 RMQ_SYS_TRANS_OP_HALF_TOPIC with its offset. The broker's check moves past half messages
 by committing an offset, and writes those that are still open again, at the end. So the
-open ones are the last copies from that offset on without a record of their end.
+open ones are the last copies from that offset on without a record of their end. A
+message that a producer sends again has the same id, but is a half message of its own.
 
-What could be wrong decides the order of the requests: first the offset of the records,
-then that of the half messages, then the half messages, and their ends last. In another
-order an ended transaction could look open. Brokers of 5.x collect ends for three
+The order of the requests avoids false answers: first the offset of the records, then
+that of the half messages, then the half messages, and their ends last. In another order
+an ended transaction could look open. Brokers of 5.x collect ends for three
 seconds, so that one which ended just now is still shown.
 
 Source: TransactionalMessageServiceImpl.check, TransactionalMessageUtil.
@@ -15,6 +16,7 @@ Source: TransactionalMessageServiceImpl.check, TransactionalMessageUtil.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -31,30 +33,35 @@ from rmqcli.api.calls.producer import get_producer_connection_list
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.units import counted, read_count
+from rmqcli.wire.message.properties import REAL_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
     from rmqcli.wire.message.decode import StoredMessage
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _GROUP: Final = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
 _ENDED_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
-_CHECKS_MAX_DEFAULT: Final = 15  # BrokerConfig.transactionCheckMax
-#: Half messages, and records of ends, that are read on one broker.
+_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"  # PROPERTY_TRANSACTION_CHECK_TIMES
+#: PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET
+PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+#: The most half messages, and the most records of ended transactions, read from one
+#: broker.
 SCANNED_MAX: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """One half message that nobody has committed or rolled back.
+    """One half message that its producer has neither committed nor rolled back.
 
     `queue` and `queue_offset` are where the half message is; `msg_id` is its UNIQ_KEY.
     `born_ms` is when it was sent, by the producer's clock. `checks` is how often the
     broker has asked for its state, and `checks_max` after how many it gives up; None if
-    the broker does not show its settings. `producers` are the clients of the producer
+    the broker does not show that setting. `producers` are the clients of the producer
     group that the broker can ask now; empty when the transaction cannot end, and None
     when the broker did not say.
     """
@@ -137,20 +144,14 @@ def _read_broker(
     start, end = _range(client, address, HALF_TOPIC)
     queue = MessageQueue(HALF_TOPIC, name, 0)
     until = min(end, start + scanned_max)
-    #: UNIQ_KEY, or the offset without one -> its last copy
-    last: dict[str | int, StoredMessage] = {}
-    for message in stored_messages(client, address, queue, start, until):
-        if topic in (None, message.properties.get("REAL_TOPIC")):
-            last[message.properties.get("UNIQ_KEY") or message.queue_offset] = message
-    found.scanned += max(0, until - start)
-    ended = _ended(client, name, address, op_start)
-    still_open = [
+    half = [
         message
-        for message in last.values()
-        if message.queue_offset not in ended
-        and read_count(message.properties.get("TRAN_PREPARED_QUEUE_OFFSET"))
-        not in ended
+        for message in stored_messages(client, address, queue, start, until)
+        if topic in (None, message.properties.get(REAL_TOPIC))
     ]
+    found.scanned += max(0, until - start)
+    ended = _ended(client, name, address, op_start) if half else set()
+    still_open = _still_open(half, ended)
     found.count += len(still_open)
     found.transactions += _with_producers(client, address, queue, still_open)
     if until < end:
@@ -160,6 +161,46 @@ def _read_broker(
         )
 
 
+def _still_open(
+    half: Iterable[StoredMessage], ended: Collection[int]
+) -> list[StoredMessage]:
+    """Return the half messages without an end that were not written again. Pure."""
+    #: (UNIQ_KEY, born time), which copies keep -> the last copy of each half message
+    last: dict[tuple[str | None, int], list[StoredMessage]] = defaultdict(list)
+
+    def is_open(message: StoredMessage) -> bool:
+        prepared = message.properties.get(PREPARED_OFFSET)
+        return message.queue_offset not in ended and read_count(prepared) not in ended
+
+    for message in half:
+        place = message.properties.get("UNIQ_KEY"), message.born_timestamp_ms
+        same = last[place]
+        before = [each for each in same if _is_copy_of(message, each)]
+        if before:
+            # The broker writes copies in the order of the messages.
+            same.remove(next(filter(is_open, before), before[0]))
+        same.append(message)
+    return [each for same in last.values() for each in same if is_open(each)]
+
+
+def _is_copy_of(message: StoredMessage, other: StoredMessage) -> bool:
+    """Whether a check may have written `other` again as `message`. Pure.
+
+    They have the same id and born time. A check adds one to the number of checks, or
+    the offset of the half message.
+    """
+    prepared = read_count(message.properties.get(PREPARED_OFFSET))
+    if prepared is None:
+        return checks_of(message) == checks_of(other) + 1
+    known = read_count(other.properties.get(PREPARED_OFFSET))
+    return prepared in (known, other.queue_offset)
+
+
+def checks_of(message: StoredMessage | PulledMessage) -> int:
+    """Return how often the broker has asked for the state of a half message. Pure."""
+    return read_count(message.properties.get(_CHECK_TIMES)) or 0
+
+
 def _range(client: Client, address: str, topic: str) -> tuple[int, int]:
     """Return from where the broker checks a topic to its end; (0, 0) without one."""
     try:
@@ -167,7 +208,7 @@ def _range(client: Client, address: str, topic: str) -> tuple[int, int]:
         committed = client.invoke(address, query_consumer_offset(_GROUP, topic, 0))
         high = client.invoke(address, get_max_offset(topic, 0))
     except NotFoundError:
-        return 0, 0  # of the first transaction
+        return 0, 0  # the broker creates the topic with its first transaction
     return min(max(low, committed or 0), high), high
 
 
@@ -216,9 +257,7 @@ def _with_producers(
     (config,) = client.gather([client.submit(address, get_broker_config())])
     checks_max = None
     if not isinstance(config, RmqError):
-        checks_max = (
-            read_count(config.get("transactionCheckMax")) or _CHECKS_MAX_DEFAULT
-        )
+        checks_max = read_count(config.get("transactionCheckMax"))
     found = []
     for message in messages:
         group = message.properties.get("PGROUP")
@@ -231,8 +270,7 @@ def _with_producers(
                 keys=message.keys,
                 producer_group=group,
                 born_ms=message.born_timestamp_ms,
-                checks=read_count(message.properties.get("TRANSACTION_CHECK_TIMES"))
-                or 0,
+                checks=checks_of(message),
                 checks_max=checks_max,
                 producers=None
                 if isinstance(members, RmqError)

@@ -143,6 +143,8 @@ def error_of(
     kind, hint = _TABLE.get(answer.code, (BrokerError, ""))
     if answer.code == ResponseCode.SYSTEM_ERROR and "AclException" in remark:
         kind, hint = DeniedError, "check the credentials"
+    if "recall failed, operation is forbidden" in remark:
+        hint = "set recallMessageEnable=true on the broker"
     words = f": {_first_line(remark)}" if remark else ""
     return kind(
         f"{what}: {address} answered {name}{words}",

@@ -120,6 +120,9 @@ class VersionProfile:
     resets_at_broker: bool = True
     #: a group that was deleted without cleanOffset is created again, with defaults
     recreates_deleted_group: bool = True
+    #: a broker that registers makes topics unordered that have no fixed queues in the
+    #: name server, if any topic has; those that have are always made ordered
+    unorders_unlisted_topics: bool = False
     #: admins can neither change nor delete system topics
     protects_system_topics: bool = True
     #: deleting a topic deletes its offsets
@@ -137,6 +140,7 @@ _PROFILE_4: Final = VersionProfile(
     removes_pop_handles=False,
     has_priorities=False,
     has_lite_topics=False,
+    unorders_unlisted_topics=True,
     dead_at_reconsume_times_max=True,
     dead_while_group_holds_locks=False,
     has_timer=False,

@@ -758,7 +758,9 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
         lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
-    if detail.pop is not None:
+    if detail.pop is not None and detail.pop.inflight is detail.pop.retry_lag is None:
+        lines.append(f"POP: {safe(detail.pop.reason or '')}\n")
+    elif detail.pop is not None:
         inflight, waiting = detail.pop.inflight, detail.pop.retry_lag
         lines.append(
             f"POP: {'?' if inflight is None else inflight} handed out and not"

@@ -9,7 +9,7 @@ from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import parse_group_of_topic
 from rmqcli.cli.ui.output import Column
 from rmqcli.errors import PartialError
-from rmqcli.units import format_rfc3339
+from rmqcli.units import counted, format_rfc3339
 
 _LIMIT_DEFAULT = 100
 _WORDS = {
@@ -67,8 +67,9 @@ def show(
 
     A message that failed waits in a delay level, and then in the group's retry topic,
     until a member takes it. Messages that POP gave out and that were not acknowledged
-    come back after their invisible time; they are not listed, because brokers keep only
-    their places. Brokers of 4.6.0 do not show what waits in delay levels.
+    come back after their invisible time; they are counted and not listed, because
+    brokers keep only their places. Brokers of 4.6.0 do not show what waits in delay
+    levels.
 
     The exit code is 6 if something is not known.
     """
@@ -91,16 +92,29 @@ def show(
         }
         for each in found.messages
     ]
+    pop = found.pop
+    is_out = pop is not None and pop.inflight != 0
     show_list(
         common,
         rows,
         columns=COLUMNS,
-        none="nothing waits",
+        none="nothing waits in a topic" if is_out else "nothing waits",
         is_complete=not found.errors,
     )
     parts = [f"{found.counts[place]:,} {words}" for place, words in _WORDS.items()]
     at_least = "at least " if found.errors else ""
     common.messages.info(at_least + ", ".join(parts))
+    if pop is not None and pop.inflight:
+        come = "comes" if pop.inflight == 1 else "come"
+        next_at = pop.visible_ms and f", the next at {format_rfc3339(pop.visible_ms)}"
+        common.messages.info(
+            f"{counted(pop.inflight, 'message')} handed out by POP {come} back unless"
+            f" acknowledged{next_at or ''}"
+        )
+    elif pop is not None and pop.inflight is None:
+        common.messages.warn(
+            f"how many messages POP has handed out is not known: {pop.reason}"
+        )
     hidden = sum(found.counts.values()) - len(rows)
     if hidden > 0:
         common.messages.info(f"{hidden:,} more are not shown; see --limit")

@@ -460,7 +460,6 @@ def _publish(
         client,
         options.topic,
         steps,
-        options.change(),
         timeout_ms=common.timeout_ms,
     )
     if not is_known:

@@ -32,6 +32,7 @@ from rmqcli.engine.queue_lag import QueueReading, queue_lag
 from rmqcli.errors import (
     DeadlineError,
     NotFoundError,
+    PartialError,
     RmqError,
     TransportError,
     UsageError,
@@ -71,6 +72,8 @@ _JOIN_MS: Final = 500
 _ASK_LOOK_MS: Final = 100
 #: How much longer than for brokers `lag` waits for the engine.
 _LAST_ANSWER_MS: Final = 1_000
+#: How often `commit` sends an offset of which an older one is read back.
+_COMMITS_MAX: Final = 3
 _WAIT: Final = "start(wait_for_cluster=True)"
 
 
@@ -530,15 +533,34 @@ def _live_queues(member: Member) -> list[MessageQueue]:
 
 
 def _commit(member: Member) -> Task[None]:
-    """Commit the offsets of the member's queues, then read each of them back."""
-    queues = [
-        q for q in _live_queues(member) if member.offsets.table.get(q) is not None
-    ]
-    yield from member.offsets.persist_last(queues)
-    stored = yield All([member.offsets.read(queue) for queue in queues])
-    for outcome in stored:
-        if isinstance(outcome, RmqError):
-            raise outcome
+    """Commit the offsets of the member's queues, then read each of them back.
+
+    While an offset that an operator has reset waits for its group, brokers from 5.1 on
+    answer that a commit was successful, and do not store it. An older offset may also
+    be that of a pull which arrived after the commit; then it is committed again.
+    """
+    known = {queue: member.offsets.table.get(queue) for queue in _live_queues(member)}
+    wanted = {queue: at for queue, at in known.items() if at is not None}
+    older: dict[MessageQueue, int | None] = {}
+    for _ in range(_COMMITS_MAX):
+        errors = yield from member.offsets.persist_last(wanted)
+        for error in errors.values():
+            raise error
+        stored = yield All([member.offsets.read(queue) for queue in wanted])
+        older = {}
+        for (queue, offset), outcome in zip(wanted.items(), stored, strict=True):
+            if isinstance(outcome, RmqError):
+                raise outcome
+            if outcome is None or outcome < offset:
+                older[queue] = outcome
+        wanted = {queue: wanted[queue] for queue in older}
+        if not older:
+            return
+    for queue, found in older.items():
+        raise PartialError(
+            f"offset {wanted[queue]} of {queue} was not stored: the broker has"
+            f" {'none' if found is None else found}"
+        )
 
 
 def _lag(member: Member, limit_ms: int) -> Task[tuple[QueueLag, ...]]:

@@ -43,7 +43,13 @@ from rmqcli.admin.witness import (
     read_witnesses,
 )
 from rmqcli.api.calls.send import SendStatus
-from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun
+from rmqcli.copy.log import (
+    BatchOutcome,
+    CopyIdentity,
+    SourceSpan,
+    StoredRun,
+    compact,
+)
 from rmqcli.errors import (
     BrokerError,
     ConfigError,
@@ -819,7 +825,7 @@ class CopyRun:
             outcome.runs.append(
                 StoredRun(
                     *key,
-                    tuple(each.source_offset for each in messages),
+                    compact([each.source_offset for each in messages]),
                     at.broker_name,
                     at.queue_id,
                     result.queue_offset or 0,

@@ -13,6 +13,7 @@ the one intent without an outcome.
 from __future__ import annotations
 
 import json
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -56,16 +57,27 @@ class SourceSpan(NamedTuple):
 class StoredRun(NamedTuple):
     """Messages of one request that are stored, next to each other in one queue.
 
-    `offsets` are theirs in the queue of the source, ascending; the first of them has
-    `target_offset` in the queue of the target.
+    `offsets` are theirs in the queue of the source, ascending, as `compact` returns
+    them; the first of them has `target_offset` in the queue of the target.
     """
 
     broker_name: str
     queue_id: int
-    offsets: tuple[int, ...]
+    offsets: Sequence[int]
     target_broker: str
     target_queue: int
     target_offset: int
+
+
+def compact(offsets: Sequence[int]) -> Sequence[int]:
+    """Return ascending offsets, as a range if they are neighbours.
+
+    The state of a copy has those of all messages in memory.
+    """
+    first, last = offsets[0], offsets[-1]
+    if last - first + 1 == len(offsets):
+        return range(first, last + 1)
+    return array("q", offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +102,8 @@ class CopyState:
 
     `stored` are offsets from there on that are stored already. `doubtful` are spans of
     which some messages may be stored: the next run sends them again. `doubts` counts
-    their offsets, by the index of the first one of `runs` that was sent after them.
+    their offsets, by the index of the first one of `runs` that was sent after them. A
+    run that continues another one on both sides is kept as a part of that.
     `read` and `written` are as in BatchOutcome, of all batches. `queues` and `targets`
     are those of the last run, as in CopyIdentity.
     """
@@ -106,6 +119,8 @@ class CopyState:
     doubts: dict[int, int] = field(default_factory=dict)
     batch: int = 0
     copied: int = 0
+    #: the index of the last run of each pair of queues
+    _last: dict[tuple[str, int, str, int], int] = field(default_factory=dict)
 
     def take_intent(self, batch: int, spans: Sequence[SourceSpan]) -> None:
         """Note that a batch is sent now, after what is doubtful."""
@@ -119,7 +134,7 @@ class CopyState:
     def take_outcome(self, outcome: BatchOutcome) -> None:
         """Note what became of a batch."""
         for run in outcome.runs:
-            self.runs.append(run)
+            self._keep(run)
             self.copied += len(run.offsets)
             key = run.broker_name, run.queue_id
             self.stored.setdefault(key, set()).update(run.offsets)
@@ -131,6 +146,24 @@ class CopyState:
             if left:
                 self.stored[key] = left
         self.doubtful = list(outcome.unknown)
+
+    def _keep(self, run: StoredRun) -> None:
+        pair = run.broker_name, run.queue_id, run.target_broker, run.target_queue
+        last = self._last.get(pair, -1)
+        # Of what was sent after messages in doubt, it must be known that it was.
+        if last >= next(reversed(self.doubts), 0):
+            before = self.runs[last]
+            if (
+                isinstance(before.offsets, range)
+                and isinstance(run.offsets, range)
+                and before.offsets.stop == run.offsets.start
+                and before.target_offset + len(before.offsets) == run.target_offset
+            ):
+                whole = range(before.offsets.start, run.offsets.stop)
+                self.runs[last] = before._replace(offsets=whole)
+                return
+        self._last[pair] = len(self.runs)
+        self.runs.append(run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,17 +382,17 @@ def _rows(table: Mapping[tuple[str, int], Witness]) -> list[list[object]]:
 
 def _run(row: Sequence[Any]) -> StoredRun:
     offsets = row[2]
+    found: Sequence[int]
     if isinstance(offsets, int):  # the first of neighbours; row[3] is their number
-        found = tuple(range(_number(offsets), _number(offsets) + _number(row[3])))
+        found = range(_number(offsets), _number(offsets) + _number(row[3]))
     else:
-        found = tuple(_number(each) for each in offsets)
+        found = compact([_number(each) for each in offsets])
     return StoredRun(*_key(row), found, str(row[4]), _number(row[5]), _number(row[6]))
 
 
 def _run_json(run: StoredRun) -> list[object]:
-    offsets: object = list(run.offsets)
-    if run.offsets[-1] - run.offsets[0] + 1 == len(run.offsets):
-        offsets = run.offsets[0]
+    is_range = isinstance(run.offsets, range)
+    offsets: object = run.offsets[0] if is_range else list(run.offsets)
     return [run.broker_name, run.queue_id, offsets, len(run.offsets), *run[3:]]
 
 

@@ -62,7 +62,7 @@ class Member:
         self.workers = workers
         self.offsets = offsets
         self.timers = Timers()
-        self.stats = ConsumerStats()
+        self.stats = ConsumerStats(self.now_ms)
         self.retry_topic = retry_topic(group)
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
         #: topic -> its queues in the last route

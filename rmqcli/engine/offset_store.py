@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from rmqcli.errors import RmqError
+from rmqcli.errors import ConfigError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.tasks import All
 
@@ -75,8 +75,13 @@ class OffsetStore(Protocol):
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store the offsets of these queues; failures are logged, not raised."""
 
-    def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
-        """Do the same as `persist`, but wait until every broker answered or failed."""
+    def persist_last(
+        self, queues: Iterable[MessageQueue]
+    ) -> Task[dict[MessageQueue, RmqError]]:
+        """Store the offsets, and wait until every broker answered or failed.
+
+        Returns the error of each queue whose offset was not stored.
+        """
 
     def unconfirmed(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """The queues whose present offset may not be the one that is stored."""
@@ -109,7 +114,9 @@ class RemoteBrokerOffsetStore:
             if offset is not None:
                 self._network.update_offset_oneway(self._group, queue, offset)
 
-    def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
+    def persist_last(
+        self, queues: Iterable[MessageQueue]
+    ) -> Task[dict[MessageQueue, RmqError]]:
         """Commit with answers. For each broker and topic one commit is sent first.
 
         A broker that receives the first commit of a group and topic creates their map
@@ -123,10 +130,14 @@ class RemoteBrokerOffsetStore:
             if offset is not None:
                 key = (queue.broker_name, queue.topic)
                 by_map.setdefault(key, []).append((queue, offset))
-        yield All([self._commit_first_alone(each) for each in by_map.values()])
+        errors: dict[MessageQueue, RmqError] = {}
+        yield All([self._commit_first_alone(each, errors) for each in by_map.values()])
+        return errors
 
     def _commit_first_alone(
-        self, commits: Sequence[tuple[MessageQueue, int]]
+        self,
+        commits: Sequence[tuple[MessageQueue, int]],
+        errors: dict[MessageQueue, RmqError],
     ) -> Task[None]:
         group, network = self._group, self._network
         parts = [
@@ -135,7 +146,9 @@ class RemoteBrokerOffsetStore:
         outcomes = yield All(parts[:1])
         outcomes += yield All(parts[1:])
         for (queue, offset), outcome in zip(commits, outcomes, strict=True):
-            if not isinstance(outcome, RmqError):
+            if isinstance(outcome, RmqError):
+                errors[queue] = outcome
+            else:
                 self._confirmed[queue] = offset
 
     def unconfirmed(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -164,11 +177,14 @@ class LocalFileOffsetStore:
     def __init__(self, file: OffsetFile) -> None:
         self.table = OffsetTable()
         self._file = file
+        #: the offsets that are in the file, as far as this member put them there
+        self._stored: dict[MessageQueue, int] = {}
 
     def load(self) -> None:
         """Load the offsets of the file. Raises ConfigError when it cannot be read."""
         for queue, offset in self._file.read().items():
             self.table.put(queue, offset)
+            self._stored[queue] = offset
 
     def read(self, queue: MessageQueue) -> Task[int | None]:
         """Read the file again; None for a queue that is not in it."""
@@ -177,20 +193,34 @@ class LocalFileOffsetStore:
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Merge the offsets of these queues into the file."""
+        self._write(queues)
+
+    def persist_last(
+        self, queues: Iterable[MessageQueue]
+    ) -> Task[dict[MessageQueue, RmqError]]:
+        """Do the same as `persist`, because writing the file stores the offsets."""
+        yield from ()  # a task like any other, although it never waits
+        return self._write(queues)
+
+    def _write(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, RmqError]:
         offsets = self.table.all()
         known = {queue: offsets[queue] for queue in queues if queue in offsets}
         if not known:
-            return
+            return {}
         try:
             self._file.write(known)
         except (OSError, RmqError) as error:
             logger.warning("offsets are not stored: %s", error)
-
-    def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
-        """Do the same as `persist`, because writing the file stores the offsets."""
-        yield from ()  # a task like any other, although it never waits
-        self.persist(queues)
+            failure = ConfigError(f"offsets cannot be stored: {error}")
+            return dict.fromkeys(known, failure)
+        self._stored |= known
+        return {}
 
     def unconfirmed(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """None: a failure to write the file is logged."""
-        return []
+        """The queues whose present offset is not in the file; one without is fine."""
+        offsets = self.table.all()
+        return [
+            queue
+            for queue in queues
+            if queue in offsets and offsets[queue] != self._stored.get(queue)
+        ]

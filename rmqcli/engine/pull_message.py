@@ -194,7 +194,6 @@ class PullMessageService:
             self.pull_later(request, member.config.pull_time_delay_when_exception_ms)
             return
         if not self._room.admits(request):
-            member.stats.flow_control_times += 1
             return
         self._ask(request, subscription)
 
@@ -210,7 +209,6 @@ class PullMessageService:
             process_queue.msg_count > member.pull_threshold_for_queue
             or size_mib > member.pull_threshold_size_for_queue_mib
         ):
-            member.stats.flow_control_times += 1
             return FLOW_CONTROL_DELAY_MS
         if member.needs_lock:
             if not process_queue.locked:
@@ -219,7 +217,6 @@ class PullMessageService:
             not member.is_orderly
             and process_queue.max_span() > member.config.consume_concurrently_max_span
         ):
-            member.stats.span_flow_control_times += 1
             return FLOW_CONTROL_DELAY_MS
         return None
 
@@ -354,7 +351,6 @@ class PullMessageService:
             self._log_skipped(request, next_offset, len(messages), subscription)
         has_more = answer.max_offset > next_offset
         if not self._room.keeps(request, len(answer.body), has_more=has_more):
-            member.stats.flow_control_times += 1
             self.pull_later(request, FLOW_CONTROL_DELAY_MS)
             return
         request.next_offset = next_offset
@@ -435,7 +431,6 @@ class PullMessageService:
             abs(distance),
             "consumed again" if distance < 0 else "skipped",
         )
-        self._member.stats.offset_corrections += 1
         request.next_offset = offset
         if self._member.config.like_4_6_offset_illegal:
             process_queue.change(QueueState.RESTING, "the broker corrected its offset")

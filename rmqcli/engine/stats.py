@@ -6,9 +6,12 @@ Source: ConsumerStatsManager, StatsItem (a snapshot every 10 s, seven for a minu
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.wire.bodies.consumer import ConsumeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAMPLE_INTERVAL_MS: Final = 10_000
 _SAMPLES_A_MINUTE: Final = 7
@@ -16,7 +19,11 @@ _SAMPLES_AN_HOUR: Final = 361
 
 
 class TopicStats:
-    """Running totals of one topic, from which `sample` makes rates possible."""
+    """Running totals of one topic, from which `sample` makes rates possible.
+
+    Nothing is counted before `now_ms`. The first sample is 10 s older, as Java's is, so
+    that a rate is always that of 10 s or more.
+    """
 
     __slots__ = (
         "_samples",
@@ -28,7 +35,7 @@ class TopicStats:
         "pulls",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int) -> None:
         self.pulls = 0
         self.pull_rt_ms = 0
         self.pulled = 0
@@ -36,6 +43,7 @@ class TopicStats:
         self.consume_failed = 0
         self.consume_rt_ms = 0
         self._samples: deque[tuple[int, ...]] = deque(maxlen=_SAMPLES_AN_HOUR)
+        self.sample(now_ms - SAMPLE_INTERVAL_MS)
 
     def _totals(self, now_ms: int) -> tuple[int, ...]:
         return (
@@ -69,29 +77,22 @@ class TopicStats:
         )
 
     def _since(self, count: int, latest: tuple[int, ...]) -> tuple[int, ...]:
-        samples = self._samples
-        if not samples:
-            return latest
-        first = samples[max(0, len(samples) - count)]
+        first = self._samples[max(0, len(self._samples) - count)]
         return tuple(new - old for new, old in zip(latest, first, strict=True))
 
 
 class ConsumerStats:
-    """The counts of all topics, and how often flow control delayed a pull."""
+    """The counts of all topics."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
         self.topics: dict[str, TopicStats] = {}
-        self.flow_control_times = 0
-        self.span_flow_control_times = 0
-        #: how often a broker moved a queue to another offset (OFFSET_ILLEGAL)
-        self.offset_corrections = 0
-        self.retries = 0
+        self._now_ms = now_ms
 
     def of(self, topic: str) -> TopicStats:
         """The counts of a topic, created if there are none."""
         found = self.topics.get(topic)
         if found is None:
-            found = self.topics[topic] = TopicStats()
+            found = self.topics[topic] = TopicStats(self._now_ms())
         return found
 
     def sample(self, now_ms: int) -> None:

@@ -185,6 +185,7 @@ class BatchSender:
         for message, future in zip(messages, futures, strict=True):
             error = future.exception()
             if error is None:
+                self._known.add(message.topic)
                 self._count([future.result()], is_unsure=False)
             elif isinstance(error, RmqError):
                 failed.append((message, error))

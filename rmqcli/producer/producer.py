@@ -84,9 +84,13 @@ def select_by_hash(
 ) -> MessageQueue:
     """The queue for the hash of `str(arg)`: equal arguments select the same queue.
 
-    When the number of queues changes, an argument may select another queue.
+    When the number of queues changes, an argument may select another queue. Raises
+    ConfigError for None, which would put every message into the same queue.
+
     Source: SelectMessageQueueByHash in apache/rocketmq.
     """
+    if arg is None:
+        raise ConfigError("select_by_hash needs arg, such as an order's number")
     return queues[abs(java_string_hash(str(arg))) % len(queues)]
 
 
@@ -443,6 +447,11 @@ def _choice(
     queue: MessageQueue | None, selector: MessageQueueSelector | None, arg: object
 ) -> QueueChoice:
     if queue is None and selector is None:
+        if arg is not None:
+            raise ConfigError(
+                "arg is given without a selector that it is for",
+                hint="pass a selector, such as select_by_hash",
+            )
         return ANY_QUEUE
     check_type(queue, (MessageQueue, type(None)), "queue")
     return QueueChoice(queue, selector, arg)

@@ -123,6 +123,8 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
         kind, hint = FilterError, _FILTER_HINT
     if code == pb.Code.UNAUTHORIZED:
         hint = next((h for words, h in _DENIED_HINTS.items() if words in remark), hint)
+    if "recall failed, operation is forbidden" in remark:
+        hint = "set recallMessageEnable=true on the broker"
     return kind(
         f"{what}: {address} answered {name}{_words(remark)}",
         code=code,

@@ -17,7 +17,7 @@ from rmqcli.hint import Argument, Hint, Setting
 from rmqcli.transport.address import check_listens, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.transport.address import Address
 
@@ -113,12 +113,13 @@ def shown_url(url: str) -> str:
 
 
 def check_kubernetes_image(
-    master: str | None, read: Callable[[str], str | None]
+    master: str | None, read: Callable[[str], str | None], *, packages: Iterable[str]
 ) -> None:
     """Raise ConfigError for Kubernetes when no image for the executors is set.
 
-    `read` returns a setting, None when it is not set. Spark itself reports a missing
-    image only when it requests the first executor.
+    `read` returns a setting, None when it is not set. `packages` are the Python
+    packages that the image needs. Spark itself reports a missing image only when it
+    requests the first executor.
     """
     names = (
         "spark.kubernetes.container.image",
@@ -131,7 +132,7 @@ def check_kubernetes_image(
         hint=Hint(
             "give ",
             Setting("conf", f"{names[0]}=IMAGE"),
-            ", an image with Python, pyarrow, numpy, lz4 and backports.zstd",
+            f", an image with Python, {', '.join(packages)}",
         ),
     )
 

@@ -61,6 +61,31 @@ def shown_warnings(log: str) -> list[str]:
     return [line.removeprefix(_WARNING) for line in dict.fromkeys(found)]
 
 
+class LoggedWarnings:
+    """The texts that `warn` writes to a log while Spark runs."""
+
+    def __init__(self, log_path: str) -> None:
+        self._log_path = log_path
+        #: how much of the log was read, and the texts that were returned
+        self._read_bytes = 0
+        self._returned: set[str] = set()
+
+    def new(self) -> list[str]:
+        """The texts that were not returned before, without duplicates."""
+        new: list[str] = []
+        with open(self._log_path, "rb") as file:
+            file.seek(self._read_bytes)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # the rest of it is still to be written
+                self._read_bytes += len(line)
+                if line.startswith(_WARNING.encode()):
+                    new += shown_warnings(line.decode(errors="replace"))
+        new = [each for each in dict.fromkeys(new) if each not in self._returned]
+        self._returned.update(new)
+        return new
+
+
 def shown_error(text: str) -> RmqError | None:
     """The last RmqError that Spark's text contains; None when it contains none.
 

@@ -4,7 +4,7 @@ Never writes, locks or cuts anything. Messages may have no queue entries, becaus
 broker was killed or is about to write the entries. They are found in the log after the
 last message that has an entry, as in recovery.
 
-Source: `DefaultMessageStore` and `DefaultMessageStore.getMessage` for the meaning.
+Source: `DefaultMessageStore` in apache/rocketmq, for what the files mean.
 """
 
 from __future__ import annotations
@@ -43,36 +43,37 @@ class ReadOnlyStore(StoreFiles):
                 hint="name the broker's storePathRootDir",
             )
         self.config = ConfigFolder(folder / "config")
+        self._entries = EntryMaker(self.settings.delay_levels_ms)
+        self._end = 0  # where the last scan ended
         try:
             self._open_files()
+            self.refresh()
         except BaseException:
             self._opened.close()
             raise
-        self._entries = EntryMaker(self.settings.delay_levels_ms)
-        self._end = 0  # where the last scan ended
-        self.refresh()
 
     def refresh(self) -> None:
         """Read everything again that the broker may have written. Raises StoreError."""
-        files = self._log.files
-        files.refresh()
-        # The end of the last file: the fields of a record show whether it is whole.
-        self._log.end = files.limit
+        self._refresh_log()
         self._queues.refresh()
         for queue in self._queues.queues.values():
-            queue.min_offset = queue.lower_bound(files.start)
+            queue.min_offset = queue.lower_bound(self._log.start)
         self._add_from_log()
         self._index.refresh()
 
+    def _refresh_log(self) -> None:
+        self._log.files.refresh()
+        # The end of the last file: the fields of a record show whether it is whole.
+        self._log.end = self._log.files.limit
+
     def queues(self) -> Iterable[tuple[str, int]]:
+        """Read the list of the queues' folders again; return topic and id of each."""
         self._queues.load()
         return list(self._queues.queues)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Read the list of the queue's files again; return the current bounds."""
-        files = self._log.files
-        files.refresh()
-        self._log.end = files.limit
+        self._refresh_log()
         queue = self._queues.queues.get((topic, queue_id))
         if queue is None:
             self._queues.load()
@@ -82,16 +83,14 @@ class ReadOnlyStore(StoreFiles):
         queue = self._queues.queues.get((topic, queue_id))
         if queue is None:
             return None
-        queue.min_offset = queue.lower_bound(files.start)
+        queue.min_offset = queue.lower_bound(self._log.start)
         return queue.min_offset, queue.max_offset
 
     def log_bounds(self) -> tuple[int, int]:
         """Read the log from the queues' last message on; return the current bounds."""
-        files = self._log.files
-        files.refresh()
-        self._log.end = files.limit
+        self._refresh_log()
         self._add_from_log()
-        return files.start, self._end
+        return self._log.start, self._end
 
     def _add_from_log(self) -> None:
         """Add entries for the messages in the log after the queues' last entries."""
@@ -133,6 +132,7 @@ class ReadOnlyStore(StoreFiles):
     def query_index(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
+        """Read the list of the index files again; return what they say about a key."""
         self._index.refresh()
         return super().query_index(
             topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max

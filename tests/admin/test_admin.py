@@ -275,6 +275,56 @@ def test_a_range_may_be_of_some_queues_and_tags(admin, orders):
     assert [m.body for m in found] == [b"1-1", b"1-3", b"1-5", b"1-7", b"1-9"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (
+            {"queues": [MessageQueue("odd", "broker-a", 0)]},
+            ConfigError,
+            "queues: odd@broker-a:0 is not a queue of topic orders",
+        ),
+        (
+            {"queues": [MessageQueue("orders", "broker-a", 99)]},
+            NotFoundError,
+            "queue broker-a:99 does not exist",
+        ),
+        (
+            {"queues": ["orders@broker-a:0"]},
+            TypeError,
+            "each of queues is 'orders@broker-a:0', a str; it must be a MessageQueue",
+        ),
+        ({"from_": "group:nobody"}, NotFoundError, "group nobody does not exist"),
+        (
+            {"from_": "6", "to": "5"},
+            ConfigError,
+            "from_ and to: the end of the range is before its start",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_not_read_in_silence(
+    rmq_cluster, admin, orders, arguments, error, words
+):
+    rmq_cluster.create_topic("odd", queues=1)
+    rmq_cluster.send("odd", ["x"])
+    with pytest.raises(error) as caught:
+        list(admin.read("orders", **arguments))
+    assert str(caught.value).startswith(words)
+
+
+def test_the_same_queue_twice_is_read_once_and_no_queue_is_nothing(admin, orders):
+    queue = MessageQueue("orders", "broker-a", 1)
+    assert len(list(admin.read("orders", queues=[queue, queue]))) == 10
+    assert list(admin.read("orders", queues=[])) == []
+
+
+def test_queues_of_another_topic_are_not_reset(rmq_cluster, admin, orders):
+    rmq_cluster.create_topic("odd", queues=1)
+    with pytest.raises(ConfigError, match="is not a queue of topic orders"):
+        admin.plan_reset(
+            "g", "orders", to="earliest", queues=[MessageQueue("odd", "broker-a", 0)]
+        )
+
+
 def test_a_long_range_comes_whole_and_may_be_left(rmq_cluster, admin):
     rmq_cluster.create_topic("long", queues=3)
     rmq_cluster.send("long", [b"%d" % n for n in range(5_000)])

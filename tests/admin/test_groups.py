@@ -8,6 +8,7 @@ from rmqcli import Admin
 from rmqcli.admin.groups import GroupRow, chosen_member, online_members
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
+from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, NotFoundError, PartialError, UnsupportedError
 from rmqcli.testing import faults
@@ -265,3 +266,16 @@ def test_a_group_is_deleted_where_it_is(pair, admin):
     with pytest.raises(PartialError, match="1 of 2 servers failed"):
         admin.delete_group("billing", remove_offsets=True)
     assert list(admin.group("billing").configs) == ["broker-b"]
+
+
+def test_a_group_whose_broker_hides_its_stats_may_use_pop(rmq_cluster, capsys):
+    rmq_cluster.create_group("G")
+    rmq_cluster.faults.add(REFUSED, code=RequestCode.GET_CONSUME_STATS)
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        pop = admin.group("G").pop
+    assert pop is not None
+    assert (pop.inflight, pop.retry_lag) == (None, None)
+    words = "it is not known whether the group uses POP: consume stats of group G: "
+    assert (pop.reason or "").startswith(words)
+    assert run(["group", "show", "G", "-n", rmq_cluster.namesrv]) == 0
+    assert f"\nPOP: {words}" in capsys.readouterr().out

@@ -91,8 +91,9 @@ def test_a_broker_that_does_not_recall_says_so_and_the_message_still_waits(start
     sent = send(cluster, "stays", delay_ms=HOUR_MS)
     with Admin(namesrv=cluster.namesrv) as admin:
         planned = admin.plan_recall(sent.msg_id, topic="orders")
-        with pytest.raises(BrokerError, match="operation is forbidden"):
+        with pytest.raises(BrokerError, match="operation is forbidden") as caught:
             admin.apply_recall(planned)
+        assert caught.value.hint == "set recallMessageEnable=true on the broker"
         assert waiting(admin) == ["stays"]
 
 

@@ -9,7 +9,6 @@ import pytest
 from rmqcli import Admin, Consumer
 from rmqcli.admin.groups import group_kind
 from rmqcli.admin.topics import (
-    TopicChange,
     TopicRow,
     await_route,
     message_type,
@@ -374,6 +373,73 @@ def test_an_ordered_topic_has_its_queues_in_each_name_server(pair, admin):
     assert admin.kv_values("ORDER_TOPIC_CONFIG")[0].values == {}
 
 
+def fixed(admin):
+    (kept,) = admin.kv_values("ORDER_TOPIC_CONFIG")
+    return kept.values
+
+
+LIKE = pytest.mark.parametrize("like", ["4.9.7", "5.5.0"])
+
+
+@LIKE
+def test_the_fixed_queues_of_an_ordered_topic_follow_its_changes(
+    rmq_cluster_factory, like
+):
+    cluster = rmq_cluster_factory(brokers=2, like=like)
+
+    def ordered():
+        return [broker.state.topics.get("T").order for broker in cluster.brokers]
+
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("T", queue_nums=4, order=True, brokers=["broker-a"])
+        admin.create_topic("T", queue_nums=4, order=True, brokers=["broker-b"])
+        assert fixed(admin) == {"T": "broker-a:4;broker-b:4"}
+        admin.update_topic("T", queue_nums=8, brokers=["broker-b"])
+        assert (fixed(admin), ordered()) == ({"T": "broker-a:4;broker-b:8"}, [True] * 2)
+        admin.update_topic("T", perm=4)
+        assert fixed(admin) == {"T": "broker-a:4;broker-b:8"}
+        steps = admin.update_topic("T", order=False)
+        assert results(steps)[:2] == [("broker-a", "changed"), ("broker-b", "changed")]
+        assert (fixed(admin), ordered()) == ({}, [False, False])
+
+
+def test_a_broker_that_refuses_keeps_its_fixed_queues(pair, admin):
+    admin.create_topic("T", queue_nums=4, order=True)
+    for code in (
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+    ):
+        pair.faults.add(REFUSED, code=code, broker="broker-a")
+    with pytest.raises(PartialError):
+        admin.update_topic("T", queue_nums=8)
+    assert fixed(admin) == {"T": "broker-a:4;broker-b:8"}
+
+
+def test_a_broker_that_does_not_store_a_topic_has_no_fixed_queues(pair, admin):
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    pair.faults.add(REFUSED, code=code, broker="broker-b")
+    with pytest.raises(PartialError):
+        admin.create_topic("T", queue_nums=4, order=True)
+    assert fixed(admin) == {"T": "broker-a:4"}
+    with pytest.raises(DeniedError):
+        admin.create_topic("U", queue_nums=4, order=True, brokers=["broker-b"])
+    assert fixed(admin) == {"T": "broker-a:4"}
+
+
+def test_a_name_server_that_does_not_keep_the_fixed_queues_stops_the_change(
+    pair, admin
+):
+    pair.faults.add(faults.answer(1, "disk full"), code=RequestCode.PUT_KV_CONFIG)
+    with pytest.raises(PartialError) as caught:
+        admin.create_topic("T", order=True)
+    assert caught.value.message.startswith(
+        f"name server {pair.namesrv} did not store the fixed queues of topic T, so"
+        " no broker was changed: "
+    )
+    assert pair.broker().state.topics.get("T") is None
+
+
 def test_an_update_changes_only_what_is_given(admin):
     steps = admin.update_topic("orders", perm=4)
     assert results(steps) == [("broker-a", "changed"), ("broker-b", "unchanged")]
@@ -459,4 +525,4 @@ def test_waiting_for_a_route_ends_with_the_time(pair):
         assert await_route(client, "orders", brokers, timeout_ms=0)
         assert not await_route(client, "alone", brokers, timeout_ms=120)
         assert not await_route(client, "nowhere", ["broker-a"], timeout_ms=0)
-        assert publish(client, "nowhere", [], TopicChange(), timeout_ms=0)
+        assert publish(client, "nowhere", [], timeout_ms=0)

@@ -16,6 +16,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.half_messages import roll_back, send_half
 from tests.kit.waiting import wait_until
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
@@ -122,6 +123,94 @@ def test_the_command_shows_them_and_says_what_it_could_not_read(start, capsys):
     assert "none" in capsys.readouterr().out  # no producer is connected any more
     cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
     assert run(do) == 6
+
+
+# --- a producer that sends a half message again ---
+
+
+@pytest.mark.parametrize("later_ms", [0, 3], ids=["rmq", "java"])
+def test_the_first_half_message_stays_open_if_that_of_a_retry_ends(
+    start, capsys, later_ms
+):
+    """A retry has the same id, so that the end of one hid the other.
+
+    Java gives each attempt a born time of its own.
+    """
+    cluster = start()
+    address = cluster.broker().address
+    born_ms = SYSTEM_CLOCK.epoch_ms()
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        first = send_half(client, address, "orders", key="A1", born_ms=born_ms)
+        again = send_half(
+            client, address, "orders", key="A1", born_ms=born_ms + later_ms
+        )
+        roll_back(client, address, again)
+    do = ["transactions", "orders", "-n", cluster.namesrv, "-o", "json"]
+    capsys.readouterr()
+
+    def shown():
+        assert run(do) == 0
+        return json.loads(capsys.readouterr().out)
+
+    rows = wait_until(lambda: (rows := shown()) and len(rows) == 1 and rows)
+    assert (rows[0]["msg_id"], rows[0]["half_offset"]) == ("A1", first.queue_offset)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        roll_back(client, address, first)
+    wait_until(lambda: shown() == [])
+
+
+def test_half_messages_that_are_checked_are_shown_once_each(start):
+    cluster = start(
+        transaction_timeout_ms=1,
+        transaction_check_interval_ms=50,
+        transaction_check_max=1_000_000,
+    )
+    address = cluster.broker().address
+    born_ms = SYSTEM_CLOCK.epoch_ms() - 1_000
+    with (
+        Client(ClientConfig(namesrv=(cluster.namesrv,))) as client,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        for each in ("A1", "A1", "A1", "B2"):
+            send_half(client, address, "orders", key=each, born_ms=born_ms)
+
+        def checked():
+            found = admin.open_transactions("orders").transactions
+            return len(found) == 4 and min(each.checks for each in found) >= 2 and found
+
+        found = wait_until(checked)
+    assert sorted(each.msg_id for each in found) == ["A1", "A1", "A1", "B2"]
+
+
+# --- what is read, and what brokers show ---
+
+
+def test_records_of_ends_are_not_read_if_no_half_message_is_left(start, monkeypatch):
+    """More of them than are read made it unknown which transactions are open."""
+    cluster = start()
+    with shop(cluster) as producer, Admin(namesrv=cluster.namesrv) as admin:
+        send(producer, "elsewhere", COMMIT, topic="other")
+        wait_until(lambda: admin.open_transactions("other").count == 0)
+        monkeypatch.setattr(transactions, "SCANNED_MAX", 0)
+        found = admin.open_transactions("orders")
+    assert (found.count, found.errors) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"), [("0", 0), ("15", 15), ("-1", None), (None, None)]
+)
+def test_the_most_checks_are_those_of_the_broker(start, setting, shown):
+    """0 was shown as 15, the default."""
+    cluster = start()
+    changes = {} if setting is None else {"transactionCheckMax": setting}
+    body = "".join(f"{name}={value}\n" for name, value in changes.items())
+    cluster.faults.add(
+        faults.answer(0, body=body.encode()), code=RequestCode.GET_BROKER_CONFIG
+    )
+    with shop(cluster) as producer, Admin(namesrv=cluster.namesrv) as admin:
+        send(producer, "open", UNKNOWN)
+        (found,) = admin.open_transactions("orders").transactions
+    assert found.checks_max == shown
 
 
 # --- several brokers, and what they do not tell ---

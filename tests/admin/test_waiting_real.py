@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from rmqcli import Admin, LocalTransactionState, Producer, ProducerMessage
+from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
 from rmqcli.errors import UnsupportedError
+from tests.kit.half_messages import roll_back, send_half
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.rmq_versions("4.6.0", "5.5.0")]
@@ -60,6 +66,32 @@ def test_only_transactions_without_an_end_are_open(
         wait_until(lambda: open_keys() == [], timeout_s=240)  # the broker has asked
         bodies = [str(each.keys) for each in admin.read(topic)]
         assert sorted(bodies) == ["a", "open"]
+
+
+@pytest.mark.rmq_versions("5.5.0")
+def test_the_half_message_of_a_retry_hides_no_other_and_checks_keep_the_born_time(
+    real_cluster, new_topic
+):
+    topic, address = new_topic(queues=1), real_cluster.broker_address()
+    key, born_ms = uuid.uuid4().hex.upper(), SYSTEM_CLOCK.epoch_ms()
+    with (
+        Client(ClientConfig(namesrv=(real_cluster.namesrv,))) as client,
+        Admin(namesrv=real_cluster.namesrv) as admin,
+    ):
+        for _ in range(2):
+            send_half(client, address, topic, key=key, born_ms=born_ms)
+        again = send_half(client, address, topic, key=key, born_ms=born_ms + 3)
+        roll_back(client, address, again)
+
+        def checked(times):
+            found = admin.open_transactions(topic).transactions
+            assert len(found) >= 2
+            return len(found) == 2 and [each.checks for each in found] == [times] * 2
+
+        for times in range(3):
+            wait_until(lambda times=times: checked(times), timeout_s=240)
+        found = admin.open_transactions(topic).transactions
+    assert [(each.msg_id, each.born_ms) for each in found] == [(key, born_ms)] * 2
 
 
 def test_delayed_messages_wait_until_they_are_due(real_cluster, new_topic, rmq_version):

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from rmqcli import Producer, ProducerMessage
+from rmqcli import Producer, ProducerMessage, ReceivedMessage, SimpleConsumer
 from rmqcli.cli.main import run
 from tests.admin.dlq.letters import kill
 
@@ -87,6 +87,35 @@ def test_what_is_in_the_retry_topic_comes_now(cluster, capsys):
     assert [(row["place"], row["next_at"]) for row in rows] == [("retry", None)] * 2
     assert "3 in the retry topic" in err
     assert "1 more are not shown" in err
+
+
+def test_what_pop_has_handed_out_is_counted_also_out_of_a_retry_topic(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["a", "b", "c"])
+    found: list[ReceivedMessage] = []
+
+    def receive(count, invisible_ms):
+        found.clear()
+        while len(found) < count:
+            found.extend(
+                consumer.receive(8, invisible_duration_ms=invisible_ms, await_ms=1_000)
+            )
+
+    with SimpleConsumer("billing", "orders", namesrv=cluster.namesrv) as consumer:
+        receive(3, 1_000)
+        receive(3, 3_600_000)
+        code, rows, err = shown(cluster, capsys)
+        assert (code, rows) == (0, []), err
+        assert "3 messages handed out by POP come back unless acknowledged, " in err
+        assert run(["retry", "show", "billing", "-n", cluster.namesrv]) == 0
+        assert "nothing waits in a topic" in "".join(capsys.readouterr())
+        consumer.ack(found)
+        _, _, err = shown(cluster, capsys)
+        assert "POP come" not in err
 
 
 def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):

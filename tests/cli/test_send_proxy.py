@@ -60,7 +60,10 @@ def test_a_body_above_the_limit_is_named_by_its_line(rmq, proxy):
     lines = b"a\n" + b"x" * 4_194_305 + b"\n"
     code, _, err = rmq("send", "orders", "--lines", "-", stdin=lines)
     assert code == 6
-    assert "stdin line 2: a body of 4194305 bytes is larger than" in err
+    assert (
+        "stdin line 2: a body of 4194305 bytes is larger than the 4194304 that the"
+        " proxy allows;"
+    ) in err
     assert "1 message before it is sent, and nothing from there on" in err
 
 

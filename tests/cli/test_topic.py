@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.cli.main import run
 from tests.kit import raw
 
@@ -139,6 +140,17 @@ def test_an_ordered_topic_has_its_queues_written_down(rmq, real_cluster):
     key = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
     answer = raw.ask(real_cluster.namesrv, GET_KV_CONFIG, key)
     assert answer.ext_fields["value"] == "broker-a:2"
+    assert rmq("topic", "update", topic, "--queues", "4")[0] == 0
+    answer = raw.ask(real_cluster.namesrv, GET_KV_CONFIG, key)
+    assert answer.ext_fields["value"] == "broker-a:4"
+    with Admin(namesrv=real_cluster.namesrv) as admin:
+        admin.update_topic(topic, order=False)
+    assert raw.ask(real_cluster.namesrv, GET_KV_CONFIG, key).code == 22
+    # The broker registers when a topic changes, and learns then what is ordered.
+    assert rmq("topic", "create", new_name())[0] == 0
+    (broker,) = rmq.json("topic", "show", topic)["brokers"]
+    assert broker["order"] is False
+    assert rmq("topic", "update", topic, "--order")[0] == 0
     assert rmq("topic", "delete", topic, "--yes")[0] == 0
     assert raw.ask(real_cluster.namesrv, GET_KV_CONFIG, key).code == 22
 

@@ -10,7 +10,13 @@ import pytest
 from rmqcli.admin.admin import Admin
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.engine.queue_lag import LagState
-from rmqcli.errors import DeadlineError, UsageError
+from rmqcli.errors import (
+    BrokerError,
+    DeadlineError,
+    DeniedError,
+    PartialError,
+    UsageError,
+)
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -207,6 +213,34 @@ def test_a_commit_that_no_broker_answers_is_an_error(rmq_cluster, orders):
         rmq_cluster.faults.remove(rule)
         some.commit()
     assert committed(rmq_cluster, "g", orders) == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (faults.answer(1, remark="x"), BrokerError, "answered SYSTEM_ERROR: x"),
+        (faults.answer(16), DeniedError, "answered NO_PERMISSION"),
+        # What brokers from 5.1 on answer while a reset waits for the group.
+        (
+            faults.answer(0),
+            PartialError,
+            "offset 1 of orders@broker-a:0 was not stored: the broker has ",
+        ),
+    ],
+)
+def test_a_commit_that_is_not_stored_is_an_error(
+    rmq_cluster, orders, answer, error, words
+):
+    rmq_cluster.send(orders, ["a"])
+    with consumer(rmq_cluster, "g", orders, Seen()) as some:
+        queue = MessageQueue(orders, "broker-a", 0)
+        wait_until(lambda: some.offsets().get(queue) == 1)
+        rule = rmq_cluster.faults.add(answer, code=RequestCode.UPDATE_CONSUMER_OFFSET)
+        with pytest.raises(error) as caught:
+            some.commit()
+        assert words in str(caught.value)
+        rmq_cluster.faults.remove(rule)
+        some.commit()
 
 
 def test_a_listener_may_commit_the_messages_before_its_own(rmq_cluster, orders):

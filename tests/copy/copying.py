@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.copy.copy import CopyPlan, CopyReport
+    from rmqcli.copy.log import CopyLog
     from rmqcli.position import Position
 
 
@@ -65,14 +66,15 @@ def prepared(
             batch_max=batch_max,
             retry_for_ms=retry_for_ms,
         )
-        yield PreparedCopy(plan, run)
+        yield PreparedCopy(plan, run, log)
 
 
 class PreparedCopy:
     """A plan, and what carries it out."""
 
-    def __init__(self, plan: CopyPlan, run: CopyRun) -> None:
+    def __init__(self, plan: CopyPlan, run: CopyRun, log: CopyLog) -> None:
         self.plan = plan
+        self.log = log
         self.batches = run.batches
         self.report = run.report
 

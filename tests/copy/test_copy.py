@@ -49,6 +49,24 @@ def test_each_queue_is_copied_to_the_one_with_its_index(cluster, log):
     assert stored(cluster, "dst") == stored(cluster, "src")
 
 
+def test_a_long_copy_keeps_one_run_for_each_queue(cluster, log):
+    cluster.send("src", bodies(90))
+    with prepared(cluster, cluster, log, batch_max=9) as run:
+        assert sum(1 for _ in run.batches()) == 10
+        kept = [
+            (each.queue_id, each.offsets, each.target_queue, each.target_offset)
+            for each in run.log.state.runs
+        ]
+    assert sorted(kept) == [
+        (0, range(30), 0, 0),
+        (1, range(30), 1, 0),
+        (2, range(30), 2, 0),
+    ]
+    with prepared(cluster, cluster, log) as again:  # from the log
+        assert len(again.log.state.runs) == 3
+        assert again.log.state.copied == 90
+
+
 def test_a_second_run_copies_only_what_is_new(cluster, log):
     cluster.send("src", bodies(10))
     copied(cluster, cluster, log)

@@ -139,11 +139,7 @@ def test_a_queue_with_more_than_1000_cached_messages_is_not_pulled():
     world.found(range(1_000))
     world.found([1_000])
     assert world.process_queue().msg_count == 1_001
-    assert world.member.stats.flow_control_times == 1
-    world.run(49)
-    assert world.member.stats.flow_control_times == 1
-    world.run(1)
-    assert world.member.stats.flow_control_times == 2
+    world.run(150)
     assert not world.pulls()
     world.work()
     assert world.next_pull_after_ms() == 50
@@ -194,11 +190,9 @@ def test_a_queue_whose_cached_offsets_span_more_than_2000_is_not_pulled(
     world.holds_work = True
     world.found([0, second])
     assert bool(world.pulls()) is is_pulled
-    assert world.member.stats.span_flow_control_times == (0 if is_pulled else 1)
-    assert world.member.stats.flow_control_times == 0
     if not is_pulled:
         world.run(50)
-        assert world.member.stats.span_flow_control_times == 2
+        assert not world.pulls()
         world.work()
         assert world.next_pull_after_ms() == 50
 
@@ -234,11 +228,9 @@ def test_cached_bytes_max_limits_the_messages_of_all_queues_together():
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
     assert not world.pulls(queue_of(0))
-    refused = world.member.stats.flow_control_times
     world.found([0], size=10, call=world.pull(1))
     assert not world.pulls()
     assert cached_bytes(world) == 1_000
-    assert world.member.stats.flow_control_times == refused + 1
     world.work()
     assert world.next_pull_after_ms(1) == 50
     assert world.pull(1).args["ask"].queue_offset == 0

@@ -165,6 +165,17 @@ def test_a_topic_that_is_gone_is_waited_for_if_it_was_there_before(
     assert bodies(cluster, late) == []
 
 
+def test_a_topic_to_which_only_messages_apart_were_sent_is_waited_for(
+    cluster, producer
+):
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    sender.send_apart([message(b"a", delay_ms=1)])
+    gone = faults.answer(17, "not here")
+    cluster.faults.add(gone, code=SEND, times=6)
+    sender.send_apart([message(b"b", delay_ms=1)])
+    assert sender.counts == SentCounts(stored=2, unsure=0, weak=0)
+
+
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_broker_that_denies_a_topic_is_not_asked_again(cluster, producer, is_known):
     """A route without a master may come back; the permission of a broker does not."""

@@ -63,6 +63,19 @@ def message(body=b"x", topic="orders", **fields):
     return ProducerMessage(topic, body, **fields)
 
 
+@pytest.mark.parametrize("method", ["send", "submit", "send_oneway"])
+def test_an_argument_without_its_selector_and_the_reverse_are_refused(
+    rmq_cluster, rmq_topic, method
+):
+    """The messages of one order would lie in any queue, or those of all in one."""
+    with Producer(namesrv=rmq_cluster.namesrv) as producer:
+        send = getattr(producer, method)
+        with pytest.raises(ConfigError, match="arg is given without a selector"):
+            send(message(b"y"), arg="order-7")
+        with pytest.raises(ConfigError, match="select_by_hash needs arg"):
+            send(message(b"y"), selector=select_by_hash)
+
+
 def test_a_message_is_stored_with_all_that_it_says(rmq_cluster, rmq_topic, producer):
     result = producer.send(
         ProducerMessage(

@@ -65,15 +65,19 @@ def test_a_spark_connect_server_is_no_master():
     assert caught.value.hint == "give it as the remote argument"
 
 
-def test_kubernetes_needs_the_image_of_the_executors():
+def test_kubernetes_needs_an_image_with_the_packages_of_the_executors():
+    def check(master, settings):
+        packages = "lz4", "numpy", "pyarrow"
+        check_kubernetes_image(master, settings.get, packages=packages)
+
     with pytest.raises(ConfigError, match="is not set") as caught:
-        check_kubernetes_image("k8s://https://h:6443", NOTHING_SET.get)
+        check("k8s://https://h:6443", NOTHING_SET)
     assert "conf='spark.kubernetes.container.image=IMAGE'" in caught.value.hint
+    assert caught.value.hint.endswith("an image with Python, lz4, numpy, pyarrow")
     for name in ("container.image", "executor.container.image"):
-        settings = {f"spark.kubernetes.{name}": "rmq:1"}
-        check_kubernetes_image("k8s://https://h:6443", settings.get)
-    check_kubernetes_image("yarn", NOTHING_SET.get)
-    check_kubernetes_image(None, NOTHING_SET.get)
+        check("k8s://https://h:6443", {f"spark.kubernetes.{name}": "rmq:1"})
+    check("yarn", NOTHING_SET)
+    check(None, NOTHING_SET)
 
 
 def test_yarn_needs_the_settings_of_hadoop(tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -69,6 +72,40 @@ def test_reader_sees_each_message_once_while_queues_are_written(open_store, fold
         assert numbers_in(reader, 1) == list(range(1, 120, 2))
     finally:
         reader.close()
+
+
+@contextmanager
+def files_max(count):
+    """Let this process open `count` files besides those that are open already."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = os.dup(0)
+    os.close(first)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + count, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_reader_that_cannot_open_a_file_closes_the_others(open_store, folder):
+    store = open_store()
+    fill(store, 30)
+    store.flush()
+    fill(store, 30, start=30)
+    kill(store)
+    before = os.listdir("/proc/self/fd")
+    failed = []
+    for count in range(16):
+        try:
+            with files_max(count):
+                reader = ReadOnlyStore(folder)
+        except StoreError as error:
+            failed.append(error.message)
+        else:
+            reader.close()
+        assert os.listdir("/proc/self/fd") == before
+    assert 1 < len(failed) < 16
+    assert all("Too many open files" in each for each in failed)
 
 
 def test_reader_reads_a_store_without_messages(open_store, folder):

@@ -31,7 +31,12 @@ from rmqcli.admin.definitions.settings import (
     changed_group,
     changed_topic,
 )
-from rmqcli.admin.topics import NAMESPACE_ORDER_TOPIC_CONFIG, RemovedQueues
+from rmqcli.admin.topics import (
+    NAMESPACE_ORDER_TOPIC_CONFIG,
+    RemovedQueues,
+    fixed_queues_call,
+    not_fixed,
+)
 from rmqcli.api.calls.acl import (
     create_user,
     delete_acl,
@@ -53,7 +58,7 @@ from rmqcli.api.calls.namesrv import (
     delete_kv_config,
     delete_topic_in_namesrv,
     get_all_topic_list,
-    put_kv_config,
+    get_kvlist_by_namespace,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.runner import run_task
@@ -879,48 +884,35 @@ def _fix_orders(
     Brokers of 4.x take it from there, when they register, whether a topic is ordered.
     Raises PartialError when a name server does not store it.
     """
-    queues: dict[str, dict[str, Value]] = {}
+    configs: dict[str, dict[str, TopicConfig | RmqError | None]] = {}
     for change in work:
         if change.kind != "topic" or change.action not in ("create", "change"):
             continue
         settings = {each.setting: each.wanted for each in change.settings}
         if "order" not in settings and "write_queue_nums" not in settings:
             continue
-        has = queues.setdefault(change.name, _ordered_queues(entries, change.name))
+        if change.name not in configs:
+            configs[change.name] = {
+                broker: each.topics.get(change.name)
+                for broker, each in entries.brokers.items()
+            }
+        has = configs[change.name]
         for broker in change.brokers:
             known = entries.brokers[broker].topics.get(change.name)
-            topic = changed_topic(change.name, known, settings)
-            has.pop(broker, None)
-            if topic.order:
-                has[broker] = topic.write_queue_nums
-    calls, removals = [], []
-    for name, has in queues.items():
-        text = ";".join(f"{broker}:{count}" for broker, count in sorted(has.items()))
-        if has:
-            call = put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name, text)
-            calls.append((name, call))
-        elif _ordered_queues(entries, name):
-            call = delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, name)
-            removals.append((name, call))
+            has[broker] = changed_topic(change.name, known, settings)
+    if not configs:
+        return
+    lists = get_kvlist_by_namespace(NAMESPACE_ORDER_TOPIC_CONFIG)
+    listed = run_task(client, client.ask_namesrvs(lists))
+    calls = [
+        (name, call)
+        for name, has in configs.items()
+        if (call := fixed_queues_call(name, has, listed.get(name))) is not None
+    ]
     servers = {address: address for address in client.config.namesrv}
-    # There may be no such entry, which is an error.
-    _send(client, servers, dict.fromkeys(servers, removals), batch=_BATCH)
     failed = _send(client, servers, dict.fromkeys(servers, calls), batch=_BATCH)
     for (name, server), error in failed.items():
-        raise PartialError(
-            f"name server {server} did not store the fixed queues of topic {name}, so"
-            f" no broker was changed: {error.message}",
-            hint=error.hint,
-        )
-
-
-def _ordered_queues(entries: ClusterEntries, topic: str) -> dict[str, Value]:
-    """Return the number of queues on each broker where a topic is ordered now."""
-    return {
-        name: broker.topics[topic].write_queue_nums
-        for name, broker in entries.brokers.items()
-        if topic in broker.topics and broker.topics[topic].order
-    }
+        raise not_fixed(name, server, error)
 
 
 def _unlisted(client: Client, topics: set[str]) -> set[str]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.delayed import delayed_by_level, stored_messages
 from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -33,10 +34,12 @@ from rmqcli.api.calls.offset import (
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
+from rmqcli.wire.message.properties import REAL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
 
@@ -74,13 +77,16 @@ class WaitingMessages:
 
     `messages` are those that come next, at most as many as were asked for; `counts` has
     the number of all by place. `scanned` counts messages that were read in the delay
-    levels, which hold those of all groups.
+    levels, which hold those of all groups. `pop` is what POP has handed out and was not
+    acknowledged: it comes back, and is not among the messages. None if nothing shows
+    that the group uses POP.
     """
 
     messages: list[WaitingMessage] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=Counter)
     errors: dict[str, RmqError] = field(default_factory=dict)
     scanned: int = 0
+    pop: PopLag | None = None
 
     def keep(self, limit: int) -> None:
         """Keep the messages that come next."""
@@ -93,8 +99,8 @@ class WaitingMessages:
 def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
     """Find what waits for a group on all brokers; keep at most `limit` messages.
 
-    Raises NotFoundError when no broker knows the group, and NoBrokerError when none
-    answers.
+    Raises NotFoundError when no broker knows the group, the error of one that does not
+    tell, and NoBrokerError when none answers.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     offsets = ask_each(client, addresses, get_all_consumer_offset())
@@ -124,7 +130,9 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
             found.errors[name] = error
     found.errors |= departed_errors_of_group(client, group, addresses)
     if not is_known and not found.errors:
-        raise not_found("group", group)
+        refusals = (e for e in settings.values() if isinstance(e, RmqError))
+        raise next(refusals, not_found("group", group))
+    found.pop = read_pop_lag(client, group)
     found.keep(limit)
     return found
 
@@ -180,7 +188,7 @@ class _Broker:
             self.client, self.name, self.address
         ):
             found.scanned += 1
-            if message.properties.get("REAL_TOPIC") != own:
+            if message.properties.get(REAL_TOPIC) != own:
                 continue
             found.counts[DELAY] += 1
             next_ms = None

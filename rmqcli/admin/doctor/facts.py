@@ -7,6 +7,7 @@ Requests that fail are facts, too: the errors are kept in the places of the answ
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +20,14 @@ from rmqcli.api.calls.config import (
     get_broker_config,
 )
 from rmqcli.api.calls.namesrv import get_all_topic_list, get_broker_cluster_info
-from rmqcli.api.calls.offset import search_offset_by_timestamp
+from rmqcli.api.calls.offset import get_earliest_msg_storetime
 from rmqcli.api.calls.pull import pull_message
-from rmqcli.api.positions import broker_clock
+from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.positions import RemoteQueue, broker_clock, every, resolve_in_queue
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import RmqError, TransportError
+from rmqcli.errors import DeniedError, RmqError, TransportError
 from rmqcli.model import MASTER_ID, SCHEDULE_TOPIC, MessageQueue
+from rmqcli.position import AtTime
 from rmqcli.tasks import All, Request
 from rmqcli.units import HOUR_MS, SECOND_MS, read_count
 from rmqcli.wire.message.decode import decode_messages
@@ -47,8 +50,9 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
     from rmqcli.wire.bodies.route import ClusterInfo
 
-#: The parts of the facts that checks may need. Brokers are always read, and settings
-#: too: a check that needs them does not know about brokers that do not show them.
+#: The parts of the facts that checks may need. Brokers and their settings are always
+#: read. A check that names SETTINGS reports the brokers that do not show theirs as
+#: unknown.
 SETTINGS: Final = "settings"
 NAMESRVS: Final = "namesrvs"
 TOPICS: Final = "topics"
@@ -59,7 +63,7 @@ LETTERS: Final = "letters"
 TRANSACTIONS: Final = "transactions"
 DELAYS: Final = "delays"
 
-#: Why what only a master tells is not known.
+#: The reason given for facts that only a master reports.
 NO_MASTER: Final = "no master is registered, only slaves"
 #: Routes of more topics than this are not compared.
 ROUTES_MAX: Final = 1_000
@@ -88,7 +92,7 @@ class NamesrvFacts:
 class Endangered:
     """Unread messages of a group in a queue that retention will delete soon.
 
-    `count` is None if the broker did not tell how many.
+    `count` is None if the broker did not report how many.
     """
 
     group: str
@@ -103,7 +107,7 @@ class Facts:
 
     `topics` and `groups` are by broker name, for brokers that answered. `clock_skew_ms`
     has by address how far a broker's clock is ahead (or, negative, behind) for certain,
-    and None where it did not tell. `reachable_at` maps the advertised address of a
+    and None where it did not report it. `reachable_at` maps the advertised address of a
     broker that cannot be reached to one at which it answers. `departed` has the brokers
     that an earlier run knew and no name server lists any more.
     """
@@ -122,18 +126,20 @@ class Facts:
     )
     routes: dict[str, TopicRoute | RmqError] = field(default_factory=dict)
     lags: list[GroupLag] = field(default_factory=list)
-    #: brokers that did not tell all of their groups, or what these have committed
+    #: brokers that did not report all of their groups, or what these have committed
     lag_failures: list[BrokerFailure] = field(default_factory=list)
     lag_error: RmqError | None = None
-    #: queues with unread messages whose broker does not tell its retention
+    #: queues with unread messages whose broker does not report its retention
     retention_unknown: dict[str, str] = field(default_factory=dict)
-    #: groups with unread messages whose age a broker does not tell
+    #: groups with unread messages whose age a broker does not report
     age_unknown: set[str] = field(default_factory=set)
     endangered: list[Endangered] = field(default_factory=list)
     letters: LetterList | None = None
     letters_error: RmqError | None = None
-    #: group -> dead letters of the last hour; None if a broker did not tell
+    #: group -> dead letters of the last hour; None if they are not known
     new_letters: dict[str, int | None] = field(default_factory=dict)
+    #: group -> how many are new at least, if its topic is write-only and no more known
+    new_letters_min: dict[str, int] = field(default_factory=dict)
     #: broker name -> delay level -> how late its next message is; None if not known
     late_ms: dict[str, dict[int, int | None]] = field(default_factory=dict)
     #: by broker name
@@ -226,7 +232,7 @@ def clock_skew_ms(
 ) -> int | None:
     """Return how far a clock is ahead of ours, at least; None if it is not reported.
 
-    A broker tells its time to the second, and answered at any moment between the two.
+    A broker reports its time to the second, and answered at any moment between the two.
     """
     clock = broker_clock(runtime, asked_ms=asked_ms, answered_ms=answered_ms)
     if clock.epoch_ms == answered_ms:
@@ -307,7 +313,7 @@ def _take_probes(
 
 
 def _topics_to_route(facts: Facts) -> list[str]:
-    """Return the topics whose routes are compared, and one that each broker writes."""
+    """Return the topics whose routes are compared."""
     names = {
         topic
         for table in facts.topics.values()
@@ -343,7 +349,7 @@ def _read_endangered(client: Client, facts: Facts) -> None:
         reserved[detail.row.broker_name] = None if hours is None else hours * HOUR_MS
         addresses[detail.row.broker_name] = detail.row.address
     found: dict[tuple[str, MessageQueue], Endangered] = {}
-    questions = {}
+    searches = {}
     for lag in facts.lags:
         for queue in lag.queues:
             name, age_ms = queue.broker_name, queue.age_ms
@@ -367,17 +373,16 @@ def _read_endangered(client: Client, facts: Facts) -> None:
             )
             skew_ms = facts.clock_skew_ms.get(addresses[name]) or 0
             before_ms = facts.at_ms + skew_ms - int(limit_ms * RETENTION_SHARE)
-            questions[place] = (
-                addresses[name],
-                search_offset_by_timestamp(queue.topic, queue.queue_id, before_ms),
-            )
-    for place, offset in ask_many(client, questions).items():
+            remote = RemoteQueue(place[1], addresses[name], client.clock)
+            searches[place] = resolve_in_queue(remote, AtTime(before_ms, ""))
+    outcomes = run_tasks(client, searches.values())
+    for place, position in zip(searches, outcomes, strict=True):
         each = found[place]
         queue = each.queue
-        if not isinstance(offset, RmqError) and queue.lag is not None:
+        if not isinstance(position, RmqError) and queue.lag is not None:
             start = max(queue.committed or 0, queue.min_offset or 0)
             # The oldest unread message is among them, whatever the search found.
-            each.count = min(queue.lag, max(1, offset - start))
+            each.count = min(queue.lag, max(1, position.offset - start))
     facts.endangered = list(found.values())
 
 
@@ -389,38 +394,77 @@ def _read_letters(client: Client, facts: Facts) -> None:
     except RmqError as error:
         facts.letters_error = error
         return
-    addresses = {d.row.broker_name: d.row for d in facts.masters()}
-    questions = {}
+    addresses = {d.row.broker_name: d.row.address for d in facts.masters()}
+    searches: dict[tuple[str, MessageQueue], Task[tuple[int, int]]] = {}
     for group in letters.groups:
         if group.count is None:
             facts.new_letters[group.group] = None
             continue
         facts.new_letters[group.group] = 0
-        for queue, (low, high) in group.ends.items():
-            row = addresses.get(queue.broker_name)
-            if low >= high:
+        for queue, ends in group.ends.items():
+            address = addresses.get(queue.broker_name)
+            if ends[0] >= ends[1]:
                 continue
-            if row is None or group.newest_ms is None:
+            if address is None or group.newest_ms is None:
                 facts.new_letters[group.group] = None  # read from a slave
                 continue
             since_ms = (
-                facts.at_ms
-                + (facts.clock_skew_ms.get(row.address) or 0)
-                - LETTERS_NEW_MS
+                facts.at_ms + (facts.clock_skew_ms.get(address) or 0) - LETTERS_NEW_MS
             )
             if group.newest_ms >= since_ms:
-                questions[group.group, queue] = (
-                    row.address,
-                    search_offset_by_timestamp(queue.topic, queue.queue_id, since_ms),
-                )
-    ends = {group.group: group.ends for group in letters.groups}
-    for (name, queue), offset in ask_many(client, questions).items():
-        known = facts.new_letters[name]
-        if isinstance(offset, RmqError) or known is None:
+                remote = RemoteQueue(queue, address, client.clock)
+                searches[group.group, queue] = _count_new(remote, ends, since_ms)
+    counts: dict[str, list[tuple[int, int] | RmqError]] = defaultdict(list)
+    outcomes = run_tasks(client, searches.values())
+    for (name, _), outcome in zip(searches, outcomes, strict=True):
+        counts[name].append(outcome)
+    for name, found in counts.items():
+        known = [each for each in found if not isinstance(each, RmqError)]
+        if len(known) < len(found) or facts.new_letters[name] is None:
             facts.new_letters[name] = None
             continue
-        low, high = ends[name][queue]
-        facts.new_letters[name] = known + max(0, high - max(low, offset))
+        least, most = (sum(numbers) for numbers in zip(*known, strict=True))
+        facts.new_letters[name] = least if least == most else None
+        if least < most:
+            facts.new_letters_min[name] = least
+
+
+def _count_new(
+    remote: RemoteQueue, ends: tuple[int, int], since_ms: int
+) -> Task[tuple[int, int]]:
+    """Return how many letters were stored since then, at least and at most."""
+    low, high = ends
+    try:
+        position = yield from resolve_in_queue(remote, AtTime(since_ms, ""))
+    except DeniedError:
+        return (yield from _count_new_unread(remote, ends, since_ms))
+    count = max(0, high - max(low, position.offset or 0))
+    return count, count
+
+
+def _count_new_unread(
+    remote: RemoteQueue, ends: tuple[int, int], since_ms: int
+) -> Task[tuple[int, int]]:
+    """Do so where the broker refuses pulls, as brokers up to 4.9.1 do by default.
+
+    They report the times of the oldest and of the newest letter. The letter that their
+    search finds may be the last of the old ones.
+    """
+    queue, (low, high) = remote.queue, ends
+    stats, oldest_ms, near = yield from every(
+        Request(remote.address, get_topic_stats_info(queue.topic)),
+        Request(
+            remote.address, get_earliest_msg_storetime(queue.topic, queue.queue_id)
+        ),
+        remote.offset_by_time(since_ms),
+    )
+    if queue not in stats or stats[queue].last_update_timestamp < since_ms:
+        return 0, 0
+    if oldest_ms is None or oldest_ms >= since_ms:
+        return high - low, high - low
+    most = min(high - max(low, near), high - low - 1)
+    least = max(1, high - max(low, near) - 1)
+    return min(least, most), most
 
 
 def _read_delays(client: Client, facts: Facts) -> None:

@@ -42,6 +42,7 @@ from rmqcli.units import read_count
 from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import REAL_TOPIC
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.pull_answer import PullStatus
 
@@ -380,7 +381,7 @@ class _Scan:
             at = answer.next_begin_offset
 
     def _take_timer(self, record: StoredMessage) -> None:
-        if not record.properties.get("REAL_TOPIC", "").startswith(REVIVE_TOPIC_PREFIX):
+        if not record.properties.get(REAL_TOPIC, "").startswith(REVIVE_TOPIC_PREFIX):
             return  # a delayed message of someone whose tag is ck
         point = self._point(record, _number(record, "REAL_QID") or 0)
         if point is not None:

@@ -20,7 +20,7 @@ from rmqcli.admin.lag.assemble import (
     broker_failure,
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
-from rmqcli.admin.lag.model import BrokerFailure, compute_lag
+from rmqcli.admin.lag.model import BrokerFailure, PopLag, compute_lag
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.lag.assemble import GroupTopic
     from rmqcli.admin.lag.memory import LagMemory
-    from rmqcli.admin.lag.model import GroupReading, PopLag
+    from rmqcli.admin.lag.model import GroupReading
     from rmqcli.api.client import Client
     from rmqcli.engine.queue_lag import QueueReading
     from rmqcli.model import BrokerData, TopicRoute
@@ -403,14 +403,32 @@ class LagGatherer:
 def read_pop_lag(client: Client, group: str) -> PopLag | None:
     """Read what POP has handed out to a group; None if nothing shows that it uses POP.
 
-    Members are not asked. None, too, when the brokers do not answer.
+    Members are not asked. Where a broker does not answer, nothing but the reason for
+    which this is not known.
     """
     query = LagQuery(groups=(group,), members_unknown="members were not queried")
     try:
         groups = LagGatherer(client, query).read().groups
-    except RmqError:
+    except RmqError as error:
+        return _unknown_pop(error.message)
+    if not groups:
         return None
-    return compute_lag(groups[0]).pop if groups else None
+    lag = compute_lag(groups[0])
+    if lag.pop is not None or not lag.reading.failures:
+        return lag.pop
+    first = lag.reading.failures[0]
+    return _unknown_pop(f"{first.broker_name}: {first.message}")
+
+
+def _unknown_pop(reason: str) -> PopLag:
+    return PopLag(
+        inflight=None,
+        overdue=None,
+        visible_ms=None,
+        visible_in_ms=None,
+        retry_lag=None,
+        reason=f"it is not known whether the group uses POP: {reason}",
+    )
 
 
 def _part(name: str, broker: BrokerData) -> BrokerPart:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.message.records import decode_found, has_key, waits_for
+from rmqcli.admin.message.records import decode_found, waits_for
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.units import HOUR_MS, MINUTE_MS, SECOND_MS, counted, format_rfc3339
 from rmqcli.wire.ids import made_at_ms
+from rmqcli.wire.message.record import has_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

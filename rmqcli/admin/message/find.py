@@ -28,11 +28,11 @@ from rmqcli.admin.message.records import (
     count_records,
     decode_all,
     decode_found,
-    has_key,
     query_message_max,
     waits_for,
 )
 from rmqcli.admin.positions import resolve_times_each
+from rmqcli.admin.reset.target import PastMessage
 from rmqcli.admin.topics import list_topics, topic_configs
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config
@@ -49,6 +49,7 @@ from rmqcli.errors import (
     ConfigError,
     DeadlineError,
     DecodeError,
+    DeniedError,
     DisconnectedError,
     FrameError,
     NotFoundError,
@@ -67,7 +68,8 @@ from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import DecodeFailure
+from rmqcli.wire.message.properties import REAL_TOPIC
+from rmqcli.wire.message.record import DecodeFailure, has_key
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -193,7 +195,7 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
     if found.removed:
         return RefusedError(
             f"{ref} is not a message that consumers can get: {found.removed_because}",
-            hint="name one that is in the topic: TOPIC@BROKER:QUEUE:OFFSET",
+            hint="name a message that is in the topic now",
         )
     parts = []
     if found.errors:
@@ -298,6 +300,65 @@ def find_messages(
     return found
 
 
+def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
+    """Find the one message of `topic` with this id, an offset id or a unique id.
+
+    Raises UsageError for a text that is not an id, and when several messages have it: a
+    producer that sends a message again uses its id again. Raises NotFoundError when no
+    message has it, RefusedError for one that is no longer in the topic, and
+    PartialError when a broker that was not searched may have one.
+    """
+    from rmqcli.admin.message.place import set_removed_aside
+
+    if not is_id(message_id):
+        raise UsageError(
+            f"{message_id!r} is not a message id",
+            hint="an id has 32, 34 or 56 hex digits",
+        )
+    found = find_messages(client, message_id, topic)
+    set_removed_aside(client, found)
+    texts = _spellings(message_id)
+    messages = {
+        (each.message_queue, each.queue_offset): each
+        for each in found.messages
+        if each.msg_id in texts or each.offset_msg_id in texts  # others have it as key
+    }
+    if not messages:
+        raise missing_message(found, message_id)
+    if len(messages) > 1:
+        places = ", ".join(f"{queue} at {offset}" for queue, offset in messages)
+        raise UsageError(
+            f"{counted(len(messages), 'message')} have the id {message_id}: {places}",
+            hint="name one of them by its offset_msg_id",
+        )
+    if found.errors:
+        error = next(iter(found.errors.values()))
+        raise PartialError(
+            f"others may have the id {message_id}: {', '.join(found.errors)} did not"
+            f" answer: {error.message}",
+            hint=error.hint,
+        )
+    (message,) = messages.values()
+    return message
+
+
+def find_past(client: Client, topic: str, message_id: str) -> PastMessage:
+    """Return the target of a reset past the message of `topic` with this id.
+
+    Raises the errors of `find_message`.
+    """
+    try:
+        found = find_message(client, topic, message_id)
+    except (NotFoundError, PartialError) as error:
+        error.hint = Hint(
+            "if you know the message's queue and offset, name them: ",
+            Setting("queues", Blank("[QUEUE]")),
+            Setting("to", Blank("OFFSET+1")),
+        )
+        raise
+    return PastMessage(message_id, found.message_queue, found.queue_offset)
+
+
 def _spellings(ref: str) -> list[str]:
     """Ids are in capitals; a key, such as a hash, may look like one."""
     return list(dict.fromkeys([ref, ref.upper()] if is_id(ref) else [ref]))
@@ -328,7 +389,7 @@ def _add_by_time(
     times_ms = likely_times_ms(client, texts[0])
     if not times_ms:
         return
-    near = _messages_near(client, topic, indexed, times_ms)
+    near = _messages_near(client, topic, indexed, times_ms, found)
     end_ms = client.clock.epoch_ms() + DAY_MS
     tasks = [
         _Search(topic, queue.broker_name, indexed[queue.broker_name], "", 1).lacks(
@@ -364,9 +425,16 @@ def _add_by_time(
 
 
 def _messages_near(
-    client: Client, topic: str, brokers: Collection[str], times_ms: list[int]
+    client: Client,
+    topic: str,
+    brokers: Collection[str],
+    times_ms: list[int],
+    found: FoundMessages,
 ) -> list[tuple[MessageQueue, int]]:
-    """Find a message on each broker that was stored near each of the times."""
+    """Find a message on each broker that was stored near each of the times.
+
+    The errors of brokers are noted in `found`.
+    """
     queues = [
         each
         for each in client.route(topic).read_queues()
@@ -375,6 +443,7 @@ def _messages_near(
     near: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
     for queue, ends in resolve_times_each(client, queues, times_ms).items():
         if isinstance(ends, RmqError):
+            found.errors[queue.broker_name] = ends
             continue
         for number, each in enumerate(ends):
             offset = min(each.offset or 0, each.max_offset - 1)
@@ -518,8 +587,9 @@ def by_offset_id(
         try:
             body = client.invoke(address, call)
         except RmqError as error:
-            # Where nothing is, it may be a unique id.
-            if getattr(error, "code", None) != ResponseCode.SYSTEM_ERROR:
+            # Where nothing is, it may be a unique id. ACL 1.0 denies with this code.
+            code = getattr(error, "code", None)
+            if isinstance(error, DeniedError) or code != ResponseCode.SYSTEM_ERROR:
                 found.errors[broker_name] = error
             continue
         found.messages += [
@@ -528,7 +598,7 @@ def by_offset_id(
             if message.offset_msg_id == text.upper()
             and (
                 topic in (None, message.message_queue.topic)
-                or (pending and topic == message.properties.get("REAL_TOPIC"))
+                or (pending and topic == message.properties.get(REAL_TOPIC))
             )
         ]
     return found

@@ -36,7 +36,6 @@ from rmqcli.admin.message.outcome import (
     judge,
 )
 from rmqcli.admin.message.pending import (
-    REAL_TOPIC,
     PendingOutcome,
     is_pending,
     judge_pending,
@@ -85,6 +84,7 @@ from rmqcli.model import (
 )
 from rmqcli.tasks import Request
 from rmqcli.units import DAY_MS, counted, read_count
+from rmqcli.wire.message.properties import REAL_TOPIC
 from rmqcli.wire.subscription import SQL92
 from rmqcli.wire.version import V5_0_0
 

@@ -27,13 +27,20 @@ from rmqcli.admin.delayed import (
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import MessageVerdict
 from rmqcli.admin.message.records import decode_found
-from rmqcli.admin.transactions import HALF_TOPIC, OP_TOPIC, ended_offsets
+from rmqcli.admin.transactions import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    PREPARED_OFFSET,
+    checks_of,
+    ended_offsets,
+)
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, search_offset_by_timestamp
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.units import DAY_MS, counted, format_rfc3339, parse_duration_ms, read_count
+from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -42,11 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
 
-REAL_TOPIC: Final = "REAL_TOPIC"  # MessageConst.PROPERTY_REAL_TOPIC
 _GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-_PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
-_CHECKS: Final = "TRANSACTION_CHECK_TIMES"
-_DELETED: Final = "TIMER_DEL_UNIQKEY"
 _DUE: Final = "TIMER_OUT_MS"
 #: Records of ended transactions that are read to find one.
 _ENDS_READ_MAX: Final = 20_000
@@ -177,10 +180,11 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
             f" {_GIVEN_UP_TOPIC}",
         )
     # A check that finds it still open writes it again.
-    halves = [message, *copies.of(HALF_TOPIC)]
+    others = copies.of(HALF_TOPIC)
+    halves = [message, *(each for each in others if _is_same_half(each, message))]
     offsets = {each.queue_offset for each in halves}
     for each in halves:
-        prepared = read_count(each.properties.get(_PREPARED_OFFSET))
+        prepared = read_count(each.properties.get(PREPARED_OFFSET))
         if prepared is not None:
             offsets.add(prepared)
     at_ms = next((ended[each] for each in offsets if each in ended), None)
@@ -205,7 +209,7 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
             evidence=evidence,
             reason=f"whether its transaction has ended is not known: {reason}",
         )
-    checks = max(read_count(each.properties.get(_CHECKS)) or 0 for each in halves)
+    checks = max(map(checks_of, halves))
     is_late = client.broker_version(address) >= V5_0_0
     return PendingOutcome(
         verdict=MessageVerdict.HALF,
@@ -214,6 +218,20 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
         if is_late
         else None,
     )
+
+
+def _is_same_half(other: PulledMessage, message: PulledMessage) -> bool:
+    """Whether a half message with the same id is not that of another attempt to send.
+
+    Copies keep the born time. At most one of them is not from a check.
+    """
+    if other.queue_offset == message.queue_offset:
+        return True
+    is_checked = any(
+        checks_of(each) or PREPARED_OFFSET in each.properties
+        for each in (other, message)
+    )
+    return is_checked and other.born_timestamp_ms == message.born_timestamp_ms
 
 
 def _ends(
@@ -228,7 +246,7 @@ def _ends(
         end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
     except NotFoundError:
         return {}, None  # no transaction has ended
-    # A search for a time rounds to the message at or before it.
+    # A search finds the first record since then, or up to 5.1.0 perhaps the one before.
     since_ms = message.store_timestamp_ms - 1
     start = client.invoke(address, search_offset_by_timestamp(OP_TOPIC, 0, since_ms))
     until = min(end, start + _ENDS_READ_MAX)
@@ -252,7 +270,7 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
     topic = message.properties[REAL_TOPIC]
     copies = _copies(client, address, message, (topic,))
     records = [message, *copies.of(TIMER_TOPIC)]
-    waiting = [each for each in records if _DELETED not in each.properties]
+    waiting = [each for each in records if TIMER_DEL_UNIQKEY not in each.properties]
     # One that is due later than the wheel reaches is written again.
     last = max(waiting, key=lambda each: each.queue_offset, default=message)
     due_ms = read_count(last.properties.get(_DUE))
@@ -263,7 +281,7 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
         return delivered
     for each in records:
         if (
-            _DELETED in each.properties
+            TIMER_DEL_UNIQKEY in each.properties
             and read_count(each.properties.get(_DUE)) == due_ms
         ):
             at = format_rfc3339(each.store_timestamp_ms)

@@ -1,4 +1,7 @@
-"""Messages in the answers of brokers to requests that are not for consumers."""
+"""Decodes, counts and matches the records in answers to view and query requests.
+
+Sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.model import MessageQueue
 from rmqcli.units import read_count
 from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 if TYPE_CHECKING:
@@ -17,23 +21,13 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import PulledMessage
 
 
-def has_key(message: StoredMessage, key: str) -> bool:
-    """Whether `key` is the message's id (UNIQ_KEY) or one of its keys.
-
-    A key with spaces is found where its words are adjacent.
-    """
-    return message.msg_id == key or f" {key} " in f" {message.keys or ''} "
-
-
 def waits_for(record: StoredMessage, topics: Collection[str]) -> bool:
     """Whether a record in a topic of brokers is a message that waits for `topics`.
 
     A recall is a record there, too, but not a message.
     """
     properties = record.properties
-    return (
-        properties.get("REAL_TOPIC") in topics and "TIMER_DEL_UNIQKEY" not in properties
-    )
+    return properties.get(REAL_TOPIC) in topics and TIMER_DEL_UNIQKEY not in properties
 
 
 def count_records(body: bytes) -> int:

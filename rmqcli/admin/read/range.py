@@ -72,6 +72,8 @@ class _QueueState:
     not_before_ms: int = 0
     failing_since_ms: int | None = None
     failures: int = 0
+    #: answers without progress in a row, up to now
+    no_progress: int = 0
     error: RmqError | None = field(default=None)
 
 
@@ -233,7 +235,7 @@ class RangeReader:
         size = len(answer.body)
         self._answer_bytes = max(size, self._answer_bytes - (self._answer_bytes >> 6))
         if state.reading.answered(start, answer):
-            state.failures = 0
+            state.failures = state.no_progress = 0
             if state.failing_since_ms is not None and self._options.on_recovery:
                 self._options.on_recovery(queue)
             state.failing_since_ms = None
@@ -254,10 +256,10 @@ class RangeReader:
         state.failures += 1
         state.depth = 2
         is_over = now_ms - state.failing_since_ms >= self._options.retry_for_ms
-        no_progress = isinstance(error, PartialError)
-        if no_progress:
-            is_over = is_over or state.failures > _NO_PROGRESS_MAX
-        if is_over or not (error.retriable or no_progress):
+        is_no_progress = isinstance(error, PartialError)
+        state.no_progress = state.no_progress + 1 if is_no_progress else 0
+        is_over = is_over or state.no_progress > _NO_PROGRESS_MAX
+        if is_over or not (error.retriable or is_no_progress):
             state.error = error
         backoff_ms = _BACKOFF_FIRST_MS << min(state.failures - 1, 10)
         state.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)

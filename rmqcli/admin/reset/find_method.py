@@ -7,13 +7,14 @@ Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
 from rmqcli.admin.reset.messages import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
+    Mechanism,
     PushQueue,
     PushRequest,
     ResetMethod,
@@ -185,7 +186,7 @@ def find_methods(
     """Find how to set the offsets of one topic on each of its brokers.
 
     `every` holds all queues of the topic, `aimed` those to reset. `uses_pop`: something
-    shows that the group consumes by POP.
+    shows that the group consumes by POP, or nothing can show that it does not.
     """
     tasks = {}
     for key in dict.fromkeys(method_key(each.queue) for each in aimed):
@@ -224,14 +225,16 @@ def _find_method(
     topic, name = method_key(aimed[0].queue)
     is_live = members.is_live(name, topic)
     is_server_side = keeps_positions = False
+    unread: RmqError | None = None
     if is_live or uses_pop or version >= V5_3_0:
-        is_server_side, keeps_positions = yield from _read_settings(address, version)
+        settings = yield from _read_settings(address, version)
+        is_server_side, keeps_positions, unread = settings
     push = None
     if is_live and not is_server_side and members.takes_push(name):
         push = yield from _find_push(
             client, request, every=every, aimed=aimed, address=address
         )
-    return choose_method(
+    method = choose_method(
         address=address,
         version=version_name(version),
         is_live=is_live,
@@ -241,26 +244,39 @@ def _find_method(
         push=push,
         wants_proof=request.wants_proof,
     )
+    if unread is None or method.mechanism is not Mechanism.SERVER_RESET:
+        return method
+    return replace(
+        method,
+        warning=(
+            f"{name} did not show its settings, so that it is not known whether it"
+            f" resets offsets itself (useServerSideResetOffset): {unread.message}"
+        ),
+    )
 
 
-def _read_settings(address: str, version: int) -> Task[tuple[bool, bool]]:
+def _read_settings(
+    address: str, version: int
+) -> Task[tuple[bool, bool, RmqError | None]]:
     """Return whether the broker resets by queue and offset, and keeps POP's positions.
 
     A broker that does not reset so would ignore the offset and go by the timestamp
     alone, so the broker's own setting is queried. One that keeps positions of POP apart
-    from the committed offsets would ignore a commit.
+    from the committed offsets would ignore a commit, and the read-back would not show
+    it. With an error, the settings are not known: then it is taken for one that does
+    both, because the read-back shows whether it did reset.
     """
     if version < V5_1_0:
-        return False, False
+        return False, False, None
     try:
         config = yield Request(address, get_broker_config())
-    except RmqError:
-        # The defaults; the read-back shows whether it worked.
-        return version >= V5_2_0, False
+    except RmqError as error:
+        return version >= V5_2_0, version >= V5_3_0, error
     default = "true" if version >= V5_2_0 else "false"
     return (
         config.get("useServerSideResetOffset", default) == "true",
         config.get("popConsumerKVServiceEnable") == "true",
+        None,
     )
 
 

@@ -14,7 +14,7 @@ from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
-from rmqcli.admin.reset.messages import find_message, with_times
+from rmqcli.admin.reset.messages import with_times
 from rmqcli.admin.reset.plan import (
     GroupFacts,
     QueueFacts,
@@ -93,7 +93,7 @@ class _Topic:
 def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     """Make the plan for `request`.
 
-    Raises NotFoundError for an unknown topic, group or message. Raises RefusedError
+    Raises NotFoundError for an unknown topic or group. Raises RefusedError
     when offsets have moved since a plan file was made, and when skipping a message
     would skip others. Raises a broker's error when no queue at all could be read.
     """
@@ -296,8 +296,8 @@ def _aim(
             facts, lost = _recognized(client, topic.target, facts)
             aimed = [restore(each, committed[each.queue]) for each in facts]
             return aimed, unknown | lost
-        case PastMessage(message_id):
-            return [_aim_past(client, message_id, group, topic)], {}
+        case PastMessage():
+            return [_aim_past(topic.target, group, topic)], {}
 
 
 def _recognized(
@@ -362,9 +362,9 @@ def _check_ends(
 ) -> None:
     """Raise RefusedError if the offset is beyond the end of a queue.
 
-    Moved to the end, it would skip all messages of that queue: who wants that writes
-    `latest`. An offset whose message was deleted is moved to the oldest one, which
-    skips nothing.
+    Moved to the end, it would skip all messages of that queue; to skip them, use the
+    position latest. An offset whose message was deleted is moved to the oldest one,
+    which skips nothing.
     """
     short = {
         queue: found.max_offset
@@ -383,19 +383,19 @@ def _check_ends(
         )
 
 
-def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> QueueFacts:
+def _aim_past(found: PastMessage, group: str, topic: _Topic) -> QueueFacts:
     """Return the queue of the message, with the offset after it as the target.
 
     A group that is already past the message stays where it is. Raises RefusedError when
     other messages would be skipped, too.
     """
-    found = find_message(client, topic.topic, message_id)
-    if found.queue in topic.unknown:
-        raise topic.unknown[found.queue]
-    facts = topic.every.get(found.queue)
-    if facts is None or found.queue not in topic.chosen:
+    queue = found.queue
+    if queue in topic.unknown:
+        raise topic.unknown[queue]
+    facts = topic.every.get(queue)
+    if facts is None or queue not in topic.chosen:
         raise ConfigError(
-            f"message {message_id} is in {found.queue}, which is not among the selected"
+            f"message {found.message_id} is in {queue}, which is not among the selected"
             " queues"
         )
     behind = found.queue_offset + 1
@@ -409,7 +409,6 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
             "has committed nothing there" if here is None else f"is at offset {here}"
         )
         others = found.queue_offset - start
-        queue = found.queue
         raise RefusedError(
             f"group {group} {stands} and the message is at {found.queue_offset} of"
             f" {queue}: {counted(others, 'other message')} would be skipped too",

@@ -31,12 +31,11 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class PastMessage:
-    """The offset after one message, in its queue only.
-
-    `message_id` is an offset id or a unique id.
-    """
+    """The offset after one message, in its queue only; see `message.find`."""
 
     message_id: str
+    queue: MessageQueue
+    queue_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.admin.tail.merge import Batch
-from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.errors import DecodeError
+from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
 from rmqcli.wire.message.json_lines import write_lines
 from rmqcli.wire.message.scan import read_bodies, read_columns
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rmqcli.admin.read.body import Chunk
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.message.decode import DecodeFailure
     from rmqcli.wire.message.json import JsonWriter
     from rmqcli.wire.message.record import Record
 
@@ -95,7 +95,26 @@ class Batcher(Generic[T]):
 
 
 class BodyBatcher(Batcher[bytes]):
-    """Renders bodies; those of plain, unfiltered messages are cut out of the bytes."""
+    """Renders bodies; those of plain, unfiltered messages are cut out of the bytes.
+
+    A body that cannot be inflated, or fails its checksum, is rendered as it is stored,
+    and counts as undecodable.
+    """
+
+    def __init__(self, tail_filter: TailFilter, counts: TailCounts) -> None:
+        super().__init__(tail_filter, self._bodies, counts)
+
+    def _bodies(self, _queue: MessageQueue, messages: Sequence[Record]) -> list[bytes]:
+        return [self._body(message) for message in messages]
+
+    def _body(self, message: Record) -> bytes:
+        if isinstance(message, DecodeFailure):
+            return message.raw
+        try:
+            return message.body
+        except DecodeError:
+            self.counts.undecodable += 1
+            return message.raw_body
 
     def batch(self, chunk: Chunk) -> Batch[bytes]:
         plain = None if not self._filter.is_everything else read_bodies(chunk.body)

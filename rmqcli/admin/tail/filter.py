@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError, TextError
+from rmqcli.wire.message.record import has_key
 from rmqcli.wire.subscription import SQL92, TAG, parse_tags, tag_matches
 
 if TYPE_CHECKING:
@@ -124,9 +125,7 @@ class TailFilter:
         return self.where is None or self.where.matches(message, broker_name)
 
     def _matches_here(self, message: StoredMessage | PartialMessage) -> bool:
-        if self.key is not None and not (
-            self.key == message.msg_id or _has_key(message.keys, self.key)
-        ):
+        if self.key is not None and not has_key(message, self.key):
             return False
         for name, glob in self.properties:
             value = message.properties.get(name)
@@ -147,15 +146,6 @@ def _tags_of(where: Where | None) -> str | None:
     if not tags or not all(map(_PLAIN_TAG.fullmatch, tags)):
         return None
     return " || ".join(sorted(tags))
-
-
-def _has_key(keys: str | None, key: str) -> bool:
-    """Whether `key` is one of `keys`, which RocketMQ separates by spaces.
-
-    A key that contains spaces is stored as several keys: it is found where those are
-    adjacent.
-    """
-    return bool(keys and key) and f" {key} " in f" {keys} "
 
 
 def make_filter(

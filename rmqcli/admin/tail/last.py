@@ -119,7 +119,9 @@ def _windows(ends: dict[MessageQueue, _End[T]], count: int) -> list[OffsetRange]
     for queue, end in ends.items():
         if end.read_from <= end.start or len(end.items) >= count:
             continue
-        if cutoff_ms is not None and end.items and end.keys[0] < cutoff_ms:
+        # One that cannot be decoded has no time, if none before it in its chunk has.
+        oldest_ms = next((key for key in end.keys if key >= 0), None)
+        if cutoff_ms is not None and oldest_ms is not None and oldest_ms < cutoff_ms:
             continue  # all messages before it are even older
         start = max(end.start, end.read_from - end.window)
         windows.append(OffsetRange(queue, start, end.read_from))

@@ -69,7 +69,7 @@ _CLUSTER: Final = "DefaultCluster"
 _QUEUES_MAX: Final = 16_384
 _REPLY_POSTFIX: Final = "_REPLY_TOPIC"
 
-_log = get_logger(__name__)
+logger = get_logger(__name__)
 _HOST: Final = "127.0.0.1"
 
 
@@ -119,14 +119,14 @@ def _profile(
             profile = PROFILE_5_5_0
         else:
             profile = PROFILE_4_9_7 if SCHEDULE_TOPIC in topics else PROFILE_4_6_0
-        _log.info(
+        logger.info(
             "folder version detected folder=%s version=%s",
             config.directory,
             profile.name,
         )
     else:
         profile = PROFILE_5_5_0
-        _log.warning(
+        logger.warning(
             "folder has an unknown version folder=%s; assuming version=%s",
             config.directory,
             profile.name,
@@ -156,7 +156,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
     If a file cannot be read, its table stays as it was, and a warning is logged.
     """
     for error in Persistence(broker, store.config).replace().values():
-        _log.warning("table not loaded: %s", error)
+        logger.warning("table not loaded: %s", error)
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues():
         if is_system_topic(topic):

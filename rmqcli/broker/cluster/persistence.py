@@ -51,7 +51,7 @@ ORDER: Final = "consumerOrderInfo.json"
 
 INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
 
-_log = get_logger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ class Persistence:
         try:
             self.save(*names)
         except (StoreError, OSError) as error:
-            _log.warning("could not write tables: %s; retrying", error)
+            logger.warning("could not write tables: %s; retrying", error)
 
     def _read(self, name: str) -> JsonObject | None:
         data = self._files.read(name)
@@ -299,7 +299,7 @@ def _numbers(file: str, key: str, table: JsonObject) -> dict[int, int]:
 
 
 def _left_out(file: str, key: str, why: str) -> None:
-    _log.warning("entry skipped file=%s key=%.200s: %s", file, key, why)
+    logger.warning("entry skipped file=%s key=%.200s: %s", file, key, why)
 
 
 def _version(data: JsonObject, default: DataVersion) -> DataVersion:

@@ -18,6 +18,7 @@ from rmqcli.broker.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TOPIC_LENGTH_
 from rmqcli.errors import ConfigError
 from rmqcli.files import file_name_fault
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.encode import MessageFields
 
 DELAY: Final = "DELAY"  # PROPERTY_DELAY_TIME_LEVEL
-REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QID: Final = "REAL_QID"  # PROPERTY_REAL_QUEUE_ID
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 
@@ -39,7 +39,6 @@ _DELIVER_MS: Final = "TIMER_DELIVER_MS"
 _DELAY_SEC: Final = "TIMER_DELAY_SEC"
 _DELAY_MS: Final = "TIMER_DELAY_MS"
 _TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
-DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _DIGITS_MAX: Final = 18
@@ -155,7 +154,7 @@ def _timed(
         return fields
     due_ms = _due_ms(properties, now)
     if due_ms <= now.epoch_ms:
-        if DELETE_KEY in properties:
+        if TIMER_DEL_UNIQKEY in properties:
             raise _illegal()
         return fields
     if due_ms - now.epoch_ms > TIMER_DELAY_MS_MAX:

@@ -72,7 +72,7 @@ def delete_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
 
 @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
 def get_kv_list(server: NamesrvState, request: BrokerRequest) -> Reply:
-    """Answer with a namespace's values (219), or with 22 if there are none."""
+    """Answer with a namespace's values (219), or with 22 if it never had any."""
     namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
     table = server.kv.table(namespace)
     if table is None:

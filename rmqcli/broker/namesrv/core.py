@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.effects import Close, Effect, Peer
 from rmqcli.broker.namesrv.routes import BrokerId, Registration
-from rmqcli.broker.namesrv.state import NamesrvState
+from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, NamesrvState
 from rmqcli.broker.request import BrokerRequest, answer_to
 from rmqcli.timers import Timers
 
@@ -57,6 +57,9 @@ class NameServer(NamesrvState):
             topics=broker.topics.all(),
         )
         self.routes.register(registration, now, None)
+        ordered = self.kv.table(ORDER_NAMESPACE)
+        if ordered is not None:
+            broker.topics.take_order(ordered)
 
     def unregister(self, broker: BrokerState, now: Now) -> None:
         """Forget a broker of this process at once."""

@@ -13,7 +13,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
-from rmqcli.broker.namesrv.state import handles
+from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.errors import BodyError
 from rmqcli.wire.bodies.config import KVTable, RegisterBrokerBody, TopicConfig
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _INFLATED_MAX: Final = 32 * 1024 * 1024
 _TIMEOUT_MAX_MS: Final = 3_600_000
-_ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
@@ -75,7 +74,7 @@ def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
         answer = RegisterBrokerResponseHeader(
             master_addr=master[0], ha_server_addr=master[1]
         )
-    order = server.kv.table(_ORDER_NAMESPACE)
+    order = server.kv.table(ORDER_NAMESPACE)
     return Reply(
         header=answer, body=b"" if order is None else encode_body(KVTable(table=order))
     )

@@ -16,6 +16,8 @@ from rmqcli.broker.profiles import VersionProfile
 from rmqcli.broker.request import Refusal
 from rmqcli.wire.codes import ResponseCode
 
+#: The lists of fixed queues of ordered topics (NamesrvUtil).
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 ENTRIES_MAX: Final = 10_000
 ENTRY_CHARS_MAX: Final = 64 * 1024
 #: The settings as GET_NAMESRV_CONFIG shows them, by RocketMQ's name.
@@ -59,11 +61,9 @@ class KVConfig:
         table = self._tables.get(namespace, {})
         if table.pop(key, None) is not None:
             self._count -= 1
-            if not table:
-                del self._tables[namespace]
 
     def table(self, namespace: str) -> dict[str, str] | None:
-        """A namespace's values by key; None if it has none."""
+        """A namespace's values by key; None if it never had any."""
         found = self._tables.get(namespace)
         return None if found is None else dict(found)
 

@@ -6,7 +6,8 @@ using the handle that it received, and the proxy replaces it with the newest one
 
 Imitated: messages received with auto_renew are invisible for 60 s, and renewed 10 s
 before that ends, for up to 3 h; messages of a client that leaves become visible after
-1 s.
+1 s. Messages of lite topics are renewed without their lite topic, as in RocketMQ 5.5.0,
+which has no effect.
 
 Source: `AckMessageActivity`, `ChangeInvisibleDurationActivity`,
 `ForwardMessageToDLQActivity`, `DefaultReceiptHandleManager` in apache/rocketmq.
@@ -29,6 +30,7 @@ from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
     ok,
+    reading_answer,
     refused,
     status_of,
 )
@@ -104,6 +106,8 @@ class _Renewed:
     since_ms: int
     renewals: int = 0
     failures: int = 0
+    #: held while a renewal replaces `handle`
+    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
 
 
 class Handles:
@@ -148,7 +152,7 @@ class Handles:
     ) -> AckMessageResultEntry:
         status = ok()
         try:
-            handle = self.take(caller.client_id, group, entry.receipt_handle)
+            handle = await self.take(caller.client_id, group, entry.receipt_handle)
             self._need_fresh(handle)
             lite_topic = entry.lite_topic if entry.HasField("lite_topic") else None
             await self.ack(handle, topic, group, lite_topic)
@@ -170,7 +174,7 @@ class Handles:
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible(invisible_ms)
         self._need_session(caller)
-        handle = self.take(caller.client_id, group, request.receipt_handle)
+        handle = await self.take(caller.client_id, group, request.receipt_handle)
         self._need_fresh(handle)
         changed = await self.change(
             handle,
@@ -192,7 +196,7 @@ class Handles:
         check_topic(topic)
         check_group(group)
         self._need_session(caller)
-        handle = self.take(caller.client_id, group, request.receipt_handle)
+        handle = await self.take(caller.client_id, group, request.receipt_handle)
         lite_topic = request.lite_topic if request.HasField("lite_topic") else None
         real_topic = handle.real_topic(topic, group)
         await self._need_true_place(handle, real_topic, lite_topic)
@@ -255,7 +259,9 @@ class Handles:
                 Code.INTERNAL_SERVER_ERROR,
                 "changeInvisibleDuration failed: status is abnormal",
             )
-        header = from_ext_fields(ChangeInvisibleTimeResponseHeader, answer.ext_fields)
+        cls = ChangeInvisibleTimeResponseHeader
+        with reading_answer():
+            header = from_ext_fields(cls, answer.ext_fields)
         return dataclasses.replace(
             handle,
             start_offset=_offset_of(handle),
@@ -308,6 +314,17 @@ class Handles:
         """Make a message visible again in 1 s; does not wait for the broker."""
         self._spawn(self._nack(handle, topic, group, NACK_MS, lite_topic))
 
+    def spawn_return(
+        self,
+        client_id: str,
+        group: str,
+        topic: str,
+        handle: ReceiptHandle,
+        lite_topic: str | None,
+    ) -> None:
+        """Stop renewing a message, and make it visible again in 1 s; does not wait."""
+        self._spawn(self._return(client_id, group, topic, handle, lite_topic))
+
     def spawn_ack(
         self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
     ) -> None:
@@ -358,6 +375,17 @@ class Handles:
             await self.change(handle, topic, group, invisible_ms, lite_topic=lite_topic)
         except ProxyError as error:
             logger.debug("could not change the invisible time: %s", error.message)
+
+    async def _return(
+        self,
+        client_id: str,
+        group: str,
+        topic: str,
+        handle: ReceiptHandle,
+        lite_topic: str | None,
+    ) -> None:
+        newest = await self.take(client_id, group, encode_receipt_handle(handle))
+        await self._nack(newest, topic, group, NACK_MS, lite_topic)
 
     async def _need_true_place(
         self, handle: ReceiptHandle, topic: str, lite_topic: str | None
@@ -433,30 +461,36 @@ class Handles:
         """Return how many messages of a client are kept invisible."""
         return len(self._renewed.get((client_id, group), ()))
 
-    def take(self, client_id: str, group: str, text: str) -> ReceiptHandle:
+    async def take(self, client_id: str, group: str, text: str) -> ReceiptHandle:
         """Stop renewing a handle, and return its newest form.
 
-        Raises ProxyError(INTERNAL_SERVER_ERROR) for a text that is not a handle.
+        Waits for the end of a renewal, whose requests have time limits: the broker may
+        have replaced the handle already, and then does nothing with the old one. Raises
+        ProxyError(INTERNAL_SERVER_ERROR) for a text that is not a handle. Source:
+        ReceiptHandleGroup.HandleData#lock, which waits for 3 s at most.
         """
-        held = self._renewed.get((client_id, group))
-        renewed = None if held is None else held.pop(text, None)
+        key = client_id, group
+        renewed = self._renewed.get(key, {}).get(text)
         if renewed is not None:
-            self._count -= 1
-            if not held:
-                del self._renewed[client_id, group]
-            return renewed.handle
+            async with renewed.lock:
+                if self._forget(key, text, renewed):
+                    return renewed.handle
         try:
             handle = decode_receipt_handle(text)
-            _offset_of(handle)
         except HeaderError as error:
             raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+        _offset_of(handle)
         return handle
 
     def _left(self, client_id: str, group: str) -> None:
         held = self._renewed.pop((client_id, group), None)
         for each in (held or {}).values():
             self._count -= 1
-            self.spawn_nack(each.handle, each.topic, group)
+            self._spawn(self._return_renewed(each, group))
+
+    async def _return_renewed(self, each: _Renewed, group: str) -> None:
+        async with each.lock:
+            await self._nack(each.handle, each.topic, group, NACK_MS)
 
     async def run_due(self) -> None:
         """Renew the messages whose invisible time ends within 10 s."""
@@ -476,34 +510,49 @@ class Handles:
     async def _renew(
         self, key: tuple[str, str], text: str, each: _Renewed, now_ms: int
     ) -> None:
-        _, group = key
-        is_over = now_ms - each.since_ms >= _RENEW_MS_MAX
-        if is_over or each.failures >= _RENEW_FAILURES_MAX:
-            self._forget(key, text)
-        if is_over:
-            step = min(each.reconsume_times, len(RETRY_MS) - 1)
-            await self._nack(each.handle, each.topic, group, RETRY_MS[step])
-        elif each.failures < _RENEW_FAILURES_MAX:
-            step = min(each.renewals, len(_RENEW_STEPS_MS) - 1)
-            try:
-                each.handle = await self.change(
-                    each.handle, each.topic, group, _RENEW_STEPS_MS[step]
-                )
-            except ProxyError as error:
-                logger.warning("renewal failed group=%s: %s", group, error.message)
-                each.failures += 1
-                if error.code == Code.INVALID_RECEIPT_HANDLE:
-                    self._forget(key, text)
-            else:
-                each.failures = 0
-                each.renewals += 1
+        async with each.lock:
+            if not self._is_renewed(key, text, each):
+                return  # it was taken while others were renewed
+            _, group = key
+            is_over = now_ms - each.since_ms >= _RENEW_MS_MAX
+            if is_over or each.failures >= _RENEW_FAILURES_MAX:
+                self._forget(key, text, each)
+            if is_over:
+                step = min(each.reconsume_times, len(RETRY_MS) - 1)
+                await self._nack(each.handle, each.topic, group, RETRY_MS[step])
+            elif each.failures < _RENEW_FAILURES_MAX:
+                await self._renew_once(key, text, each)
 
-    def _forget(self, key: tuple[str, str], text: str) -> None:
-        held = self._renewed.get(key)
-        if held is not None and held.pop(text, None) is not None:
-            self._count -= 1
-            if not held:
-                del self._renewed[key]
+    async def _renew_once(
+        self, key: tuple[str, str], text: str, each: _Renewed
+    ) -> None:
+        _, group = key
+        step = min(each.renewals, len(_RENEW_STEPS_MS) - 1)
+        try:
+            each.handle = await self.change(
+                each.handle, each.topic, group, _RENEW_STEPS_MS[step]
+            )
+        except ProxyError as error:
+            logger.warning("renewal failed group=%s: %s", group, error.message)
+            each.failures += 1
+            if error.code == Code.INVALID_RECEIPT_HANDLE:
+                self._forget(key, text, each)
+        else:
+            each.failures = 0
+            each.renewals += 1
+
+    def _is_renewed(self, key: tuple[str, str], text: str, each: _Renewed) -> bool:
+        return self._renewed.get(key, {}).get(text) is each
+
+    def _forget(self, key: tuple[str, str], text: str, each: _Renewed) -> bool:
+        """Stop renewing a message; return False if it is not renewed any more."""
+        if not self._is_renewed(key, text, each):
+            return False
+        del self._renewed[key][text]
+        self._count -= 1
+        if not self._renewed[key]:
+            del self._renewed[key]
+        return True
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -531,6 +580,7 @@ def _is_at(
 
 
 def _offset_of(handle: ReceiptHandle) -> int:
+    """Return where the message is in its queue. Raises ProxyError."""
     if handle.offset is None:
-        raise HeaderError("the receipt handle has no offset")
+        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the receipt handle has no offset")
     return handle.offset

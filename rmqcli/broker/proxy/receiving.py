@@ -344,9 +344,9 @@ class Receiving:
             )
 
     def _give_back(self, caller: Caller, plan: _Plan, each: Popped) -> None:
-        text = encode_receipt_handle(each.handle)
-        handle = self._handles.take(caller.client_id, plan.group, text)
-        self._handles.spawn_nack(handle, plan.topic, plan.group, each.lite_topic)
+        self._handles.spawn_return(
+            caller.client_id, plan.group, plan.topic, each.handle, each.lite_topic
+        )
 
     def _return_all(
         self, caller: Caller, plan: _Plan, done: asyncio.Future[list[Popped]]

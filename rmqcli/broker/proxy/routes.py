@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmqcli.broker.proxy.checks import check_group, check_topic
-from rmqcli.broker.proxy.status import ProxyError, ok, refused
+from rmqcli.broker.proxy.status import ProxyError, ok, reading_answer, refused
 from rmqcli.model import MASTER_ID
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
@@ -133,7 +133,8 @@ class ProxyRoutes:
             )
             if answer.code != ResponseCode.SUCCESS:
                 raise refused(answer)
-            route = parse_topic_route(topic, bytes(answer.body))
+            with reading_answer():
+                route = parse_topic_route(topic, bytes(answer.body))
             self._routes.put(topic, route)
         return route
 
@@ -171,7 +172,8 @@ class ProxyRoutes:
         )
         if answer.code != ResponseCode.SUCCESS:
             return UNSPECIFIED
-        config = decode_body(TopicConfig, bytes(answer.body))
+        with reading_answer():
+            config = decode_body(TopicConfig, bytes(answer.body))
         return config.attributes.get("message.type", "NORMAL").upper()
 
     async def group(self, group: str) -> SubscriptionGroupConfig | None:
@@ -185,19 +187,23 @@ class ProxyRoutes:
                     GetSubscriptionGroupConfigRequestHeader(group=group),
                 )
                 if answer.code == ResponseCode.SUCCESS:
-                    config = decode_body(SubscriptionGroupConfig, bytes(answer.body))
+                    with reading_answer():
+                        config = decode_body(
+                            SubscriptionGroupConfig, bytes(answer.body)
+                        )
                     self._groups.put(group, config)
                     break
         return config
 
     async def brokers(self) -> dict[str, str]:
-        """Return the addresses of the masters, by broker name."""
+        """Return the addresses of the masters, by broker name. Raises ProxyError."""
         answer = await self._links.ask(
             self._links.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO
         )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
-        info = parse_cluster_info(bytes(answer.body))
+        with reading_answer():
+            info = parse_cluster_info(bytes(answer.body))
         return {
             name: data.addresses[MASTER_ID]
             for name, data in info.brokers.items()

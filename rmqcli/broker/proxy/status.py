@@ -8,15 +8,16 @@ Source: `ResponseBuilder` and `GrpcProxyException` in apache/rocketmq.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import RmqError
+from rmqcli.errors import RmqError, WireError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.protobuf.definition_pb2 import Code, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rmqcli.wire.command import RemotingCommand
 
@@ -76,6 +77,15 @@ def status_of(error: Exception) -> Status:
         return status(Code.INTERNAL_SERVER_ERROR, error.message)
     logger.error("call of the proxy failed", exc_info=error)
     return status(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def reading_answer() -> Iterator[None]:
+    """Raise ProxyError in place of WireError: a broker's answer cannot be read."""
+    try:
+        yield
+    except WireError as error:
+        raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
 
 
 def refused(answer: RemotingCommand) -> ProxyError:

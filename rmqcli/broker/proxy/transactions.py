@@ -241,7 +241,12 @@ class ProxyTransactions:
             ),
         )
         body = encode_body(data)
-        for address in (await self._routes.brokers()).values():
+        try:
+            addresses = (await self._routes.brokers()).values()
+        except ProxyError as error:
+            logger.warning("transaction heartbeat not sent: %s", error.message)
+            return
+        for address in addresses:
             try:
                 await self._producers_links.tell(
                     address, RequestCode.HEART_BEAT, body=body

@@ -16,7 +16,6 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import (
     REAL_QID,
-    REAL_TOPIC,
     real_place,
 )
 from rmqcli.broker.request import Refusal, Reply
@@ -25,6 +24,7 @@ from rmqcli.broker.state.transactions import CHECK_IMMUNITY, immunity_of
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.send import EndTransactionRequestHeader
+from rmqcli.wire.message.properties import REAL_TOPIC
 from rmqcli.wire.message.system_flag import (
     TRANSACTION_COMMIT,
     TRANSACTION_ROLLBACK,

@@ -24,8 +24,6 @@ from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import (
     DELAY,
-    DELETE_KEY,
-    REAL_TOPIC,
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
     delay_level,
@@ -63,7 +61,9 @@ from rmqcli.wire.message.properties import (
     LITE_TOPIC,
     POP_CK,
     PROPERTIES_BYTES_MAX,
+    REAL_TOPIC,
     TAGS,
+    TIMER_DEL_UNIQKEY,
     UNIQ_KEY,
     lmq_name,
     parse_properties,
@@ -171,7 +171,7 @@ def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
         raise _no_recall("recall failed, timestamp invalid")
     properties = {
         TAGS: "_RECALL_TAG_",
-        DELETE_KEY: delete_key(handle.topic, handle.message_id, broker.settings),
+        TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.message_id, broker.settings),
         UNIQ_KEY: handle.message_id,
         "TIMER_DELIVER_MS": handle.timestamp_ms,
         "BORN_TIMESTAMP": str(request.now.epoch_ms),

@@ -80,7 +80,7 @@ _OFFSETS_MAX: Final = 1_024
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 
-_log = get_logger(__name__)
+logger = get_logger(__name__)
 
 
 class Key(NamedTuple):
@@ -323,7 +323,7 @@ class CheckPoints:
             self._create(retry_topic, key.group)
             self._put_copies(point, messages, retry_topic, now)
         except (StoreError, Refusal) as error:
-            _log.warning(
+            logger.warning(
                 "could not revive messages topic=%s group=%s: %s; retrying in %d ms",
                 base,
                 key.group,
@@ -471,7 +471,7 @@ class CheckPoints:
             elif tag in (_ACK_TAG, _BATCH_ACK_TAG):
                 self._read_ack(decode_body(AckMsg, message.body))
         except BodyError as error:
-            _log.warning(
+            logger.warning(
                 "unreadable entry of the revive topic skipped queue=%d offset=%d: %s",
                 message.queue_id,
                 message.queue_offset,

@@ -41,7 +41,7 @@ GROUPS_MAX: Final = 20_000
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
 
 
-_log = get_logger(__name__)
+logger = get_logger(__name__)
 
 
 def group_name_fault(group: str) -> str | None:
@@ -152,7 +152,7 @@ class GroupTable:
         for config in configs:
             fault = group_name_fault(config.group_name)
             if fault is not None:
-                _log.warning(
+                logger.warning(
                     "stored group skipped group=%.60r: the name %s",
                     config.group_name,
                     fault,

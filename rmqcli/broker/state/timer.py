@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import (
-    DELETE_KEY,
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
     TIMER_PRECISION_MS,
@@ -29,7 +28,7 @@ from rmqcli.broker.message.delayed import (
 )
 from rmqcli.broker.topic_names import TIMER_TOPIC
 from rmqcli.store.message_store import StoreError, TimerProgress
-from rmqcli.wire.message.properties import UNIQ_KEY
+from rmqcli.wire.message.properties import TIMER_DEL_UNIQKEY, UNIQ_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,8 +99,8 @@ class TimerService:
         properties: Mapping[str, str],
     ) -> None:
         heapq.heappush(self._waiting, (due_ms, commit_log_offset, queue_offset))
-        if DELETE_KEY in properties:
-            self._deletions[properties[DELETE_KEY]] = due_ms
+        if TIMER_DEL_UNIQKEY in properties:
+            self._deletions[properties[TIMER_DEL_UNIQKEY]] = due_ms
 
     def _arm(self, now: Now) -> None:
         due_ms = self._waiting[0][0]
@@ -144,8 +143,8 @@ class TimerService:
         place = real_place(message.properties)
         if place is None:
             return
-        if DELETE_KEY in message.properties:
-            self._deletions.pop(message.properties[DELETE_KEY], None)
+        if TIMER_DEL_UNIQKEY in message.properties:
+            self._deletions.pop(message.properties[TIMER_DEL_UNIQKEY], None)
             return
         topic, queue_id = place
         unique_key = message.properties.get(UNIQ_KEY, "")

@@ -29,7 +29,7 @@ from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from rmqcli.broker.context import BrokerContext
 
@@ -40,7 +40,7 @@ PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
-_log = get_logger(__name__)
+logger = get_logger(__name__)
 
 
 class TopicTable:
@@ -97,7 +97,7 @@ class TopicTable:
         for config in configs:
             fault = file_name_fault(config.topic_name)
             if fault is not None:
-                _log.warning(
+                logger.warning(
                     "stored topic skipped topic=%.60r: the name %s",
                     config.topic_name,
                     fault,
@@ -197,6 +197,23 @@ class TopicTable:
     def _changed(self) -> None:
         self.data_version = self.data_version.next()
         self.notify_changed()
+
+    def take_order(self, listed: Collection[str]) -> None:
+        """Learn from a name server which topics have a list of fixed queues there.
+
+        Source: TopicConfigManager.updateOrderTopicConfig.
+        """
+        profile = self._context.profile
+        changed = [
+            dataclasses.replace(config, order=name in listed)
+            for name, config in self._topics.items()
+            if config.order != (name in listed)
+            and (name in listed or profile.unorders_unlisted_topics)
+        ]
+        for config in changed:
+            self._topics[config.topic_name] = config
+        if changed:
+            self._changed()
 
     def register_again(self) -> None:
         """Have the name server store all topics as they are here."""

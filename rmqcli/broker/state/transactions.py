@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields, look_message
-from rmqcli.broker.message.delayed import REAL_QID, REAL_TOPIC, real_place
+from rmqcli.broker.message.delayed import REAL_QID, real_place
 from rmqcli.broker.state.groups import TRANSACTION_GROUP
 from rmqcli.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqcli.store.message_store import StoreError
@@ -27,7 +27,7 @@ from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
 from rmqcli.wire.message.encode import MessageFields, encode_message
-from rmqcli.wire.message.properties import UNIQ_KEY
+from rmqcli.wire.message.properties import REAL_TOPIC, UNIQ_KEY
 from rmqcli.wire.message.system_flag import with_transaction_type
 
 if TYPE_CHECKING:

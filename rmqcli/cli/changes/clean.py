@@ -111,6 +111,8 @@ def clean_unused(
 def _show_plan(common: Common, planned: Sequence[CleanStep]) -> None:
     for step in planned[:_LISTED_MAX]:
         end = "" if step.max_offset is None else f", which ends at {step.max_offset}"
+        if step.error is not None:
+            end = f"; whether it exists is not known: {step.error.message}"
         common.messages.info(
             f"{step.broker_name}: queue {step.queue_id} of {step.topic}{end}"
         )

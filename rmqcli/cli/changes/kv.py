@@ -178,6 +178,6 @@ def _change(common: Common, namespace: str, key: str, value: str | None) -> None
 
 def _show_plan(common: Common, steps: Sequence[KVResult]) -> None:
     for step in steps:
-        old = "has no value" if step.old is None else f"is {step.old}"
-        new = "will have none" if step.new is None else f"will be {step.new}"
+        old = "has no value" if step.old is None else f"is {step.old or 'empty'}"
+        new = "will have none" if step.new is None else f"will be {step.new or 'empty'}"
         common.messages.info(f"{step.server}: {step.key} {old}, {new}")

@@ -120,7 +120,9 @@ class Printer:
         try:
             with self._lock:
                 if self._counts.error is None:
+                    before = self._batcher.counts.undecodable
                     items = self._items(queue, messages)
+                    undecodable += self._batcher.counts.undecodable - before
                     with self._around_write():
                         self._writer.write(items)
                     is_written = True
@@ -223,6 +225,13 @@ class CommandRunner:
 
     def _run(self, messages: Sequence[Message]) -> bool:
         try:
+            given = self._input(messages)
+        except DecodeError as error:
+            self._failed.explain(
+                messages[0], f"its body cannot be read: {error.message}"
+            )
+            return False
+        try:
             with self._lock:
                 if self._is_killed:
                     raise LeaveRest
@@ -241,7 +250,7 @@ class CommandRunner:
         is_late = False
         try:
             # The command need not read all of its input.
-            process.communicate(self._input(messages), timeout=limit_s)
+            process.communicate(given, timeout=limit_s)
         except subprocess.TimeoutExpired:
             is_late = True
             _end_group(process)
@@ -262,7 +271,7 @@ class CommandRunner:
 
     def _input(self, messages: Sequence[Message]) -> bytes:
         if self._raw:
-            return _body(messages[0])
+            return messages[0].body
         records = _records(messages, self._as_record)
         lines = [
             self._lines.lines(_queue_of(message), [record])[0] + "\n"
@@ -358,13 +367,6 @@ def _variable(value: object) -> bytes:
     """
     data = str(value).replace("\0", "").encode("utf-8", "backslashreplace")
     return data[:_VARIABLE_BYTES_MAX]
-
-
-def _body(message: Message) -> bytes:
-    try:
-        return message.body
-    except DecodeError:
-        return message.raw_body
 
 
 def _signal_name(number: int) -> str:

@@ -558,6 +558,7 @@ def _run(job: Export, report: ExportReport, resume: str) -> RunRecord:
 def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
     """Raise an error for what would end the run, before the run begins."""
     from rmqcli.spark.encryption import check_encrypted, submitted_settings
+    from rmqcli.spark.export.executors import PACKAGES
     from rmqcli.spark.java import find_java
     from rmqcli.spark.master import (
         check_kubernetes_image,
@@ -580,7 +581,7 @@ def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
     settings = {**submitted_settings(os.environ), **dict(options.conf or ())}
     if is_secret:
         check_encrypted(settings.get)
-    check_kubernetes_image(master, settings.get)
+    check_kubernetes_image(master, settings.get, packages=PACKAGES)
     check_master_answers(master)
 
 

@@ -314,7 +314,9 @@ def _target(client: Client, options: ResetOptions) -> Target:
         position = parse_position(f"group:{options.to_group}", tz=None)
         return reset_target.ToPosition(position)
     if options.past_message is not None:
-        return reset_target.PastMessage(options.past_message)
+        from rmqcli.admin.message.find import find_past
+
+        return find_past(client, options.group_and_topic[1], options.past_message)
     if options.apply is not None:
         return _read_file(client, options.apply, options)
     return reset_target.ToPosition(options.to)

@@ -177,7 +177,9 @@ class GroupsView(View):
         )
         if self._memory is None:
             self._memory = open_memory(client)
-        query = LagQuery() if is_full else LagQuery(groups=tuple(wanted))
+        query = (
+            LagQuery(with_system=False) if is_full else LagQuery(groups=tuple(wanted))
+        )
         reading = LagGatherer(client, query, self._memory).read()
         rows = self._summaries(reading, is_rare=is_full and full_ms >= TREND_MIN_MS)
         if is_full:

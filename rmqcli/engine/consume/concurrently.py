@@ -214,7 +214,6 @@ class ConsumeMessageConcurrentlyService:
             is_dead = delay_level < 0 or message.reconsume_times >= limit
             self._report(message, Fate.DEAD_LETTER if is_dead else Fate.RETRY_TOPIC)
             if not process_queue.dropped:
-                self._member.stats.retries += 1
                 self._acknowledge(queue, process_queue, [message])
 
         self._sending[process_queue] += 1

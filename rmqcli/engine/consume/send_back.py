@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-_MAX_RECONSUME_TIMES: Final = 16
-_UNLIMITED: Final = 2**31 - 1
-_FIRST_DELAY_LEVEL: Final = 3
+_MAX_RECONSUME_TIMES: Final = 16  # what getMaxReconsumeTimes makes of -1
+_UNLIMITED: Final = 2**31 - 1  # Integer.MAX_VALUE
+_FIRST_DELAY_LEVEL: Final = 3  # setDelayTimeLevel(3 + msg.getReconsumeTimes())
 
 
 def retries_max_of(member: Member) -> int:
@@ -59,8 +59,16 @@ def send_message_back(
     try:
         yield from member.network.send_back(back)
     except RmqError as error:
-        logger.warning("send back failed, sending to the retry topic: %s", error)
-        times = max_times + 1 if delay_level < 0 else message.reconsume_times + 1
+        logger.warning(
+            "send back failed, sending to the retry topic queue=%s offset=%d: %s",
+            message.message_queue,
+            message.queue_offset,
+            error,
+        )
+        times = message.reconsume_times + 1
+        if delay_level < 0:  # a dead letter is one with more retries than allowed
+            max_times = min(max_times, _UNLIMITED - 1)
+            times = max_times + 1
         retry = retry_message(
             member, message, times=times, max_reconsume_times=max_times
         )
@@ -76,8 +84,8 @@ def send_orderly_back(member: Member, message: PulledMessage) -> Task[None]:
     retry = retry_message(
         member,
         message,
-        times=message.reconsume_times
-        + 1,  # above the limit, as brokers since 5.1.1 require
+        # Above the limit, as brokers since 5.1.1 require.
+        times=message.reconsume_times + 1,
         max_reconsume_times=_UNLIMITED if limit is None else limit,
     )
     yield from member.network.send_retry(retry)

@@ -64,6 +64,8 @@ _PRIORITY: Final = int(pb.MessageType.PRIORITY)
 #: Calls for submitted messages of one topic that may be in flight, apart from those of
 #: message groups.
 _CALLS_MAX: Final = 16
+#: What limits the size of a body; the lower of the two counts.
+_LIMITS: Final = "proxy and max_message_size_bytes allow"
 
 
 class ProxyBackend:
@@ -186,7 +188,7 @@ class ProxyBackend:
         if size > self._max_bytes:
             raise ConfigError(
                 f"a batch of {size} bytes is larger than the {self._max_bytes} that the"
-                " proxy and max_message_size_bytes allow",
+                f" {_LIMITS}",
                 hint="send it in several batches",
             )
         prepared = [self._prepared(each) for each in messages]
@@ -265,7 +267,7 @@ class ProxyBackend:
     def _prepared(
         self, message: ProducerMessage, *, message_type: int | None = None
     ) -> OutgoingProxyMessage:
-        check_size(message.body, max_bytes=self._max_bytes)
+        check_size(message.body, max_bytes=self._max_bytes, limits=_LIMITS)
         return outgoing(
             topic=message.topic,
             message=OutgoingMessage(

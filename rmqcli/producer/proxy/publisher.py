@@ -262,12 +262,12 @@ def may_be_one_message(error: RmqError) -> bool:
     return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
 
 
-def check_size(body: bytes, *, max_bytes: int) -> None:
-    """Raise ConfigError for a body that no proxy accepts."""
+def check_size(body: bytes, *, max_bytes: int, limits: str = "proxy allows") -> None:
+    """Raise ConfigError for a body that no proxy accepts, or that `limits` forbid."""
     if not body:
         raise ConfigError("the message's body is empty, which proxies refuse")
     if len(body) > max_bytes:
         raise ConfigError(
             f"a body of {len(body)} bytes is larger than the {max_bytes} that the"
-            " proxy and max_message_size_bytes allow"
+            f" {limits}"
         )

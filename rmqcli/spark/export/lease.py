@@ -146,8 +146,16 @@ def _has_ended(owner: dict[str, Any]) -> bool:
     """Whether the owner ran on this machine and has ended; False when unknown."""
     machine = _machine()
     process, started = owner.get("process"), owner.get("started")
-    if not machine or owner.get("machine") != machine or not isinstance(process, int):
+    if not machine or owner.get("machine") != machine or type(process) is not int:
         return False
+    if not 0 < process < 1 << 31:
+        return False
+    try:
+        os.kill(process, 0)  # only looks whether it can be signalled
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # another user's, which /proc may hide
+        return _start_time(process) not in ("", started)
     return _start_time(process) != started
 
 

@@ -32,9 +32,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqcli.errors import RmqError, UsageError
 from rmqcli.spark.scratch import scratch_folder
 from rmqcli.spark.session import SessionOptions, cores, keep_log, spark_context
-from rmqcli.spark.shown_errors import shown_warnings
+from rmqcli.spark.shown_errors import LoggedWarnings
 from rmqcli.spark.sql.batches import read_batches
 from rmqcli.spark.sql.failure import is_of_spark, statement_error
 from rmqcli.spark.sql.scans import narrow_scans
@@ -60,7 +61,6 @@ TAKE_MAX: Final = 10_000
 #: Batches that may wait for the caller.
 _BATCHES_MAX: Final = 2
 _POLL_S: Final = 0.25
-_LOG_BYTES_MAX: Final = 16 << 20
 #: Types whose values `rmqcli.spark.sql.values` converts. Values of other types are cast
 #: to strings by Spark.
 _KNOWN: Final = (
@@ -131,9 +131,7 @@ class SqlSession:
     def __init__(self, spark: SparkSession, log_path: str) -> None:
         self._spark = spark
         self._log_path = log_path
-        #: how much of the log was read for warnings, and those that were returned
-        self._log_bytes = 0
-        self._warned: set[str] = set()
+        self._warnings = LoggedWarnings(log_path)
 
     def read(self, text: str) -> Statement:
         """Parse a statement. Raises UsageError when it is invalid or not a query."""
@@ -177,14 +175,7 @@ class SqlSession:
 
     def warnings(self) -> list[str]:
         """The warnings of Spark's workers that were not returned before."""
-        with open(self._log_path, "rb") as file:
-            file.seek(self._log_bytes)
-            whole, end, _ = file.read(_LOG_BYTES_MAX).rpartition(b"\n")
-        self._log_bytes += len(whole) + len(end)
-        found = shown_warnings(whole.decode(errors="replace"))
-        new = [each for each in found if each not in self._warned]
-        self._warned.update(new)
-        return new
+        return self._warnings.new()
 
     def tasks(self) -> tuple[int, int]:
         """How many tasks of the running stages have ended, and how many there are."""
@@ -238,11 +229,20 @@ class QueryResult:
 
         Spark reads only as many partitions as it needs for them. `on_wait` is called
         four times a second while the query runs. Raises the errors of
-        `rmqcli.spark.sql.failure`.
+        `rmqcli.spark.sql.failure`, and UsageError for a date or a time beyond the years
+        1 to 9999, of which Spark has more than Python.
         """
         frame = self._frame.limit(limit)
         found = self._fetched(lambda: iter((narrow_scans(frame).collect(),)), on_wait)
-        return [row for rows in found for row in rows]
+        try:
+            return [row for rows in found for row in rows]
+        except RmqError:
+            raise
+        except (ValueError, OverflowError) as error:
+            raise UsageError(
+                f"a date or a time of the result cannot be shown: {error}",
+                hint="only the years 1 to 9999 are; cast(... as string) shows others",
+            ) from error
 
     def batches(
         self, limit: int | None, *, on_wait: Callable[[], None]

@@ -36,7 +36,7 @@ from rmqcli.spark.session import (
     pyspark_version,
     spark_context,
 )
-from rmqcli.spark.shown_errors import shown_warnings
+from rmqcli.spark.shown_errors import LoggedWarnings
 from rmqcli.spark.source.pinned import cut_ranges
 from rmqcli.spark.sql.views import source_of
 from rmqcli.spark.tables.delta import DeltaTable
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _POLL_S: Final = 0.25
-_LOG_BYTES_MAX: Final = 16 << 20
 #: Settings that become the number of cores on one machine. By default every read of the
 #: table's log would run 50 tasks or more.
 _FEW_TASKS: Final = (
@@ -185,14 +184,14 @@ def folder_near(path: str) -> Iterator[str]:
         path = os.path.dirname(path)
     folder = os.path.join(path, f".rmq-{secrets.token_hex(8)}")
     try:
-        os.mkdir(folder)
-        os.chmod(folder, 0o777)  # noqa: S103  # it is empty, and removed at once
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write to {path}: {error.strerror or error}",
-            hint="give a folder that this machine and the executors can write to",
-        ) from error
-    try:
+        try:
+            os.mkdir(folder)
+            os.chmod(folder, 0o777)  # noqa: S103  # it is empty, and removed at once
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write to {path}: {error.strerror or error}",
+                hint="give a folder that this machine and the executors can write to",
+            ) from error
         yield folder
     finally:
         with contextlib.suppress(OSError):
@@ -246,7 +245,7 @@ class SparkTable:
         self._spark = spark
         self._table = table
         self._errors = errors
-        self._log_path = log_path
+        self._warnings = LoggedWarnings(log_path)
         self.name = table.name
 
     def state(self) -> TableState:
@@ -265,9 +264,11 @@ class SparkTable:
             return self._table.committed(run_id, before)
 
     def warnings(self) -> list[str]:
-        """The warnings of workers on this machine about messages that they skipped."""
-        with open(self._log_path, encoding="utf-8", errors="replace") as file:
-            return shown_warnings(file.read(_LOG_BYTES_MAX))
+        """The warnings of workers on this machine about messages that they skipped.
+
+        Each is returned once.
+        """
+        return self._warnings.new()
 
     def write(
         self,

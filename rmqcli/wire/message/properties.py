@@ -25,6 +25,10 @@ SHARDING_KEY: Final = "__SHARDINGKEY"  # PROPERTY_SHARDING_KEY
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"  # PROPERTY_PRIORITY
 UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
+#: The topic of a message that waits in one of the broker's own.
+REAL_TOPIC: Final = "REAL_TOPIC"  # PROPERTY_REAL_TOPIC
+#: Of a recall: what names the message.
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"  # PROPERTY_TIMER_DEL_UNIQKEY
 #: Of an inner batch: its number of messages, and the queue offset of the first one.
 INNER_NUM: Final = "INNER_NUM"  # PROPERTY_INNER_NUM
 INNER_BASE: Final = "INNER_BASE"  # PROPERTY_INNER_BASE

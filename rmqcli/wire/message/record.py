@@ -324,6 +324,17 @@ class PartialMessage(Protocol):
     def body(self) -> bytes: ...
 
 
+def has_key(message: StoredMessage | PartialMessage, key: str) -> bool:
+    """Whether `key` is the message's id (UNIQ_KEY) or one of its keys.
+
+    A key that contains spaces is stored as several keys: it is found where those are
+    adjacent. No message has an empty key.
+    """
+    if not key:
+        return False
+    return message.msg_id == key or f" {key} " in f" {message.keys or ''} "
+
+
 #: Everything that can be shown as a record.
 Record: TypeAlias = StoredMessage | PartialMessage | DecodeFailure
 

@@ -1,4 +1,4 @@
-"""Makes dead letters, as consumers do, by sending messages back."""
+"""Makes dead letters, as consumers do, by sending messages back; and damaged ones."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from rmqcli.api.calls.client import consumer_send_msg_back
+from rmqcli.api.calls.send import send_message
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.ids import decode_offset_msg_id
 
 if TYPE_CHECKING:
@@ -18,6 +20,30 @@ if TYPE_CHECKING:
 def client_of(cluster, *, timeout_ms: int = 5_000) -> Client:
     """Return a client of a cluster; the caller closes it."""
     return Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms))
+
+
+def send_damaged(cluster, topic: str, *, broker: str = "broker-a") -> None:
+    """Send a message whose body says that it is compressed, and is not."""
+    header = SendMessageRequestHeaderV2(
+        producer_group="g",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=1,
+        born_timestamp=1,
+        flag=0,
+        properties="",
+        reconsume_times=0,
+        unit_mode=False,
+        max_reconsume_times=16,
+        batch=False,
+        bname=broker,
+    )
+    with client_of(cluster) as client:
+        client.invoke(
+            cluster.broker(broker).address, send_message(header, b"not compressed")
+        )
 
 
 def kill(

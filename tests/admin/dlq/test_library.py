@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli import Admin, PulledMessage
-from rmqcli.errors import NotFoundError
+from rmqcli.errors import DeniedError, NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import kill, make_letters
@@ -74,3 +74,11 @@ def test_what_waits_for_a_group_is_found(cluster):
         assert (waiting.place, waiting.topic, waiting.attempt) == ("delay", "orders", 2)
         with pytest.raises(NotFoundError):
             admin.retries("nobody")
+
+
+def test_a_group_whose_settings_are_refused_is_not_unknown(cluster):
+    refused = faults.answer(16, "no permission")
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    cluster.faults.add(refused, code=code)
+    with Admin(namesrv=cluster.namesrv) as admin, pytest.raises(DeniedError):
+        admin.retries("billing")

@@ -194,6 +194,63 @@ def test_dead_letters_of_the_last_hour_are_found_and_older_ones_are_not(
     assert new_letters(cluster) == ["3 dead letters in the last hour, 5 in all"]
 
 
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+def test_letters_of_other_brokers_that_are_old_are_not_new(rmq_cluster_factory, like):
+    """Each broker with old letters added one: the nearest that its search found."""
+    clock = ManualClock()
+    cluster = rmq_cluster_factory(brokers=3, clock=clock, like=like)
+    cluster.create_topic("%DLQ%billing", queues=1)
+    for broker in ("broker-a", "broker-b"):
+        cluster.send("%DLQ%billing", ["old", "older"], queue_id=0, broker=broker)
+    cluster.advance(2 * HOUR_MS)
+    cluster.send("%DLQ%billing", ["new"], queue_id=0, broker="broker-c")
+    assert new_letters(cluster) == ["1 dead letter in the last hour, 5 in all"]
+
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def mixed(rmq_cluster_factory):
+    """The group's letters in one queue are so many minutes old, by the broker."""
+
+    def start(*ages, like, perm=6):
+        clock = ManualClock()
+        cluster = rmq_cluster_factory(clock=clock, like=like)
+        cluster.create_topic("%DLQ%billing", queues=1, perm=perm)
+        for age, later in zip(ages, (*ages[1:], 0), strict=True):
+            cluster.send("%DLQ%billing", [f"{age} min"])
+            cluster.advance((age - later) * MINUTE_MS)
+        return cluster
+
+    return start
+
+
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+def test_a_letter_that_is_a_minute_too_old_is_not_new(mixed, like):
+    """It is nearer to an hour ago than the next letter, so the search found it."""
+    cluster = mixed(61, 10, like=like)
+    assert new_letters(cluster) == ["1 dead letter in the last hour, 2 in all"]
+
+
+@pytest.mark.parametrize(
+    ("ages", "expected"),
+    [
+        ((120, 61), []),
+        ((50, 40), ["2 dead letters in the last hour, 2 in all"]),
+        ((120, 50), ["1 dead letter in the last hour, 2 in all"]),
+        # The nearest letter may be the first new one, or the last old one.
+        ((120, 61, 20), ["at least 1 dead letter in the last hour, 3 in all"]),
+        ((80, 59, 10), ["at least 1 dead letter in the last hour, 3 in all"]),
+    ],
+)
+def test_new_letters_that_an_old_broker_does_not_show_are_counted_as_far_as_known(
+    mixed, ages, expected
+):
+    """Up to 4.9.1, brokers refuse pulls of dead letters."""
+    assert new_letters(mixed(*ages, like="4.6.0", perm=2)) == expected
+
+
 def new_letters(cluster):
     return [f.evidence for f in findings(cluster.namesrv, "dead-letters")]
 
@@ -219,7 +276,7 @@ def test_letters_of_a_broker_without_a_master_may_be_new(shop):
     assert only_finding(shop, "dead-letters") == (
         "unknown",
         "billing",
-        "a broker did not tell how many are new",
+        "a broker did not report how many are new",
     )
 
 

@@ -89,6 +89,25 @@ def test_unread_messages_near_the_end_of_their_retention_are_counted(old):
     assert "in 12h" in found.meaning
 
 
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+@pytest.mark.parametrize("young_h", [5, 50])
+def test_a_message_that_is_just_young_enough_is_not_endangered(
+    rmq_cluster_factory, like, young_h
+):
+    """A search by time may find a message at either side of that time."""
+    cluster = rmq_cluster_factory(clock=ManualClock(), like=like)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["read", "old", "older"])
+    commit(cluster, "billing", "orders", 1)
+    cluster.advance((60 - young_h) * HOUR_MS)
+    cluster.send("orders", ["young"])
+    cluster.advance(young_h * HOUR_MS)
+    plant_settings(cluster, fileReservedTime="72")
+    (found,) = findings(cluster.namesrv, "retention")
+    assert found.evidence.startswith("2 unread messages of orders are near the end")
+
+
 def test_a_long_retention_endangers_nothing(old):
     plant_settings(old, fileReservedTime="96")
     assert findings(old.namesrv, "retention") == []

@@ -358,3 +358,87 @@ def test_a_broker_that_refuses_to_read_an_offset_id_is_named(cluster, admin, cod
     cluster.faults.add(refuse, code=RequestCode.VIEW_MESSAGE_BY_ID)
     found = admin.find_messages(seeded.offset_msg_id)
     assert (bodies(found), list(found.errors)) == ([], ["broker-b"])
+
+
+def test_acl_of_4_x_that_denies_an_offset_id_does_not_say_that_it_is_unknown(
+    cluster, admin
+):
+    """It answers with the code for an offset where nothing is."""
+    seeded = put(cluster, "orders", "a")
+    refuse = faults.answer(1, "org.apache.rocketmq.acl.common.AclException: no")
+    cluster.faults.add(refuse, code=RequestCode.VIEW_MESSAGE_BY_ID)
+    found = admin.find_messages(seeded.offset_msg_id)
+    assert (bodies(found), list(found.errors)) == ([], ["broker-b"])
+
+
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [
+        (2, "busy"),
+        (16, "no"),
+        (215, "flow control"),
+        (1, "org.apache.rocketmq.acl.common.AclException: no"),
+    ],
+)
+def test_one_message_that_a_broker_refuses_to_read_is_not_unknown(
+    cluster, admin, code, remark
+):
+    seeded = put(cluster, "orders", "a")
+    refuse = faults.answer(code, remark)
+    cluster.faults.add(refuse, code=RequestCode.VIEW_MESSAGE_BY_ID)
+    with pytest.raises(PartialError, match="was not found: broker-b did not answer"):
+        admin.message_by_id("orders", seeded.offset_msg_id)
+
+
+def test_one_message_has_an_id_of_remoting_or_grpc_in_any_case(cluster, admin):
+    grpc_id = "01FE80000000000000000000000000ABCD"
+    put(cluster, "orders", "grpc", properties={"UNIQ_KEY": grpc_id})
+    remoting = put(cluster, "orders", "remoting")
+    for message_id, body in [
+        (grpc_id, b"grpc"),
+        (grpc_id.lower(), b"grpc"),
+        (remoting.msg_id.lower(), b"remoting"),
+        (remoting.offset_msg_id.lower(), b"remoting"),
+    ]:
+        assert admin.message_by_id("orders", message_id).body == body
+
+
+def test_one_message_is_read_from_a_slave_whose_master_is_down(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    (seeded,) = cluster.send("orders", ["a"])
+    cluster.add_slave()
+    cluster.broker("broker-a").kill()
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.message_by_id("orders", seeded.msg_id).body == b"a"
+
+
+def test_one_message_is_not_taken_from_the_brokers_that_answer(cluster, admin):
+    seeded = put(cluster, "orders", "a")
+    busy = faults.answer(2, "busy")
+    cluster.faults.add(busy, code=RequestCode.QUERY_MESSAGE, broker="broker-a")
+    with pytest.raises(
+        PartialError,
+        match=f"others may have the id {seeded.msg_id}: broker-a did not answer",
+    ):
+        admin.message_by_id("orders", seeded.msg_id)
+
+
+def test_one_message_is_found_by_its_id_only(cluster, admin):
+    key = "D41D8CD98F00B204E9800998ECF8427E"
+    put(cluster, "orders", "a", keys=[key])
+    with pytest.raises(NotFoundError, match=f"no broker has a message {key}"):
+        admin.message_by_id("orders", key)
+    with pytest.raises(UsageError, match="'k1' is not a message id"):
+        admin.message_by_id("orders", "k1")
+
+
+def test_a_broker_that_refuses_to_search_by_time_is_named(cluster, admin):
+    """Its index may have a gap at the time of the id."""
+    seeded = put(cluster, "orders", "a")
+    absent = f"{seeded.msg_id[:-4]}FFFF"
+    assert admin.find_messages(absent, topic="orders").is_complete
+    refuse = faults.answer(16, "no")
+    cluster.faults.add(refuse, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    found = admin.find_messages(absent, topic="orders")
+    assert (bodies(found), sorted(found.errors)) == ([], ["broker-a", "broker-b"])

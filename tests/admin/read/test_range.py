@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmqcli.admin.read import range as range_module
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
@@ -152,6 +153,23 @@ def test_a_broker_that_recovers_is_read_to_the_end() -> None:
     with cluster(ScriptedBroker({0: 200}, override=busy_at_first)) as client:
         offsets, _ = read(client, 200)
     assert offsets == list(range(200))
+
+
+def test_one_answer_without_progress_after_many_failures_is_no_reason_to_give_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that restarts refuses connections first, and may then lag behind."""
+    monkeypatch.setattr(range_module, "_NO_PROGRESS_MAX", 3)
+    monkeypatch.setattr(range_module, "_BACKOFF_LAST_MS", 20)
+
+    def restarts(_queue: int, offset: int, turn: int) -> dict[str, object] | None:
+        if turn in (9, 18):
+            return answer_fields(FOUND, offset, high=100)
+        return {"code": 2, "remark": "[BUSY]"} if turn < 20 else None
+
+    with cluster(ScriptedBroker({0: 100}, override=restarts)) as client:
+        offsets, missing = read(client, 100)
+    assert (offsets, missing) == (list(range(100)), [])
 
 
 def test_trouble_and_recovery_of_a_queue_are_told_once() -> None:

@@ -659,3 +659,47 @@ def test_a_broker_is_asked_for_positions_of_pop_if_it_is_new_or_the_group_uses_p
         cluster.call(lambda: offsets.commit("G", "%RETRY%G_T", 0, 0))
     method = plan_of(connect(cluster), ToPosition(Earliest())).methods[A]
     assert (method.mechanism, method.is_live) == (mechanism, False)
+
+
+@pytest.mark.parametrize(
+    ("version", "mechanism"),
+    [
+        (V5_3_0, Mechanism.SERVER_RESET),  # it may keep positions of POP
+        (V5_3_0 - 1, Mechanism.COMMIT),
+    ],
+)
+def test_a_new_broker_that_hides_its_settings_resets_by_itself_and_the_plan_says_so(
+    start, connect, version, mechanism
+):
+    """It would ignore a commit for POP, and the read-back would show the commit."""
+    cluster = start(
+        "5.5.0", settings={"profile": replace(PROFILE_5_5_0, version=version)}
+    )
+    client = connect(cluster)
+    commit(cluster, client, 3, 3)
+    cluster.faults.add(faults.answer(16, "no"), code=BROKER_CONFIG)
+    plan = plan_of(client, ToPosition(Earliest()))
+    assert plan.methods[A].mechanism is mechanism
+    words = "broker-a did not show its settings, so that it is not known whether it"
+    assert [w.startswith(words) for w in plan.warnings] == (
+        [True] if mechanism is Mechanism.SERVER_RESET else []
+    )
+
+
+def test_a_group_that_may_use_pop_is_reset_as_one_that_does(start, connect):
+    """Its broker does not tell what the group consumes."""
+    cluster = start("5.5.0")
+    client = connect(cluster)
+    commit(cluster, client, 3, 3)
+    stats = RequestCode.GET_CONSUME_STATS
+    assert plan_of(client, ToPosition(Earliest())).methods[A].mechanism is (
+        Mechanism.COMMIT
+    )
+    cluster.faults.add(faults.answer(16, "no"), code=stats)
+    plan = plan_of(client, ToPosition(Earliest()))
+    assert plan.methods[A].mechanism is Mechanism.SERVER_RESET
+    (warning,) = plan.warnings
+    assert warning.startswith(
+        "messages may be handed out and not acknowledged, and are then delivered again:"
+        " it is not known whether the group uses POP: consume stats of group G: "
+    )

@@ -41,7 +41,7 @@ def bodies(_queue: object, messages: object) -> list[bytes]:
 
 
 def body_batcher() -> Batcher[bytes]:
-    return BodyBatcher(make_filter(), bodies, TailCounts())
+    return BodyBatcher(make_filter(), TailCounts())
 
 
 def line_batcher() -> Batcher[str]:

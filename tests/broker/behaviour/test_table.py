@@ -7,6 +7,7 @@ import pytest
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.broker.behaviour.check import check
 from tests.broker.behaviour.holds import ACTS
+from tests.broker.behaviour.orders import Orders, check_orders
 from tests.broker.behaviour.sql92 import CHECKS_OFF
 from tests.broker.behaviour.stage import V4_6, V4_9, V5, Stage
 from tests.broker.behaviour.table import TABLE
@@ -43,3 +44,9 @@ def test_embedded_broker_without_sql92(stage_of_5, row):
 @pytest.mark.parametrize("act", ACTS)
 def test_embedded_broker_holds(stage_of_5, act):
     act(stage_of_5)
+
+
+@pytest.mark.parametrize("like", [V4_6, V4_9, V5])
+def test_embedded_broker_learns_which_topics_are_ordered(like):
+    with EmbeddedCluster(like=like) as cluster:
+        check_orders(Orders(cluster.namesrv, cluster.broker().address), like)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.broker.behaviour.check import check
 from tests.broker.behaviour.holds import ACTS
+from tests.broker.behaviour.orders import Orders, check_orders
 from tests.broker.behaviour.sql92 import CHECKS_OFF
 from tests.broker.behaviour.stage import Stage
 from tests.broker.behaviour.table import TABLE
@@ -30,6 +31,11 @@ def test_real_broker(staged, name):
 def test_real_broker_holds(staged, act):
     stage, _ = staged
     act(stage)
+
+
+def test_real_broker_learns_which_topics_are_ordered(real_cluster, rmq_version):
+    orders = Orders(real_cluster.namesrv, real_cluster.broker_address())
+    check_orders(orders, rmq_version)
 
 
 def test_real_broker_without_sql92(fresh_cluster, rmq_version):

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from rmqcli.broker.faults import Answer
 from rmqcli.testing import ManualClock
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import definition_pb2 as d
 from tests.broker.proxy.lite import CASES, COMPLETE_ADD, PARTIAL_ADD, Lite, names
 from tests.broker.proxy.test_sending import counts, stored
@@ -131,6 +133,18 @@ def test_a_broken_stream_ends_the_subscriptions(lite_cluster, lite):
         assert lite_cluster.call(ready) == [f"%LMQ%${lite.topic}$a"]
         member.stream.stream.cancel()
         wait_until(lambda: not lite_cluster.call(ready), what="the end")
+
+
+def test_subscriptions_whose_brokers_cannot_be_found_are_left_to_expire(
+    lite_cluster, lite, caplog
+):
+    with lite.member("a") as member:
+        lite_cluster.advance(2_000)  # the proxy asks for the route again
+        lite_cluster.faults.next(
+            Answer(code=0, body=b"{"), code=RequestCode.GET_ROUTEINFO_BY_TOPIC
+        )
+        member.stream.stream.cancel()
+        wait_until(lambda: "could not unsubscribe" in caplog.text)
 
 
 @pytest.mark.parametrize(("minutes", "is_left"), [("60", False), ("-1", True)])

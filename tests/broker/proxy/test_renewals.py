@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.faults import Answer, DelayAnswer
+from rmqcli.broker.faults import Answer, DelayAnswer, drop_request
 from rmqcli.broker.proxy import handles
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import service_pb2 as s
@@ -49,6 +49,19 @@ class Scene:
             (int(fields["offset"]), int(fields["invisibleTime"]))
             for fields in (each.command.ext_fields for each in self._rule.requests)
         ]
+
+    def during_a_renewal(self, do):
+        """Do something after the broker has renewed a message, and before it answers.
+
+        Returns what `do` returns.
+        """
+        self.cluster.faults.next(DelayAnswer(1_000), code=CHANGE)
+        self.pass_to(50_000)
+        self.sent(1)
+        done = do()
+        self.client.heartbeat()  # calls are begun in their order
+        self.cluster.advance(1_000)
+        return done
 
     def leave(self):
         request = s.NotifyClientTerminationRequest(group=resource("G"))
@@ -101,11 +114,78 @@ def test_three_failures_in_a_row_end_the_renewals(scene):
     assert scene.sent(6) == [(0, 60_000)] * 2 + [(0, 180_000)] * 3 + [(1, 1_000)]
 
 
+def test_answers_without_a_handle_are_failures_like_others(scene, caplog):
+    """Neither end the periodic work of the proxy for all clients."""
+    scene.receive(b"1")
+    scene.cluster.faults.add(Answer(code=0), code=CHANGE)
+    for count, at_ms in enumerate((50_000, 55_000, 60_000), start=1):
+        scene.pass_to(at_ms)
+        scene.sent(count)
+    for at_ms in (65_000, 70_000):
+        scene.pass_to(at_ms)
+    scene.client.ack("G", "T", *scene.receive(auto_renew=False).handles)
+    scene.leave()
+    assert scene.sent(3) == [(0, 60_000)] * 3
+    assert "periodic task of the proxy failed" not in caplog.text
+    assert "ChangeInvisibleTimeResponseHeader: popTime is missing" in caplog.text
+
+
 def test_a_renewal_that_becomes_due_during_another_follows_it(scene):
     scene.receive(b"1")
     scene.cluster.faults.next(DelayAnswer(50_000), code=CHANGE)
     scene.pass_to(50_000)
     scene.sent(1)
+    scene.pass_to(100_000)
+    assert scene.sent(2) == [(0, 60_000), (0, 180_000)]
+
+
+def test_an_acknowledgement_during_a_renewal_uses_the_new_handle(scene):
+    """The broker has another check point for the message before its answer arrives.
+
+    An acknowledgement with the old handle would succeed without effect, and the message
+    would be received again.
+    """
+    (handle,) = scene.receive(b"1").handles
+    acked = scene.during_a_renewal(lambda: scene.client.start_ack("G", "T", handle))
+    assert code_of(acked.result()) == "OK"
+    scene.pass_to(200_000)
+    assert scene.receive(b"2").bodies == [b"2"]
+    assert scene.sent(1) == [(0, 60_000)]
+
+
+@pytest.mark.slow
+def test_an_acknowledgement_does_not_wait_longer_than_a_renewal_without_answer(scene):
+    """The proxy waits for 3 s. The old handle is still that of the message."""
+    (handle,) = scene.receive(b"1").handles
+    scene.cluster.faults.next(drop_request(), code=CHANGE)
+    scene.pass_to(50_000)
+    scene.sent(1)
+    assert code_of(scene.client.ack("G", "T", handle)) == "OK"
+    scene.pass_to(200_000)
+    assert scene.receive(b"2").bodies == [b"2"]
+
+
+def test_a_client_that_leaves_during_a_renewal_returns_the_new_handle(scene):
+    """With the old one the message would be received a second time."""
+    scene.receive(b"1")
+    scene.during_a_renewal(scene.leave)
+    assert scene.sent(2) == [(0, 60_000), (0, 1_000)]
+    scene.cluster.advance(2_000)
+    scene.client.telemetry(consumer_settings("G", "T"))
+    again = scene.receive()
+    assert again.bodies == [b"1"]
+    assert code_of(scene.client.ack("G", "T", *again.handles)) == "OK"
+    scene.pass_to(200_000)
+    assert scene.receive(b"2").bodies == [b"2"]
+
+
+def test_a_message_that_is_acknowledged_while_others_are_renewed_is_not_renewed(
+    scene, monkeypatch
+):
+    monkeypatch.setattr(handles, "_ENTRIES_AT_ONCE", 1)
+    first = scene.receive(b"0", b"1")
+    acked = scene.during_a_renewal(lambda: scene.client.ack("G", "T", first.handles[1]))
+    assert code_of(acked) == "OK"
     scene.pass_to(100_000)
     assert scene.sent(2) == [(0, 60_000), (0, 180_000)]
 

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rmqcli.broker.faults import Answer
 from rmqcli.testing import ManualClock
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import definition_pb2 as d
 from rmqcli.wire.protobuf import service_pb2 as s
 from tests.broker.proxy.test_sending import counts
@@ -98,6 +100,24 @@ def test_checks_go_to_one_of_the_producers_of_the_topic(cluster, client, connect
     cluster.advance(40_000)
     command = stream.receive().recover_orphaned_transaction_command
     assert command.transaction_id == entry.transaction_id
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [(Answer(code=1, remark="busy"), "busy"), (Answer(code=0, body=b"{"), "JSON")],
+    ids=["refused", "unreadable"],
+)
+def test_a_heartbeat_that_finds_no_brokers_is_repeated(
+    cluster, client, caplog, bad, reason
+):
+    client.telemetry(producer_settings("X"))
+    seen = cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    cluster.faults.next(bad, code=RequestCode.GET_BROKER_CLUSTER_INFO)
+    cluster.advance(20_000)
+    wait_until(lambda: "transaction heartbeat not sent" in caplog.text)
+    assert reason in caplog.text
+    cluster.advance(20_000)
+    wait_until(lambda: len(seen.requests) == 1)
 
 
 def test_receives_go_on_after_the_last_producer_of_transactions_has_left(

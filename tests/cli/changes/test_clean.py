@@ -185,26 +185,43 @@ def test_a_topic_that_was_deleted_in_between_hides_no_other(cluster, client):
     assert plan_expired(client) == []
 
 
-@pytest.mark.parametrize(
-    ("is_refused", "result"), [(False, "unknown"), (True, "failed")]
-)
-def test_what_was_cleaned_is_unknown_if_the_broker_does_not_show_it(
-    cluster, client, is_refused, result
-):
-    if is_refused:
-        cluster.faults.add(faults.answer(1, "read only"), code=CLEAN_EXPIRED)
+def test_what_was_cleaned_is_unknown_if_the_broker_does_not_show_it(cluster, client):
     cluster.faults.add(REFUSED, code=STATS, topic="orders", broker="broker-a", nth=2)
     (step,) = clean_expired(client)
-    assert (step.result, step.server) == (result, "broker-a")
+    assert (step.result, step.server) == ("unknown", "broker-a")
     said = str(step.error)
     assert "was told to clean up, but whether it did is not known: " in said
-    assert ("read only" in said) == is_refused
+
+
+def test_a_clean_up_that_was_refused_is_not_called_unknown(cluster, client):
+    """The error said "whether it did is not known" if the queues were not shown."""
+    address = cluster.broker("broker-a").address
+    cluster.faults.add(faults.answer(16, "read only"), code=CLEAN_EXPIRED)
+    cluster.faults.add(REFUSED, code=STATS, topic="orders", broker="broker-a", nth=2)
+    (step,) = clean_expired(client)
+    assert step.result == "failed"
+    assert str(step.error) == (
+        f"broker-a refused to clean up: clean-up of queues: {address} answered"
+        " NO_PERMISSION: read only"
+    )
+    assert isinstance(step.error, DeniedError)
+
+
+def test_a_queue_that_is_expired_no_longer_was_not_removed_by_a_broker_that_refused(
+    cluster, client
+):
+    steps = plan_expired(client)
+    cluster.send("orders", ["new"], queue_id=1, broker="broker-a")
+    cluster.faults.add(faults.answer(1, "read only"), code=CLEAN_EXPIRED)
+    (step,) = apply_clean_expired(client, steps)
+    assert step.result == "failed"
 
 
 def test_a_broker_that_refuses_to_clean_up_says_why(cluster, client):
     cluster.faults.add(faults.answer(1, "read only"), code=CLEAN_EXPIRED)
     (said,) = errors_of(clean_expired(client))
-    assert "read only" in said
+    assert said.startswith("broker-a refused to clean up: ")
+    assert said.endswith("read only")
     assert bounds(cluster, 1) == (2, 2)
 
 
@@ -267,11 +284,24 @@ def test_queues_that_groups_have_read_are_not_unused_while_their_topic_exists(
     assert {each.topic for each in plan_unused(client)} == {"orders"}
 
 
+ENTRIES = RequestCode.QUERY_CONSUME_QUEUE
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        faults.disconnect(),
+        REFUSED,
+        faults.answer(2, "busy"),
+        faults.answer(1, "AclException: no permission"),
+        faults.answer(1, "1@orders is not exist, too"),
+    ],
+)
 def test_a_queue_of_which_it_is_not_known_whether_it_exists_is_planned(
-    leftover, client
+    leftover, client, answer
 ):
-    entries = RequestCode.QUERY_CONSUME_QUEUE
-    leftover.faults.add(faults.disconnect(), code=entries, broker="broker-a")
+    """Any answer but a success left the queue out, and was called `removed`."""
+    leftover.faults.add(answer, code=ENTRIES, broker="broker-a")
     assert steps_of(plan_unused(client)) == [
         ("broker-a", "orders", 0, "planned"),
         ("broker-a", "orders", 1, "planned"),
@@ -279,6 +309,21 @@ def test_a_queue_of_which_it_is_not_known_whether_it_exists_is_planned(
     results = clean_unused(client)
     assert [each.result for each in results] == ["unknown", "unknown"]
     assert "whether it did is not known: " in str(results[0].error)
+
+
+def test_the_plan_says_why_it_is_not_known_whether_a_queue_exists(rmq, leftover):
+    denied = faults.answer(16, "no permission")
+    leftover.faults.add(denied, code=ENTRIES, broker="broker-a")
+    code, rows, err = rmq("broker", "clean-unused-topics", "--yes")
+    assert (code, [row["result"] for row in rows]) == (6, ["unknown", "unknown"])
+    assert "broker-a: queue 0 of orders; whether it exists is not known: " in err
+    assert "NO_PERMISSION: no permission" in err
+
+
+def test_a_queue_that_is_absent_is_not_planned(leftover, client):
+    absent = faults.answer(1, "1@orders is not exist!")
+    leftover.faults.add(absent, code=ENTRIES, broker="broker-a")
+    assert steps_of(plan_unused(client)) == [("broker-a", "orders", 0, "planned")]
 
 
 def test_a_broker_that_is_told_for_nothing_and_refuses_is_named(cluster, client):

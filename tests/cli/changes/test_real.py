@@ -8,9 +8,12 @@ import uuid
 import pytest
 
 from rmqcli import Admin, Producer, ProducerMessage
+from rmqcli.api.calls.store import query_consume_queue
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from rmqcli.errors import BrokerError
+from tests.cli.changes.test_kv import KEPT
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
 
@@ -76,6 +79,29 @@ def test_name_servers_are_changed_and_read_back(rmq):
     assert rmq(*kv, "list", namespace)[1][0]["value"] == "ü 1"
     assert rmq(*kv, "delete", namespace, "k", "--yes")[1][0]["result"] == "deleted"
     assert rmq(*kv, "get", namespace, "k")[0] == 3
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_name_servers_keep_characters_that_are_not_visible(real_cluster, text):
+    namespace = f"ns-{uuid.uuid4().hex[:8]}{text}"
+    with Admin(namesrv=real_cluster.namesrv) as admin:
+        (done,) = admin.put_kv(namespace, f"k{text}", text)
+        assert (done.result, done.new) == ("changed", text)
+        assert admin.kv_values(namespace)[0].values == {f"k{text}": text}
+
+
+@pytest.mark.real_only
+@pytest.mark.parametrize("text", [t for t in KEPT if t.strip() == t and "\n" not in t])
+def test_servers_keep_settings_with_characters_that_are_not_visible(
+    rmq, real_cluster, text
+):
+    on = ["--broker", real_cluster.broker_name()]
+    for change in (
+        ["broker", "config", "set", f"msgTraceTopicName={text}", *on, "--yes"],
+        ["nameserver", "config", "set", f"productEnvName={text}", "--yes"],
+    ):
+        code, rows, err = rmq(*change)
+        assert (code, rows[0]["new"]) == (0, text), err
 
 
 def test_a_broker_is_drained_and_undrained(rmq, real_cluster, new_topic):
@@ -172,6 +198,17 @@ def test_clean_ups_are_made(rmq):
     assert (code, rows) == (0, [])
     assert "there are no expired queues" in err
     assert rmq("broker", "clean-unused-topics", "--yes")[0] == 0
+
+
+def test_only_the_remark_says_that_a_queue_does_not_exist(real_cluster):
+    topic = f"gone-{uuid.uuid4().hex[:8]}"
+    call = query_consume_queue(topic, 3, 0, count=1)
+    with (
+        Client(ClientConfig(namesrv=(real_cluster.namesrv,))) as client,
+        pytest.raises(BrokerError) as caught,
+    ):
+        client.invoke(real_cluster.broker_address(), call)
+    assert (caught.value.code, caught.value.remark) == (1, f"3@{topic} is not exist!")
 
 
 @pytest.mark.real_only

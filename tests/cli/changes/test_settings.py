@@ -213,6 +213,28 @@ def test_what_is_a_secret(name, value, expected):
     assert is_secret(name, value) is expected
 
 
+@pytest.mark.parametrize("value", ["a\u3000b", "a\u00a0b", "\ue000", "a\tb\x7f"])
+def test_a_value_with_characters_that_are_not_visible_is_set(rmq, value):
+    """They were refused as control characters, which most of them are not."""
+    set_it = ["nameserver", "config", "set", f"productEnvName={value}", "--yes"]
+    code, rows, err = rmq(*set_it)
+    assert (code, rows[0]["new"], rows[0]["result"]) == (0, value, "changed"), err
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("a\nb=c", "has a line end, which servers do not keep"),
+        ("a\r", "has a line end, which servers do not keep"),
+        ("\udc80", "contains an unpaired surrogate, which servers do not keep"),
+    ],
+)
+def test_a_value_that_servers_do_not_keep_as_it_is_is_refused(value, fault):
+    with pytest.raises(ConfigError) as caught:
+        plan_settings([server(brokerIP1="x")], {"brokerIP1": value})
+    assert str(caught.value) == f"the value of brokerIP1 {fault}"
+
+
 def test_a_secret_cannot_be_set_by_an_argument():
     with pytest.raises(ConfigError, match="is a secret"):
         plan_settings([server(aPassword="x")], {"aPassword": "y"})

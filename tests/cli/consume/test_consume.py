@@ -195,6 +195,19 @@ def test_broadcast_gives_all_to_each_and_keeps_offsets_in_a_file(
     assert len(list(tmp_path.rglob("offsets.json"))) == 1
 
 
+def test_broadcast_without_a_file_says_that_its_offsets_are_not_stored(
+    rmq, rmq_cluster, rmq_topic, tmp_path, monkeypatch
+):
+    """The next run would skip what was sent since this one began."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".rocketmq_offsets").symlink_to("nowhere/else")
+    rmq_cluster.send(rmq_topic, ["x"] * 3)
+    flags = ["-g", "g", "--from", "first", "--broadcast", "-o", "raw", "--count", "3"]
+    out, err = rmq("consume", rmq_topic, *flags, code=6)
+    assert bodies_of(out) == ["x"] * 3
+    assert "the last commit is not confirmed" in err
+
+
 def test_what_cannot_be_read_is_a_record_with_an_error_and_then_done(rmq, rmq_cluster):
     topic = rmq_cluster.create_topic("One", queues=1)
     rmq_cluster.send(topic, ["whole"])

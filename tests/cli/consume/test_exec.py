@@ -12,6 +12,7 @@ from rmqcli.broker import faults
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import send_damaged
 from tests.kit.documents import text_of
 from tests.kit.records import body_of, checked_records
 from tests.wire.message.bodies import BODIES
@@ -177,6 +178,24 @@ def test_what_cannot_be_read_is_told_and_passed_over(cluster, consume):
     assert out == ""
     assert "warning: T@broker-a:0 offset 0 cannot be decoded and is skipped" in err
     assert "show it with: rmq tail T --queue broker-a:0 --from 0 --to 1" in err
+
+
+def test_a_body_that_cannot_be_read_is_no_input_of_a_command(cluster, consume):
+    """Its compressed bytes were, and the message counted as consumed."""
+    cluster.create_topic("T", queues=1)
+    send_damaged(cluster, "T")
+    flags = ["--exec", "cat", "--exec-input", "raw", "--max-failures", "1"]
+    out, err = consume(*flags, code=1)
+    assert out == ""
+    assert "its body cannot be read: " in err
+
+
+def test_a_body_that_is_printed_as_it_is_stored_is_counted(cluster, consume):
+    cluster.create_topic("T", queues=1)
+    send_damaged(cluster, "T")
+    out, err = consume("--count", "1", "-o", "raw")
+    assert out == "not compressed\n"
+    assert "1 consumed; 1 undecodable" in err
 
 
 def test_quiet_does_not_hide_that_a_message_is_skipped(cluster, consume):

@@ -115,7 +115,9 @@ def test_a_refusal_of_the_broker_is_an_error(rmq_cluster_factory, capsys):
     cluster.create_topic("later", attributes={"message.type": "DELAY"})
     sent = send_later(cluster)
     assert recall(cluster, sent.recall_handle or HANDLE, "--yes") == 1
-    assert "operation is forbidden" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "operation is forbidden" in err
+    assert "hint: set recallMessageEnable=true on the broker" in err
 
 
 def test_a_recall_without_an_answer_may_have_been_done(proxy, capsys):

@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from rmqcli import Admin, Consumer, ConsumerConfig, Producer, ProducerMessage
+from rmqcli import (
+    Admin,
+    Consumer,
+    ConsumerConfig,
+    Producer,
+    ProducerMessage,
+    RefusedError,
+)
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -209,3 +216,13 @@ def test_a_letter_that_was_deleted_with_its_topic_is_no_verdict(cluster, rmq):
         kill(cluster, "billing", "orders", sent[1:])
     ((group,),) = [row["groups"] for row in rmq(*show)[1]]
     assert (group["verdict"], group["where"]) == ("unknown", None)
+
+
+def test_a_reset_does_not_go_by_a_message_of_the_topic_of_before(cluster):
+    (old,) = send(cluster, "old1")
+    create_again(cluster, "new1")
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(RefusedError, match="no longer in the topic"),
+    ):
+        admin.message_by_id("orders", old.msg_id)

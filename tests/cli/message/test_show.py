@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -33,6 +34,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill
+from tests.kit.half_messages import roll_back, send_half
 from tests.kit.waiting import wait_until
 
 LIKE = ("5.5.0", "4.6.0")
@@ -487,6 +489,28 @@ def test_a_transaction_decides_what_becomes_of_its_message(shop, show, like):
 def _id_and_verdict(row):
     (group,) = row["groups"]
     return row["msg_id"], group["verdict"]
+
+
+@pytest.mark.parametrize("later_ms", [0, 3], ids=["rmq", "java"])
+def test_a_half_message_is_open_although_that_of_a_retry_has_ended(
+    shop, show, later_ms
+):
+    """It has the same id, so that the first one was called rolled back."""
+    cluster = shop("5.5.0")
+    address = cluster.broker().address
+    born_ms = SYSTEM_CLOCK.epoch_ms()
+    with client_of(cluster) as client:
+        half = functools.partial(send_half, client, address, "orders", key="A1")
+        half(born_ms=born_ms)
+        again = half(born_ms=born_ms + later_ms)
+        roll_back(client, address, again)
+    ref = "RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:"
+
+    def found(offset):
+        return verdict(show(cluster, f"{ref}{offset}", "-g", "billing"))["verdict"]
+
+    wait_until(lambda: found(1) == "rolled_back")
+    assert found(0) == "half"
 
 
 def test_a_half_message_that_was_committed_is_followed_into_its_topic(shop, show):

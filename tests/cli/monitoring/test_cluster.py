@@ -130,12 +130,29 @@ def test_dead_letters_are_counted_where_it_is_not_known_how_many_are_new(pair, c
     code, out, err = show(capsys, pair, "-o", "json")
     found = json.loads(out)
     assert (code, found["dead_letters"], found["new_dead_letters"]) == (6, 1, None)
-    assert "new dead letters: a broker did not tell how many are new" in err
-    reason = "a broker did not tell how many are new"
+    assert "new dead letters: a broker did not report how many are new" in err
+    reason = "a broker did not report how many are new"
     assert found["reasons"]["new_dead_letters"] == reason
     _, out, _ = show(capsys, pair)
     line = "dead letters  1 in 1 group, not known how many in the last hour"
     assert line in out.splitlines()
+
+
+def test_new_letters_of_which_only_the_least_number_is_known_are_not_counted(
+    rmq_cluster_factory, capsys
+):
+    clock = ManualClock(now_ms=SYSTEM_CLOCK.epoch_ms())
+    cluster = rmq_cluster_factory(clock=clock, like="4.6.0")
+    cluster.create_topic("%DLQ%billing", queues=1, perm=2)
+    for age_min in (80, 59, 10):
+        cluster.send("%DLQ%billing", [f"{age_min} min"])
+        cluster.advance({80: 21, 59: 49, 10: 10}[age_min] * 60_000)
+    code, out, err = show(capsys, cluster, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["dead_letters"], found["new_dead_letters"]) == (6, 3, None)
+    reason = "%DLQ%billing is write-only: at least 1 of its letters is new"
+    assert found["reasons"]["new_dead_letters"] == reason
+    assert f"new dead letters: {reason}" in err
 
 
 def test_topics_of_a_broker_without_a_master_are_not_left_out(pair, capsys):

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.testing import ManualClock
 from tests.admin.doctor.planting import plant_runtime
 
 
@@ -38,6 +40,28 @@ def test_what_could_not_be_checked_counts_as_a_warning(rmq, rmq_cluster):
         "         it does not report its disk\n"
         "         not checked: disk\n"
         "1 check: 1 unknown\n"
+    )
+
+
+def test_old_dead_letters_of_other_brokers_are_not_called_new(
+    rmq_cluster_factory, capsys
+):
+    """A broker of 4.x finds the nearest letter to an hour ago, however old it is."""
+    cluster = rmq_cluster_factory(
+        brokers=2, like="4.6.0", clock=ManualClock(now_ms=SYSTEM_CLOCK.epoch_ms())
+    )
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send("%DLQ%billing", ["a", "b", "c"], queue_id=0, broker="broker-a")
+    cluster.advance(2 * 3_600_000)
+    cluster.send("%DLQ%billing", ["new"], queue_id=0, broker="broker-b")
+    capsys.readouterr()
+    assert run(["doctor", "--only", "dead-letters", "-n", cluster.namesrv]) == 1
+    assert capsys.readouterr().out == (
+        "warning  billing (dead-letters)\n"
+        "         1 dead letter in the last hour, 4 in all\n"
+        "         the group gives messages up\n"
+        "         try: rmq dlq show billing\n"
+        "1 check: 1 warning\n"
     )
 
 

@@ -134,7 +134,8 @@ def test_past_message_skips_one_message_only(start, capsys, like):
     )
     assert (poison.queue_offset, later.queue_offset) == (60, 61)
     commit(cluster, [20, 60])
-    for message_id in (poison.msg_id, poison.offset_msg_id):
+    ids = (poison.msg_id, poison.offset_msg_id)
+    for message_id in (*ids, *map(str.lower, ids)):
         commit(cluster, [20, 60])
         code, _, err = reset(cluster, capsys, "--past-message", later.offset_msg_id)
         assert code == 7
@@ -148,10 +149,32 @@ def test_past_message_skips_one_message_only(start, capsys, like):
     absent = "7F000001126718B4AAC26E21B5D80001"
     code, _, err = reset(cluster, capsys, "--past-message", absent)
     assert code == 3, err
-    assert (
-        "process 4711 at 127.0.0.1 created it on day 22 of the month at 09:15:03"
-        in " ".join(err.split())
+    assert f"no broker has a message {absent}" in err
+    assert "name them: --queue BROKER:ID --to OFFSET+1" in " ".join(err.split())
+
+
+def test_past_message_skips_one_message_of_a_grpc_client(start, capsys):
+    cluster = start()
+    grpc_id = "01FE80000000000000000000000000ABCD"
+    (poison,) = cluster.send(
+        "T", [Seed(body=b"x", properties={"UNIQ_KEY": grpc_id})], queue_id=1
     )
+    commit(cluster, [20, 60])
+    words = ("--past-message", grpc_id, *DO)
+    code, done, err = reset(cluster, capsys, *words)
+    assert (code, results(done)) == (0, ["CONFIRMED"]), err
+    assert (poison.queue_offset, at(cluster)) == (60, [20, 61])
+
+
+def test_past_message_is_not_judged_while_a_broker_is_busy(start, capsys):
+    cluster = start()
+    commit(cluster, [20, 60])
+    (poison,) = cluster.send("T", ["x"], queue_id=1)
+    busy = faults.answer(2, "busy")
+    cluster.faults.add(busy, code=RequestCode.VIEW_MESSAGE_BY_ID)
+    code, _, err = reset(cluster, capsys, "--past-message", poison.offset_msg_id, *DO)
+    assert (code, at(cluster)) == (6, [20, 60])
+    assert "broker-a did not answer" in err
 
 
 def test_an_id_that_two_messages_have_names_their_places(start, capsys):

@@ -12,6 +12,7 @@ from tests.cli.reset_offset.targets import TARGETS
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer, java_producer
 
+SEND_MESSAGE = 10
 QUERY_CONSUMER_OFFSET = 14
 UPDATE_CONSUMER_OFFSET = 15
 COUNT = 60
@@ -133,13 +134,17 @@ def test_past_message_skips_one_message_only(real_cluster, filled, group, capsys
     commit(real_cluster, group, topic, [20, 20])
     poison = next(s for s in sent if s["queueId"] == 1 and s["queueOffset"] == 20)
     later = next(s for s in sent if s["queueId"] == 1 and s["queueOffset"] == 25)
-    for kind in ("msgId", "offsetMsgId"):
+    for kind, spell in (
+        ("msgId", str.upper),
+        ("msgId", str.lower),
+        ("offsetMsgId", str.upper),
+    ):
         refused = [group, topic, "--past-message", later[kind]]
         code, _, err = rmq(real_cluster, capsys, *refused)
         assert code == 7
         assert "other messages would be skipped too" in err
         commit(real_cluster, group, topic, [20, 20])
-        do = [group, topic, "--past-message", poison[kind], "--execute", "--yes"]
+        do = [group, topic, "--past-message", spell(poison[kind]), "--execute", "--yes"]
         code, done, err = rmq(real_cluster, capsys, *do)
         assert (code, results(done)) == (0, ["CONFIRMED"]), err
         assert committed(real_cluster, group, topic) == [20, 21]
@@ -147,6 +152,27 @@ def test_past_message_skips_one_message_only(real_cluster, filled, group, capsys
         assert (code, results(again)) == (0, ["UNCHANGED"])
     code, _, err = rmq(real_cluster, capsys, group, topic, "--past-message", "0" * 32)
     assert code == 3, err
+
+
+def test_past_message_skips_one_message_of_a_grpc_client(real_cluster, group, capsys):
+    topic = real_cluster.create_topic(queues=1)
+    grpc_id = f"01{uuid.uuid4().hex}".upper()
+    fields = {
+        "producerGroup": "P",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "0",
+        "flag": "0",
+        "properties": f"UNIQ_KEY\x01{grpc_id}\x02",
+    }
+    assert real_cluster.ask(SEND_MESSAGE, fields, body=b"x").code == 0
+    do = [group, topic, "--past-message", grpc_id, "--execute", "--yes"]
+    code, done, err = rmq(real_cluster, capsys, *do)
+    assert (code, results(done)) == (0, ["CONFIRMED"]), err
+    assert committed(real_cluster, group, topic, queues=1) == [1]
 
 
 @pytest.mark.parametrize("ending", ["json", "csv"])

@@ -34,6 +34,18 @@ def test_the_columns_of_groups_depend_on_the_width_only(rmq_cluster, width):
     assert len(headings) == 1
 
 
+def test_rocketmq_s_own_groups_are_hidden_as_in_the_command_of_the_screen(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    for group in ("billing", "CID_RMQ_SYS_TRANS"):
+        rmq_cluster.create_group(group)
+        rmq_cluster.send("orders", ["x"])
+        commit(rmq_cluster, group, "orders", 0)
+    view = GroupsView()
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert [row["group"] for row in view.rows()] == ["billing"]
+
+
 def test_columns_of_rates_are_there_before_there_are_rates():
     columns = summary_columns(with_trend=True, with_spark=True)
     row = {"group": "billing", "total_lag": 7, "state": "OK", "topics": []}

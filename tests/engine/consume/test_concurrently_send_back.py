@@ -114,6 +114,23 @@ def test_a_message_that_its_broker_refuses_goes_to_the_retry_topic_as_a_copy(
     assert world.offset() == 4
 
 
+def test_the_counts_of_a_dead_letter_are_within_javas_integers(caplog):
+    """The broker refused 2147483648. The log names the message."""
+
+    def act(_, context):
+        context.delay_level_when_next_consume = -1
+        return LATER
+
+    world = started(act=act, max_reconsume_times=2**31 - 1)
+    world.network.fail["send_back"] = refusal()
+    world.found([3])
+    (call,) = world.network.of("send_retry")
+    retry = call.args["message"]
+    counts = retry.reconsume_times, retry.max_reconsume_times
+    assert counts == (2_147_483_647, 2_147_483_646)
+    assert "to the retry topic queue=orders@broker-a:0 offset=3: no" in caplog.text
+
+
 def test_a_message_that_fails_again_keeps_its_first_id():
     world = started(act=failing(0))
     world.network.fail["send_back"] = refusal()

@@ -143,12 +143,15 @@ class GrpcClient:
         self, name: str, request: Any, *, timeout_s: float | None = CALL_TIMEOUT_S
     ) -> Any:
         """Make a unary call, and return the answer. Raises grpc.RpcError."""
-        method = self.channel.unary_unary(
+        method = self._unary(name, request)
+        return method(request, timeout=timeout_s, metadata=self.metadata)
+
+    def _unary(self, name: str, request: Any) -> Any:
+        return self.channel.unary_unary(
             f"/{SERVICE}/{name}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=getattr(s, f"{name}Response").FromString,
         )
-        return method(request, timeout=timeout_s, metadata=self.metadata)
 
     def start(
         self, name: str, request: Any, *, timeout_s: float | None = CALL_TIMEOUT_S
@@ -213,16 +216,19 @@ class GrpcClient:
         return Received(self.start("ReceiveMessage", request, timeout_s=timeout_s))
 
     def ack(self, group: str, topic: str, *handles: str) -> Any:
+        return self.start_ack(group, topic, *handles).result()
+
+    def start_ack(self, group: str, topic: str, *handles: str) -> Any:
+        """Call AckMessage, and return a future of the answer."""
         entries = [
             s.AckMessageEntry(message_id=f"m{n}", receipt_handle=handle)
             for n, handle in enumerate(handles)
         ]
-        return self.call(
-            "AckMessage",
-            s.AckMessageRequest(
-                group=resource(group), topic=resource(topic), entries=entries
-            ),
+        request = s.AckMessageRequest(
+            group=resource(group), topic=resource(topic), entries=entries
         )
+        method = self._unary("AckMessage", request)
+        return method.future(request, timeout=CALL_TIMEOUT_S, metadata=self.metadata)
 
     def change(self, group: str, topic: str, handle: str, invisible_ms: int) -> Any:
         request = s.ChangeInvisibleDurationRequest(

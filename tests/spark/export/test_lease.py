@@ -165,3 +165,36 @@ def test_the_owner_renews_its_lease_but_not_one_that_was_removed(monkeypatch):
     wait_until(has_ended)
     mine.release()
     assert files.files == {}
+
+
+@pytest.mark.parametrize(
+    ("kill", "seen", "is_refused"),
+    [
+        (PermissionError, "", True),  # /proc hides it: hidepid=2
+        (PermissionError, "7", True),
+        (PermissionError, "8", False),  # another process has its number
+        (ProcessLookupError, "7", False),
+        (None, "7", True),
+        (None, "", False),  # a zombie
+    ],
+)
+def test_an_export_of_another_user_has_not_ended_because_it_cannot_be_seen(
+    monkeypatch, kill, seen, is_refused
+):
+    """Its lease was removed, and it failed in the middle."""
+
+    def look(process, signum):
+        assert (process, signum) == (12, 0)
+        if kill is not None:
+            raise kill
+
+    files = Files()
+    put_foreign(files, machine="here", started="7")
+    monkeypatch.setattr(lease, "_machine", lambda: "here")
+    monkeypatch.setattr(lease, "_start_time", lambda _: seen)
+    monkeypatch.setattr("os.kill", look)
+    if is_refused:
+        with pytest.raises(RefusedError):
+            of(files).acquire()
+    else:
+        of(files).acquire()

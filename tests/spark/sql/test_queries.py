@@ -407,6 +407,23 @@ def test_columns_with_equal_names_are_all_shown(rows):
     assert rows("select 1 a, 2 A, 3 a") == [{"a": 1, "A": 2, "a_2": 3}]
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("timestamp_seconds(1767322800000)", "+57974-03-26 00:00:00"),
+        ("date'-0005-01-01'", "-0005-01-01"),
+    ],
+)
+def test_a_time_that_python_does_not_have_is_named(sql, value, text):
+    """As of milliseconds that were taken for seconds."""
+    with pytest.raises(
+        UsageError, match="a date or a time of the result cannot"
+    ) as caught:
+        sql(f"select {value} t", output="table")
+    assert "cast(... as string)" in str(caught.value.hint)
+    assert text in sql(f"select cast({value} as string) t", output="table")
+
+
 def test_types_that_json_lacks_are_written_as_text(rows):
     (row,) = rows(
         "select timestamp_ntz'2026-01-02 03:04:05' ntz, interval 3 month m,"

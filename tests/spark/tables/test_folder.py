@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -27,6 +28,23 @@ def test_it_lies_in_the_folder_of_a_table_that_exists(tmp_path):
 def test_no_two_have_the_same_name(tmp_path):
     with folder_near(str(tmp_path)) as one, folder_near(str(tmp_path)) as other:
         assert one != other
+
+
+def test_nothing_is_left_of_a_folder_whose_mode_cannot_be_set(tmp_path, monkeypatch):
+    """Some network file systems refuse it."""
+
+    def refuse(*_args, **_options):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    with (
+        pytest.raises(
+            ConfigError, match=r"cannot write to .*: Operation not permitted"
+        ),
+        folder_near(str(tmp_path)),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_place_that_cannot_be_written_is_an_error_of_the_settings():

@@ -11,6 +11,8 @@ import pytest
 
 from rmqcli.errors import DecodeError
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
+from rmqcli.wire.message.record import has_key
 from tests.golden_vectors import from_base64, load
 
 #: A record of Java: body "hello", queue 3, offset 5, topic TopicT.
@@ -222,3 +224,25 @@ def test_repr_is_short_and_names_the_queue_offset():
         "StoredMessage(topic='TopicT', queue_id=3, queue_offset=5, "
         "msg_id='0A00000100002A139A550000000A0000')"
     )
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "expected"),
+    [
+        ("k1 k2", "k1", True),
+        ("k1 k2", "k2", True),
+        ("k1 k2", "k1 k2", True),  # stored as two keys
+        ("k1 k2", "k", False),
+        ("k1 k2", "ID", True),
+        (None, "ID", True),
+        (None, "None", False),
+        ("k1  k2", "", False),
+        (None, "", False),
+    ],
+)
+def test_a_message_has_its_id_and_each_of_its_keys(keys, key, expected):
+    properties = {"UNIQ_KEY": "ID"} | ({} if keys is None else {"KEYS": keys})
+    fields = MessageFields(topic="T", properties=properties)
+    (message,) = decode_messages(encode_message(fields))
+    assert isinstance(message, StoredMessage)
+    assert has_key(message, key) is expected

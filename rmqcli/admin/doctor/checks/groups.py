@@ -282,20 +282,23 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
         yield unknown("dead letters", facts.letters_error.message)
     if facts.letters is None:
         return
-    told = {*facts.silent(), *facts.departed}
+    reported = {*facts.silent(), *facts.departed}
     for name, error in facts.letters.errors.items():
-        if name not in told:
+        if name not in reported:
             yield unknown(name, f"it does not show its topics: {error.message}")
     for group in facts.letters.groups:
         new = facts.new_letters.get(group.group)
-        if group.count is None or new is None:
-            reason = group.reason or "a broker did not tell how many are new"
+        least = facts.new_letters_min.get(group.group) or new
+        if group.count is None or least is None:
+            reason = group.reason or "a broker did not report how many are new"
             yield unknown(group.group, reason)
-        elif new:
+        elif least:
+            number = counted(least, "dead letter")
+            if new is None:
+                number = f"at least {number}"
             yield warning(
                 group.group,
-                f"{counted(new, 'dead letter')} in the last hour, {group.count:,} in"
-                " all",
+                f"{number} in the last hour, {group.count:,} in all",
                 "the group gives messages up",
                 command_line("rmq", "dlq", "show", group.group),
             )

@@ -16,14 +16,12 @@ from rmqcli.cli.ui.escape import safe_bytes, safe_json
 from rmqcli.cli.ui.messages import is_terminal, screen_size
 from rmqcli.cli.ui.output import Column, RowWriter, write_whole
 from rmqcli.cli.ui.records.format import LETTERS
-from rmqcli.errors import DecodeError
 from rmqcli.wire.message.json import (
     BODY_FIELDS,
     EXTRA_FIELDS,
     RECORD_FIELDS,
     JsonWriter,
 )
-from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -210,26 +208,13 @@ class _RawWriter:
     def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
         from rmqcli.admin.tail.batch import BodyBatcher
 
-        return BodyBatcher(tail_filter, _bodies, counts)
+        return BodyBatcher(tail_filter, counts)
 
     def write(self, items: list[bytes]) -> None:
         write_whole(b"\n".join(items) + b"\n")
 
     def close(self) -> None:
         """Nothing is printed at the end."""
-
-
-def _bodies(_queue: MessageQueue, messages: Messages) -> list[bytes]:
-    return [_body(message) for message in messages]
-
-
-def _body(message: Record) -> bytes:
-    if isinstance(message, DecodeFailure):
-        return message.raw
-    try:
-        return message.body
-    except DecodeError:
-        return message.raw_body
 
 
 def _safe_json(text: str) -> str:
