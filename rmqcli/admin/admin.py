@@ -1388,13 +1388,15 @@ class Admin:
         """Return the messages of a topic with this key or UNIQ_KEY, by store time.
 
         `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
-        of each broker the newest `messages_max` are returned. Raises the error of a
+        of each broker the newest `messages_max` are returned, without those that are no
+        longer in the topic, which was deleted and created again. Raises the error of a
         broker that does not answer, and UnsupportedError for one whose index does not
         even find the newest message of the topic, or that stores batches as one record,
         and PartialError for one that has more than it tells, or records that cannot be
         read.
         """
         from rmqcli.admin.message.find import find_by_index
+        from rmqcli.admin.message.place import set_removed_aside
 
         found = find_by_index(
             self._client,
@@ -1404,6 +1406,7 @@ class Admin:
             end_ms=end_ms,
             found_max=messages_max,
         )
+        set_removed_aside(self._client, found)
         for error in found.errors.values():
             raise error
         if found.without_index:

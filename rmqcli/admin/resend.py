@@ -27,6 +27,7 @@ from rmqcli.admin.message.find import (
     is_id,
     missing_message,
 )
+from rmqcli.admin.message.place import set_removed_aside
 from rmqcli.api.calls.consumer import (
     consume_message_directly,
     get_consumer_connection_list,
@@ -107,16 +108,17 @@ def plan_resend(
     Without `client_id` the first member by client id is chosen, one of gRPC only if
     there is no other: its proxy may not be part of the broker, and simple consumers do
     not consume on request. Without `group` it is the group of the topic to which that
-    client belongs. Raises NotFoundError without the
-    message or the member, UsageError when several messages have the id or several
-    groups the client, RefusedError for a half or delayed message, and PartialError when
-    not every broker could be searched for it, or for others with its key.
+    client belongs. Raises NotFoundError without the message or the member, UsageError
+    when several messages have the id or several groups the client, RefusedError for a
+    half or delayed message, or for one that is no longer in its topic, and PartialError
+    when not every broker could be searched for it, or for others with its key.
     """
     if group is None and client_id is None:
         raise UsageError(
             "neither a group nor a client was named", hint="name the group"
         )
     found = find_messages(client, ref, topic)
+    set_removed_aside(client, found)
     if len(found.messages) > 1:
         places = ", ".join(
             f"{each.message_queue}:{each.queue_offset}" for each in found.messages[:3]

@@ -28,10 +28,15 @@ COLUMNS = (
         shown=lambda row: row["next_at"] or _NOW.get(row["place"]),
     ),
     Column("place", "delay, retry or pop_retry: where it waits", priority=20),
-    Column("attempt", "the retry that comes next, from 1 on", align="right"),
+    Column(
+        "attempt",
+        "the delivery that comes next; the first one counts, too",
+        title="DELIVERY",
+        align="right",
+    ),
     Column(
         "attempts_max",
-        "retries by the group's settings, which consumers may override",
+        "deliveries by the group's settings, which consumers may override",
         title="OF",
         align="right",
         priority=10,

@@ -196,7 +196,17 @@ class VerdictPart(Part):
 
 class OutcomePart(Part):
     message: MessagePart
-    stored: Annotated[str, Field(description="stored, trimmed or unknown")]
+    stored: Annotated[
+        str,
+        Field(
+            description="stored, trimmed, removed (from its topic, which was deleted"
+            " and created again) or unknown; or delayed, half, rolled_back or recalled:"
+            " no consumer gets it, or not yet"
+        ),
+    ]
+    stored_evidence: str | None
+    stored_reason: str | None
+    due: Annotated[str | None, Field(description="when a delayed message is due")]
     groups: list[VerdictPart]
 
 

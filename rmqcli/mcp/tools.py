@@ -465,6 +465,9 @@ def _outcome(box: Toolbox, outcome: MessageOutcome) -> OutcomePart:
     return OutcomePart(
         message=_message(box, outcome.message),
         stored=outcome.stored.state,
+        stored_evidence=outcome.stored.evidence,
+        stored_reason=outcome.stored.reason,
+        due=_time(outcome.stored.next_at_ms),
         groups=[
             VerdictPart(
                 group=each.group,

@@ -43,7 +43,7 @@ def test_a_failed_message_waits_in_its_delay_level_until_it_is_due(cluster, caps
     assert code == 0, err
     (row,) = rows
     assert (row["place"], row["topic"], row["keys"]) == ("delay", "orders", "a")
-    assert (row["attempt"], row["attempts_max"]) == (1, 5)
+    assert (row["attempt"], row["attempts_max"]) == (2, 6)
     assert row["msg_id"] == sent.msg_id
     waits = datetime.fromisoformat(row["next_at"]) - datetime.fromisoformat(
         row["store_timestamp"]
@@ -51,6 +51,17 @@ def test_a_failed_message_waits_in_its_delay_level_until_it_is_due(cluster, caps
     assert waits.total_seconds() == 10  # level 3
     assert "1 in delay levels, 0 in the retry topic" in err
     assert shown(cluster, capsys, group="%RETRY%billing")[1] == rows
+
+
+def test_a_copy_has_the_same_number_of_deliveries_as_in_message_show(cluster, capsys):
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=0)
+    (row,) = shown(cluster, capsys)[1]
+    show = ["message", "show", sent.msg_id, "-t", "orders", "-g", "billing"]
+    assert run([*show, "-n", cluster.namesrv, "-o", "json"]) == 0
+    ((verdict,),) = [each["groups"] for each in json.loads(capsys.readouterr().out)]
+    for name in ("attempt", "attempts_max"):
+        assert row[name] == verdict[name] == {"attempt": 2, "attempts_max": 6}[name]
 
 
 def test_messages_of_other_groups_and_other_delays_are_not_shown(cluster, capsys):

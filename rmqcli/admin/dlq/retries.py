@@ -57,8 +57,9 @@ class WaitingMessage:
     `place` is where it waits: `delay`, `retry` or `pop_retry`. `next_ms` is when it
     comes next, by the broker's clock in epoch ms; None in a retry topic, where it comes
     as soon as a member takes it, and where the broker's delays are not known.
-    `attempt` counts retries from 1; `attempts_max` is the group's setting on that
-    broker, which consumers may override; None if it is not known.
+    `attempt` counts deliveries, the first one included, and is the one that comes next;
+    `attempts_max` follows from the group's setting on that broker, which consumers may
+    override; None if it is not known.
     """
 
     place: str
@@ -213,7 +214,7 @@ class _Broker:
             queue=queue,
             message=message,
             topic=topic,
-            attempt=message.reconsume_times,
-            attempts_max=self.times_max,
+            attempt=message.reconsume_times + 1,
+            attempts_max=None if self.times_max is None else self.times_max + 1,
             next_ms=next_ms,
         )

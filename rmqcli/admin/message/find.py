@@ -55,6 +55,7 @@ from rmqcli.errors import (
     FrameError,
     NotFoundError,
     PartialError,
+    RefusedError,
     RmqError,
     TextError,
     UsageError,
@@ -134,7 +135,8 @@ class FoundMessages:
     batches that are one record. `by_time` is what was read there to find an id by that
     time, None if nothing was. `more_on` are brokers that have, or may have, more
     messages of the key than are here. `damaged` counts the records that could not be
-    read, by broker: each may be a message of the key.
+    read, by broker: each may be a message of the key. `removed`, `removed_because` and
+    `unplaced` are those of `place.set_removed_aside`.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
@@ -143,6 +145,11 @@ class FoundMessages:
     more_on: list[str] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
     by_time: TimeSearch | None = None
+    #: in the commit log, but no longer in the topic, and what shows that
+    removed: list[PulledMessage] = field(default_factory=list)
+    removed_because: str | None = None
+    #: why some of the messages may no longer be in the topic, either
+    unplaced: str | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -186,6 +193,11 @@ class FoundMessages:
 
 def missing_message(found: FoundMessages, ref: str) -> RmqError:
     """Return the error for a message that was not found: what was not searched, too."""
+    if found.removed:
+        return RefusedError(
+            f"{ref} is not a message that consumers can get: {found.removed_because}",
+            hint="name a message that is in the topic now",
+        )
     parts = []
     if found.errors:
         error = next(iter(found.errors.values()))
@@ -296,14 +308,18 @@ def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
 
     Raises UsageError for a text that is not an id, and when several messages have it: a
     producer that sends a message again uses its id again. Raises NotFoundError when no
-    message has it, and PartialError when a broker that was not searched may have one.
+    message has it, RefusedError for one that is no longer in the topic, and
+    PartialError when a broker that was not searched may have one.
     """
+    from rmqcli.admin.message.place import set_removed_aside
+
     if not is_id(message_id):
         raise UsageError(
             f"{message_id!r} is not a message id",
             hint="an id has 32, 34 or 56 hex digits",
         )
     found = find_messages(client, message_id, topic)
+    set_removed_aside(client, found)
     texts = _spellings(message_id)
     messages = {
         (each.message_queue, each.queue_offset): each

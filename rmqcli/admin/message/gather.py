@@ -31,6 +31,7 @@ from rmqcli.admin.message.outcome import (
     GroupVerdict,
     Holder,
     MessageCopy,
+    MessageVerdict,
     MovedBack,
     judge,
 )
@@ -41,6 +42,7 @@ from rmqcli.admin.message.pending import (
     level_delays_ms,
     level_due_ms,
 )
+from rmqcli.admin.message.place import PlaceState, check_place, removed_because
 from rmqcli.admin.message.records import (
     count_records,
     decode_all,
@@ -50,6 +52,7 @@ from rmqcli.admin.message.records import (
 from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import show_topic
+from rmqcli.admin.witness import ANOTHER
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
     get_broker_config,
@@ -94,12 +97,19 @@ if TYPE_CHECKING:
     from rmqcli.admin.topics import TopicDetail
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.tasks import Task
     from rmqcli.wire.subscription import SubscriptionData
 
 _FIRST_POP_TIME = "1ST_POP_TIME"  # MessageConst.PROPERTY_FIRST_POP_TIME
 _POP = "CONSUME_POP"  # ConsumeType.CONSUME_POP
 _HOUR_MS = 3_600_000
 _MEMBERS_ASKED_MAX = 64
+#: Verdicts that rest on offsets, and so on the message's place in its queue.
+_BY_OFFSET = (
+    MessageVerdict.CONSUMED,
+    MessageVerdict.WAITING,
+    MessageVerdict.IN_FLIGHT,
+)
 #: A member that does not answer must not hold up the rest.
 _MEMBER_TIMEOUT_MS = 1_000
 #: An index that is further behind the log may not have the copies that count.
@@ -112,25 +122,34 @@ _CLOCK_SLACK_MS = 60_000
 class StoredState:
     """Whether the message can still be consumed, and until when.
 
-    `state` is `stored`, `trimmed` when its queue begins behind it, or `unknown`.
-    `until_ms` (epoch ms) is when the broker may delete it at the earliest, by its
-    fileReservedTime; it keeps whole files, and deletes earlier when its disk is full.
-    None if the broker does not tell.
+    `state` is `stored`, `trimmed` when its queue begins behind it, `removed` when it is
+    in the commit log, but no longer in the topic, or `unknown`; or, of a message that
+    no consumer gets, or not yet, `delayed`, `half`, `rolled_back` or `recalled`.
+    `until_ms` (epoch ms) is when the broker may delete it at the earliest,
+    by its fileReservedTime; it keeps whole files, and deletes earlier when its disk is
+    full. None if the broker does not tell. `next_at_ms` (epoch ms by the broker's
+    clock) is when a delayed message is due. `evidence` says what the state rests on,
+    `reason` why no more can be said; None where there is nothing to add.
     """
 
     state: str
     until_ms: int | None
+    next_at_ms: int | None = None
+    evidence: str | None = None
+    reason: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class MessageOutcome:
     """A message, where it is stored, and what became of it in each group.
 
-    `errors` has the brokers that did not answer, by name: groups that only they know
-    are missing.
+    `topic` is the one whose consumers get it: of a message that waits for its delay or
+    for the end of its transaction, not the one in which it is stored. `errors` has the
+    brokers that did not answer, by name: groups that only they know are missing.
     """
 
     message: PulledMessage
+    topic: str
     stored: StoredState
     groups: list[GroupVerdict] = field(default_factory=list)
     errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
@@ -162,14 +181,20 @@ class _Reading:
         self._queue = message.message_queue
         self._brokers = reader_addresses(client.cluster_info().brokers.values())
         self._outcome = MessageOutcome(
-            message=message, stored=StoredState(state="unknown", until_ms=None)
+            message=message,
+            topic=message.topic,
+            stored=StoredState(state="unknown", until_ms=None),
         )
         self._address = self._brokers.get(self._queue.broker_name)
         self._levels: dict[str, tuple[int, ...]] = {}
+        #: broker name and delay level -> offset up to which it has delivered
+        self._delivered: dict[tuple[str, int], int] = {}
         #: broker name -> messages that it tells at a time of its index
         self._told_max: dict[str, int] = {}
         #: of the message's broker; empty if it does not show them
         self._settings: dict[str, str] = {}
+        #: whether the message is in its queue still
+        self._place = PlaceState(None)
         #: broker name -> bytes of its log that are not in the index yet
         self._late_indexes: dict[str, int] = {}
         #: how far the clock of the message's broker is ahead of this machine's
@@ -183,6 +208,7 @@ class _Reading:
         topic = self._queue.topic
         if pending is not None:
             topic = self._message.properties[REAL_TOPIC]
+        self._outcome.topic = topic
         detail = show_topic(self._client, topic)
         self._outcome.errors |= detail.errors
         names = sorted(
@@ -190,9 +216,12 @@ class _Reading:
         )
         self._read_settings()
         min_offset = self._min_offset(detail)
-        self._outcome.stored = self._stored(min_offset)
+        self._outcome.stored = self._stored(min_offset, pending)
         if pending is not None:
             self._outcome.groups = [self._waits(name, pending) for name in names]
+            return self._outcome
+        if self._outcome.stored.state == "removed":
+            self._outcome.groups = [self._is_removed(name) for name in names]
             return self._outcome
         evidence = {name: GroupEvidence(group=name) for name in names}
         self._read_offsets(evidence)
@@ -211,10 +240,35 @@ class _Reading:
                 ]
                 seen.moved_back = self._moved_back(backups, name, here)
         self._outcome.groups = [
-            judge(self._message, seen, min_offset=min_offset)
+            self._if_there(judge(self._message, seen, min_offset=min_offset))
             for seen in evidence.values()
         ]
         return self._outcome
+
+    def _is_removed(self, group: str) -> GroupVerdict:
+        return GroupVerdict(
+            group=group,
+            verdict=MessageVerdict.UNKNOWN,
+            reason="it is no longer in the topic, and the group's offsets are those of"
+            " the topic of now: whether it was consumed is not recorded",
+        )
+
+    def _if_there(self, verdict: GroupVerdict) -> GroupVerdict:
+        """Return the verdict, or that it is not known for want of the message's place.
+
+        What copies and records of POP show does not rest on that.
+        """
+        reason = self._outcome.stored.reason
+        rests_on_place = verdict.where is None and verdict.verdict in _BY_OFFSET
+        if self._outcome.stored.state != "unknown" or not rests_on_place:
+            return verdict
+        return replace(
+            verdict,
+            verdict=MessageVerdict.UNKNOWN,
+            reason=reason or "whether it is in its topic is not known",
+            attempt=None,
+            waiting_before=None,
+        )
 
     def _moved_back(
         self, backups: Iterable[Backup], group: str, here: ClusterIdentity
@@ -252,14 +306,24 @@ class _Reading:
         self._queue = message.message_queue
 
     def _read_settings(self) -> None:
-        """Read the settings of all brokers, and how far their indexes are behind."""
+        """Read the settings of all brokers, and how far their indexes are behind.
+
+        Also, in the same round, whether the message is in its queue still.
+        """
         questions = {
             (name, call.code): (address, call)
             for name, address in self._brokers.items()
             for call in (get_broker_config(), get_broker_runtime_info())
         }
         asked_ms = self._client.clock.epoch_ms()
-        answers = ask_many(self._client, questions)
+        self._place, *outcomes = run_tasks(
+            self._client,
+            [
+                check_place(self._address, self._queue, self._message),
+                *(Request(address, call) for address, call in questions.values()),
+            ],
+        )
+        answers = dict(zip(questions, outcomes, strict=True))
         answered_ms = self._client.clock.epoch_ms()
         for (name, code), answer in answers.items():
             is_own = name == self._queue.broker_name
@@ -273,6 +337,11 @@ class _Reading:
                 if is_own:
                     self._settings = answer
                 continue
+            for key, text in answer.items():
+                level = read_count(key.removeprefix("scheduleMessageOffset_"))
+                done = read_count(text.partition(",")[0])
+                if level is not None and done is not None:
+                    self._delivered[name, level] = done
             behind_bytes = read_count(answer.get("dispatchBehindBytes")) or 0
             if behind_bytes > _INDEX_BEHIND_BYTES_MAX:
                 self._late_indexes[name] = behind_bytes
@@ -286,20 +355,31 @@ class _Reading:
                 return each.offset.min_offset
         return None
 
-    def _stored(self, min_offset: int | None) -> StoredState:
-        if self._queue.topic in PENDING_TOPICS:
-            min_offset = 0
-        if min_offset is None:
-            state = "unknown"
-        elif self._message.queue_offset < min_offset:
-            state = "trimmed"
-        else:
-            state = "stored"
+    def _stored(
+        self, min_offset: int | None, pending: PendingOutcome | None
+    ) -> StoredState:
         hours = read_count(self._settings.get("fileReservedTime"), digits_max=6)
         until_ms = None
         if hours is not None:
             until_ms = self._message.store_timestamp_ms + hours * _HOUR_MS
-        return StoredState(state=state, until_ms=until_ms)
+        if pending is not None:
+            return StoredState(
+                state=pending.verdict.value,
+                until_ms=until_ms,
+                next_at_ms=pending.next_at_ms,
+                evidence=pending.evidence,
+                reason=pending.reason,
+            )
+        place, reason = self._place, None
+        if min_offset is not None and self._message.queue_offset < min_offset:
+            state = "trimmed"
+        elif self._queue.topic in PENDING_TOPICS or place.is_there:
+            state = "stored"
+        elif place.is_there is None:
+            state, reason = "unknown", place.reason
+        else:
+            state, reason = "removed", removed_because(place)
+        return StoredState(state=state, until_ms=until_ms, reason=reason)
 
     def _waits(self, group: str, pending: PendingOutcome) -> GroupVerdict:
         return GroupVerdict(
@@ -310,6 +390,11 @@ class _Reading:
             next_at_ms=pending.next_at_ms,
             where=f"{self._queue}:{self._message.queue_offset}",
         )
+
+    def _is_over(self, message: PulledMessage) -> bool:
+        """Whether the broker had delivered its delay level up to this message."""
+        done = self._delivered.get((message.broker_name, message.queue_id + 1))
+        return done is not None and message.queue_offset < done
 
     def _due_ms(self, message: PulledMessage) -> int | None:
         return level_due_ms(message, self._levels.get(message.broker_name, ()))
@@ -524,7 +609,7 @@ class _Reading:
         first = self._look_up(evidence, message.msg_id)
         if not any(seen.copies for seen in evidence.values()):
             return
-        self._read_passed(evidence)
+        gone = self._read_passed(evidence)
         # A retry that failed meanwhile has left a later copy, which counts.
         passed = {
             (name, copy.place): copy.is_passed
@@ -537,7 +622,10 @@ class _Reading:
             seen.copies = [
                 replace(copy, is_passed=passed.get((name, copy.place), False))
                 for copy in seen.copies
+                if copy.message.offset_msg_id not in gone.get(name, {})
             ]
+            for place in gone.get(name, {}).values():
+                seen.no_copies = f"a copy of it was at {place}: {ANOTHER}"
 
     def _look_up(self, evidence: Mapping[str, GroupEvidence], msg_id: str) -> bool:
         topic, message = self._queue.topic, self._message
@@ -601,12 +689,14 @@ class _Reading:
                 name, is_pop = _owner(real, found, topic, evidence)
                 if name not in evidence:
                     continue
-                kind = "dead" if real == dlq_topic(name) else "retry"
+                is_dead = real == dlq_topic(name)
+                kind, delay = ("dead", "dying") if is_dead else ("retry", "delay")
                 copy = MessageCopy(
-                    kind="delay" if is_delay else kind,
+                    kind=delay if is_delay else kind,
                     message=found,
                     is_pop=is_pop,
                     due_ms=self._due_ms(found) if is_delay else None,
+                    is_over=is_delay and self._is_over(found),
                 )
                 copies.append((name, copy))
         self._outcome.errors |= failed
@@ -662,21 +752,45 @@ class _Reading:
             elif len(ids) <= 1 or origin == message.offset_msg_id:
                 evidence[name].copies.append(copy)
 
-    def _read_passed(self, evidence: Mapping[str, GroupEvidence]) -> None:
-        """Note whether groups are past their copies in the retry topics."""
+    def _read_passed(
+        self, evidence: Mapping[str, GroupEvidence]
+    ) -> dict[str, dict[str, str]]:
+        """Note whether groups are past their copies in the retry topics.
+
+        Returns the places of the copies that are not there any more, by group and id.
+        """
         asked = {}
+        checks: dict[tuple[str, str, str], Task[PlaceState]] = {}
         for name, seen in evidence.items():
             for copy in seen.copies:
                 queue = copy.message.message_queue
                 call = query_consumer_offset(name, queue.topic, queue.queue_id)
                 if copy.kind == "retry":
                     asked[name, queue] = (self._brokers[queue.broker_name], call)
-        answers = ask_many(self._client, asked)
+                if copy.kind in ("retry", "dead"):
+                    checks[name, copy.message.offset_msg_id, copy.place] = check_place(
+                        self._brokers[queue.broker_name], queue, copy.message
+                    )
+        outcomes = run_tasks(
+            self._client,
+            [
+                *(Request(address, call) for address, call in asked.values()),
+                *checks.values(),
+            ],
+        )
+        answers = dict(zip(asked, outcomes, strict=False))
+        gone: dict[str, dict[str, str]] = {}
+        for (name, msg_id, place), state in zip(
+            checks, outcomes[len(asked) :], strict=True
+        ):
+            if state.is_there is False:
+                gone.setdefault(name, {})[msg_id] = place
         for name, seen in evidence.items():
             seen.copies = [
                 replace(copy, is_passed=_is_passed(copy, name, answers))
                 for copy in seen.copies
             ]
+        return gone
 
     def _read_deliveries(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Read what POP recorded about the message and its retries."""

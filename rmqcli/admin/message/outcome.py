@@ -12,7 +12,7 @@ message out. What speaks against a verdict makes it `unknown`, with the reason.
 | in_flight | a member has pulled it and it is not committed, or POP has handed it out and it is not acknowledged |
 | filtered | the tags or the SQL expression of the subscription do not select it |
 | in_retry | a copy waits in a retry topic, or for its delay |
-| dead | a copy is in the group's dead-letter topic, and nothing shows that the group gets, or got, the message once more; no offset would show that it did |
+| dead | a copy is in the group's dead-letter topic, or on its way there, and nothing shows that the group gets, or got, the message once more; no offset would show that it did |
 | delayed, half, rolled_back, recalled | no consumer gets it, or not yet; see `pending` |
 | broadcast | members keep their offsets themselves |
 | unknown | as `reason` says |
@@ -70,6 +70,10 @@ _LATER_FILTER: Final = (
 )
 
 
+#: Kinds of copies of a message that the group has given up.
+_DEAD: Final = ("dead", "dying")
+
+
 class MessageVerdict(StrEnum):
     """What became of a message in a group."""
 
@@ -116,9 +120,13 @@ class GroupVerdict:
 class MessageCopy:
     """A copy of the message that a broker made for one group.
 
-    `kind` is `retry`, `delay` (a retry that is not due yet) or `dead`. `is_passed` says
+    `kind` is `retry`, `delay` (a retry that waits for its delay), `dead`, or `dying`: a
+    dead letter that waits for a delay. Brokers of 4.6.0 keep the delay of the retry
+    that failed last, so that the letter waits as long once more. `is_passed` says
     whether the group's offset is past it in its retry topic; None if that is not known.
-    `due_ms` is for a delay; None if the delay is not known. `delivery` is what POP
+    `due_ms` is for a delay; None if the delay is not known. `is_over` says that the
+    broker has delivered what waited there up to this copy, so that its end has made
+    another one. `delivery` is what POP
     recorded about it, None without a record. `moved_by` names the backup of a reset
     that moved the group over it.
     """
@@ -128,6 +136,7 @@ class MessageCopy:
     is_pop: bool = False
     is_passed: bool | None = None
     due_ms: int | None = None
+    is_over: bool = False
     delivery: PopDelivery | None = None
     moved_by: str | None = None
 
@@ -245,17 +254,17 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     attempts_max = None
     if seen.retry_max_times is not None:
         attempts_max = seen.retry_max_times + 1
-    dead = [copy for copy in seen.copies if copy.kind == "dead"]
-    others = [copy for copy in seen.copies if copy.kind != "dead"]
-    if dead:
-        letter = max(dead, key=_age)
+    others = [copy for copy in seen.copies if copy.kind not in _DEAD]
+    letter = _letter(seen)
+    if letter is not None:
         others = _after(letter, others)
         if not others:
+            why, unsure = _death(letter)
             return GroupVerdict(
                 group=seen.group,
                 verdict=MessageVerdict.DEAD,
-                evidence="a copy is in the dead-letter topic",
-                reason=_AFTER_DEATH,
+                evidence=why,
+                reason=unsure,
                 attempt=letter.message.reconsume_times or None,
                 attempts_max=attempts_max,
                 where=letter.place,
@@ -266,6 +275,13 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     attempt = last.message.reconsume_times + 1
     if last.delivery is not None:
         return _retry_handed_out(seen, last, last.delivery, attempts_max)
+    if last.kind == "delay" and last.is_over:
+        return _unknown(
+            seen,
+            f"the copy for delivery {attempt} was not found in the retry topic: it was"
+            " deleted, or is not in the index yet",
+            f"the delay of {last.place} has ended",
+        )
     if last.kind == "delay" or last.is_passed is False:
         is_due = last.kind == "retry"
         reason = "it may be in the hands of a member" if is_due else None
@@ -302,6 +318,32 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     )
 
 
+def _letter(seen: GroupEvidence) -> MessageCopy | None:
+    """Return the last dead letter; one that is on its way only if none has arrived."""
+    for kind in _DEAD:
+        letters = [copy for copy in seen.copies if copy.kind == kind]
+        if letters:
+            return max(letters, key=_age)
+    return None
+
+
+def _death(letter: MessageCopy) -> tuple[str, str]:
+    """Say where a dead letter is, and what is not known about it."""
+    if letter.kind == "dead":
+        return "a copy is in the dead-letter topic", _AFTER_DEATH
+    if letter.is_over:
+        why = "it was deleted, or is not in the index yet"
+        return (
+            "its dead letter waited for a delay, which has ended",
+            f"the letter was not found in the dead-letter topic: {why}",
+        )
+    due = "" if letter.due_ms is None else f", until {format_rfc3339(letter.due_ms)}"
+    return (
+        f"its dead letter is on its way: it waits for a delay{due}",
+        "it is in the dead-letter topic only when that has ended",
+    )
+
+
 def _once_more(
     message: PulledMessage,
     seen: GroupEvidence,
@@ -312,7 +354,8 @@ def _once_more(
 
     As after a reset back over it. Returns None if nothing shows that.
     """
-    letter = max((c for c in seen.copies if c.kind == "dead"), key=_age)
+    letter = _letter(seen)
+    assert letter is not None  # noqa: S101  # of which the verdict is
     died_ms = letter.message.store_timestamp_ms
     died = f"{dead.evidence} since {format_rfc3339(died_ms)}"
     delivery, committed = seen.delivery, seen.committed

@@ -20,6 +20,7 @@ from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue, dlq_topic
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.version import V4_9_7
 
 if TYPE_CHECKING:
     from rmqcli.cli.consume.counts import Counts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+DELAY: Final = "DELAY"  # MessageConst.PROPERTY_DELAY_TIME_LEVEL
 #: At most this many lines wait for the main thread; further ones are only counted.
 _WAITING_MAX: Final = 10_000
 #: At most this many places of failed messages are kept, for lines about retries.
@@ -138,6 +140,11 @@ class FailedDeliveries:
                     f"retry {failed.retry}{of} follows, its {held_up} is paused until"
                     " then"
                 )
+            case Fate.DEAD_LETTER if self._is_delayed(failed.message):
+                return (
+                    f"dead letter on its way to {dlq_topic(self._group)}: brokers"
+                    " before 4.9.7 may store it only after one more delay"
+                )
             case Fate.DEAD_LETTER:
                 return f"dead letter in {dlq_topic(self._group)}"
             case Fate.GIVEN_UP:
@@ -183,6 +190,25 @@ class FailedDeliveries:
 
     def _origin_id(self, message: Message) -> str | None:
         return message.properties.get(ORIGIN_MESSAGE_ID)
+
+    def _is_delayed(self, message: Message) -> bool:
+        """Whether the broker may store the dead letter only after one more delay.
+
+        Brokers of 4.6.0 keep the delay of the retry that failed last, those of 4.9.7
+        do not.
+        Source: SendMessageProcessor.consumerSendMsgBack.
+        """
+        if not isinstance(message, PulledMessage) or DELAY not in message.properties:
+            return False
+        try:
+            if self._client is None:
+                self._client = Client(self._client_config)
+            client = self._client
+            route = client.route(message.topic)
+            address = client.master_of(route, message.broker_name)
+            return client.broker_version(address) < V4_9_7
+        except RmqError:
+            return False
 
     def _remember(self, msg_id: str, place: tuple[MessageQueue, int]) -> None:
         self._places.pop(msg_id, None)

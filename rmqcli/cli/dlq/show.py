@@ -209,7 +209,7 @@ def _rows(
     client: Client, options: ShowOptions, reader: LetterReader, states: LetterStates
 ) -> Iterator[list[dict[str, object]]]:
     from rmqcli.admin.dlq.letter import facts_of, place_of
-    from rmqcli.admin.dlq.origin import find_origins
+    from rmqcli.admin.message.origin import find_origins
     from rmqcli.redrive.log import LetterPlace
 
     group, lines = options.group, JsonWriter(options.decode)

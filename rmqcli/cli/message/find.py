@@ -29,6 +29,7 @@ from rmqcli.cli.selection import (
     where_option,
 )
 from rmqcli.cli.tail.command import TailOptions, from_queue_option
+from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.records.output import (
     FORMATS,
     HELP_FIELDS,
@@ -160,15 +161,19 @@ def _look_up(
     common: Common, options: FindOptions, begin_ms: int, end_ms: int | None
 ) -> FoundMessages:
     from rmqcli.admin.message.find import find_by_index
+    from rmqcli.admin.message.place import set_removed_aside
 
     with common.open_client() as client:
-        return find_by_index(
+        found = find_by_index(
             client,
             [options.topic],
             options.key or "",
             begin_ms=begin_ms,
             end_ms=end_ms,
         )
+        if not found.without_index:
+            set_removed_aside(client, found)
+    return found
 
 
 def _times(options: FindOptions) -> tuple[int, int | None] | None:
@@ -208,6 +213,14 @@ def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
     if found.more_on:
         words += f"; {', '.join(found.more_on)} has more than it tells"
     common.messages.info(words)
+    if found.removed:
+        common.messages.warn(
+            f"{counted(len(found.removed), 'more message')} of the key"
+            f" {'is' if len(found.removed) == 1 else 'are'} not shown:"
+            f" {safe(found.removed_because or '')}"
+        )
+    if found.unplaced is not None:
+        common.messages.warn(safe(found.unplaced))
     raise_if_silent(found.errors)
     if found.damaged:
         raise PartialError(

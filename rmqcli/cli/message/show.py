@@ -11,6 +11,7 @@ from rmqcli.cli.by_broker import errors_json, raise_if_silent
 from rmqcli.cli.message.find import write_messages
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import decode_option, refuse_empty
+from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
@@ -67,7 +68,8 @@ GROUP_COLUMNS = (
     ),
     Column(
         "attempt",
-        "delivery that comes next (in_retry), or was the last",
+        "the delivery that comes next (in_retry), or was the last",
+        "DELIVERY",
         shown=_attempt,
     ),
     Column("attempts_max", "deliveries that the group's settings allow", title=None),
@@ -86,7 +88,12 @@ GROUP_COLUMNS = (
 )
 _FIELDS = (
     *HELP_FIELDS,
-    Column("stored", "state (stored, trimmed or unknown), and until when at least"),
+    Column(
+        "stored",
+        "state (stored, trimmed, removed or unknown; or delayed, half, rolled_back or"
+        " recalled), until when it is kept at least, next_at when it is due, evidence"
+        " and reason",
+    ),
     Column("groups", "for each group what became of the message:"),
     *(Column(f"groups.{each.name}", each.help) for each in GROUP_COLUMNS),
     Column("errors", "brokers that did not answer"),
@@ -219,6 +226,24 @@ def _write(
         write_whole("".join(json_line(row) + "\n" for row in rows))
 
 
+def stored_text(outcome: MessageOutcome) -> str:
+    """Say where a message is: whether it is stored, until when, or why it waits."""
+    stored, text = outcome.stored, outcome.stored.state
+    if outcome.topic != outcome.message.topic:
+        text += f" for {outcome.topic}"
+    if stored.next_at_ms is not None:
+        text += f", due {_time(stored.next_at_ms)}"
+    elif stored.until_ms is not None and stored.state in (
+        "stored",
+        "trimmed",
+        "removed",
+    ):
+        until = _time(stored.until_ms)
+        text += f", until {until} or later unless the disk fills up"
+    because = "; ".join(each for each in (stored.evidence, stored.reason) if each)
+    return f"{text}: {because}" if because else text
+
+
 def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
     from rmqcli.wire.message.json import JsonWriter
 
@@ -229,6 +254,9 @@ def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
         "stored": {
             "state": outcome.stored.state,
             "until": _time(outcome.stored.until_ms),
+            "next_at": _time(outcome.stored.next_at_ms),
+            "evidence": outcome.stored.evidence,
+            "reason": outcome.stored.reason,
         },
         "groups": [row_of(GROUP_COLUMNS, each) for each in outcome.groups],
         "errors": errors_json(outcome.errors),
@@ -238,12 +266,10 @@ def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
 def _write_text(common: Common, outcome: MessageOutcome, decode: Decode | None) -> None:
     writer = make_writer("pretty", template=None, color=common.use_color, decode=decode)
     write_messages(writer, [outcome.message])
-    until = _time(outcome.stored.until_ms)
-    kept = "" if until is None else f", until {until} or later unless the disk fills up"
-    sys.stdout.write(f"{outcome.stored.state}{kept}\n\n")
+    sys.stdout.write(f"{safe(stored_text(outcome))}\n\n")
     rows = [row_of(GROUP_COLUMNS, each) for each in outcome.groups]
     if rows:
         write_table(rows, columns=GROUP_COLUMNS, color=common.use_color)
     else:
-        sys.stdout.write(f"no group of {outcome.message.topic} is known\n")
+        sys.stdout.write(f"no group of {safe(outcome.topic)} is known\n")
     sys.stdout.write("\n")

@@ -16,7 +16,7 @@ from rmqcli.admin.tail.filter import make_filter
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.cli.dlq.show import COLUMNS as LETTER_COLUMNS
 from rmqcli.cli.dlq.show import LAST_DEFAULT
-from rmqcli.cli.message.show import GROUP_COLUMNS, known_backups
+from rmqcli.cli.message.show import GROUP_COLUMNS, known_backups, stored_text
 from rmqcli.cli.selection import readable_queues
 from rmqcli.cli.tail.command import LOOK_BACK
 from rmqcli.cli.top.frame import wrap
@@ -458,15 +458,11 @@ class MessageView(View):
         found = self._found
         if found is None or self.part:
             return ()
-        until = found.stored.until_ms
-        kept = ""
-        if until is not None:
-            kept = f", until {format_rfc3339(until)} or later unless the disk fills up"
         verdict = []
         if row is not None:
             because = [text for text in (row["evidence"], row["reason"]) if text]
             verdict = [f"{row['group']}: {row['verdict']}. {'; '.join(because)}"]
-        return [*self._pretty[:3], f"{found.stored.state}{kept}", *verdict]
+        return [*self._pretty[:3], stored_text(found), *verdict]
 
     def notes(self) -> Sequence[str]:
         if self._found is None:

@@ -71,7 +71,7 @@ def test_what_waits_for_a_group_is_found(cluster):
         assert (found.counts["delay"], found.errors) == (1, {})
         (waiting,) = found.messages
         assert isinstance(waiting.message, PulledMessage)
-        assert (waiting.place, waiting.topic, waiting.attempt) == ("delay", "orders", 1)
+        assert (waiting.place, waiting.topic, waiting.attempt) == ("delay", "orders", 2)
         with pytest.raises(NotFoundError):
             admin.retries("nobody")
 

@@ -198,3 +198,33 @@ def test_a_message_that_the_member_is_past_does_not_wait(message):
         "its member is past it, and has not committed that yet",
     )
     assert "; c1 is at 6" in str(found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [
+        ({"dying": {}}, ("dead", "it is in the dead-letter topic only when that has")),
+        (
+            {"dying": {"is_over": True}},
+            ("dead", "the letter was not found in the dead-letter topic: it was del"),
+        ),
+        (
+            {"dying": {"is_over": True}, "dead": {}},
+            (
+                "dead",
+                "a delivery since then, as after a reset back over it, would have",
+            ),
+        ),
+        ({"delay": {}}, ("in_retry", "")),
+        (
+            {"delay": {"is_over": True}},
+            ("unknown", "the copy for delivery 1 was not found in the retry topic: it"),
+        ),
+    ],
+)
+def test_a_copy_whose_delay_has_ended_does_not_wait(message, kinds, found):
+    copies = [
+        MessageCopy(kind=kind, message=message, **more) for kind, more in kinds.items()
+    ]
+    name, reason = verdict(message, evidence(copies=copies))
+    assert (name, reason[: len(found[1])]) == found

@@ -141,7 +141,13 @@ def test_the_record_is_that_of_tail_with_its_place_and_its_groups(cluster, show)
     assert (row["topic"], row["body"], row["tags"]) == ("orders", "a", "New")
     assert (row["msg_id"], row["offset_msg_id"]) == (sent.msg_id, sent.offset_msg_id)
     # The embedded cluster deletes nothing, and so has no setting that says when.
-    assert row["stored"] == {"state": "stored", "until": None}
+    assert row["stored"] == {
+        "state": "stored",
+        "until": None,
+        "next_at": None,
+        "evidence": None,
+        "reason": None,
+    }
     assert (row["groups"], row["errors"]) == ([], [])
     code, (row,), _ = show(cluster, "k1", "--topic", "orders", "--group", "billing")
     assert (code, row["body"]) == (0, "a")
@@ -600,6 +606,43 @@ def test_a_message_that_was_recalled_is_not_delayed(rmq_cluster_factory, show):
     assert found["verdict"] == "recalled"
 
 
+def test_a_message_that_waits_is_not_stored_in_its_topic_although_it_has_no_group(
+    rmq_cluster_factory, show
+):
+    settings = {
+        "recall_message_enable": True,
+        "append_topic_for_timer_delete_key": True,
+        "transaction_check_interval_ms": 3_600_000,
+    }
+    cluster = rmq_cluster_factory(queues=1, settings=settings)
+    cluster.create_topic("orders")
+
+    def stored(sent):
+        code, (row,), err = show(cluster, sent.msg_id, "-t", "orders")
+        assert (code, row["groups"]) == (0, []), err
+        return row["stored"]
+
+    level, timed = send(cluster, delay_level=9), send(cluster, delay_ms=3_600_000)
+    for sent in (level, timed):
+        found = stored(sent)
+        assert (found["state"], found["reason"]) == ("delayed", None)
+        assert found["evidence"] == "it waits for its delay to end"
+        assert found["next_at"] is not None
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        found = stored(begin_transaction(shop_, UNKNOW))
+    assert found["state"] == "half"
+    assert found["evidence"].startswith("its transaction is open since ")
+    do = ["message", "recall", timed.msg_id, "--topic", "orders", "--yes"]
+    assert run([*do, "-n", cluster.namesrv]) == 0
+    found = stored(timed)
+    assert (found["state"], found["next_at"]) == ("recalled", None)
+    assert found["evidence"].startswith("it was recalled at ")
+    _, text, _ = show(cluster, level.msg_id, "-t", "orders", output="table")
+    assert "\ndelayed for orders, due " in text
+    assert ": it waits for its delay to end\n" in text
+    assert text.endswith("no group of orders is known\n\n")
+
+
 def test_an_older_message_may_have_met_another_filter(cluster, show):
     with member(cluster):
         sent = send(cluster, tags="Paid")
@@ -647,6 +690,24 @@ def test_a_message_that_was_given_up_is_dead(cluster, show):
         " record"
     )
     assert verdict(show(cluster, other.msg_id))["verdict"] == "unknown"
+
+
+def test_a_dead_letter_that_waits_for_a_delay_is_no_retry(cluster, show):
+    """As on brokers of 4.6.0, which keep the delay of the retry that failed last."""
+    sent = send(cluster)
+    commit(cluster, "billing", 1)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("%DLQ%billing", queue_nums=1)
+    unique = {"UNIQ_KEY": sent.msg_id}
+    cluster.send("%DLQ%billing", [Seed(body=b"a", delay_level=5, properties=unique)])
+    found = verdict(show(cluster, sent.msg_id, "-t", "orders"))
+    assert (found["verdict"], found["next_at"]) == ("dead", None)
+    assert found["evidence"].startswith("its dead letter is on its way: it waits for")
+    assert found["where"] == "SCHEDULE_TOPIC_XXXX@broker-a:4:0"
+    cluster.send("%DLQ%billing", [Seed(body=b"a", properties=unique)])
+    found = verdict(show(cluster, sent.msg_id, "-t", "orders"))
+    assert (found["verdict"], found["where"]) == ("dead", "%DLQ%billing@broker-a:0:0")
+    assert found["evidence"] == "a copy is in the dead-letter topic"
 
 
 def test_a_dead_message_that_the_group_was_moved_back_to_is_not_only_dead(

@@ -2,7 +2,8 @@
 
 A letter has the broker's id of that message, which says where it is in the commit log,
 but not in which queue. So the message itself is looked up; it is believed only if it
-has the letter's topic and the same id of the producer.
+has the letter's topic and the same id of the producer. If the topic was deleted since,
+and created again, another message may have that place: then it is not named.
 
 Source: QueryMessageProcessor.viewMessageById, which does not check the offset.
 """
@@ -13,17 +14,19 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import facts_of
+from rmqcli.admin.message.place import check_places
+from rmqcli.admin.message.records import decode_found
 from rmqcli.api.calls.store import view_message_by_id
 from rmqcli.errors import ConfigError, RmqError
-from rmqcli.model import MessageQueue
 from rmqcli.wire.ids import decode_offset_msg_id
-from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.api.client import Client
+    from rmqcli.engine.message import PulledMessage
+    from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import DecodeFailure
 
 #: Messages that are looked up at once.
@@ -35,8 +38,8 @@ def find_origins(
 ) -> list[tuple[MessageQueue, int] | None]:
     """Return queue and offset of the first message of each letter, in order.
 
-    None where the letter does not name it, the message is not stored any more, or its
-    broker does not answer or has another address now.
+    None where the letter does not name it, the message is not stored in its topic any
+    more, or its broker does not answer or has another address now.
     """
     names = {
         address: broker.broker_name
@@ -62,21 +65,27 @@ def find_origins(
                 if (place := places[number]) is not None
             },
         )
+        there: dict[int, PulledMessage] = {}
         for number, answer in answers.items():
             place, letter = places[number], letters[number]
             if isinstance(answer, RmqError) or place is None:
                 continue
-            for found in decode_messages(answer)[:1]:
-                is_it = (
-                    isinstance(found, StoredMessage)
-                    and isinstance(letter, StoredMessage)
+            for found in decode_found(answer, names[place[0]])[:1]:
+                if (
+                    isinstance(letter, StoredMessage)
                     and found.topic == place[2]
                     and found.commit_log_offset == place[1]
                     and found.msg_id == letter.msg_id
-                )
-                if is_it and isinstance(found, StoredMessage):
-                    queue = MessageQueue(place[2], names[place[0]], found.queue_id)
-                    origins[number] = queue, found.queue_offset
+                ):
+                    there[number] = found
+        gone = {
+            id(found)
+            for found, state in check_places(client, there.values())
+            if state.is_there is False
+        }
+        for number, found in there.items():
+            if id(found) not in gone:
+                origins[number] = found.message_queue, found.queue_offset
     return origins
 
 
