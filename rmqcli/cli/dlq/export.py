@@ -128,9 +128,12 @@ def _to_jsonl(common: Common, options: LetterExportOptions, path: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             for queue, failure in reader.abandoned.items():
+                if not reader.scanned:
+                    raise failure
                 raise PartialError(
                     f"{queue} was not read to its end: {failure.message};"
-                    f" {path} was not written"
+                    f" {path} was not written",
+                    hint=failure.hint,
                 )
             # A link, which never replaces a file that appeared meanwhile.
             os.link(temporary, path)

@@ -7,7 +7,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
 
 
 def damage_record(cluster, queue, text):
@@ -18,7 +18,9 @@ def damage_record(cluster, queue, text):
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         call = pull_message(queue, 0, max_msg_nums=32)
         body = bytearray(client.invoke(client.reader_of(queue), call).body)
-    records = decode_messages(bytes(body))
+    records = [
+        each for each in decode_messages(bytes(body)) if isinstance(each, StoredMessage)
+    ]
     (wanted,) = [
         each
         for each in records
