@@ -369,6 +369,26 @@ def test_a_log_of_another_group_is_refused(cluster, capsys, tmp_path):
     assert "is the log of group billing, not of audit" in err
 
 
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+def test_letters_that_cannot_be_pulled_are_not_exported_as_none(
+    rmq_cluster_factory, capsys, tmp_path, like
+):
+    cluster = rmq_cluster_factory(queues=1, like=like)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", "ab")
+    update = ["topic", "update", "%DLQ%billing", "--perm", "w", "--yes"]
+    assert run([*update, "-n", cluster.namesrv]) == 0
+    capsys.readouterr()
+    folder = tmp_path / "letters"
+    do = ["export", "billing", "--to-parquet", str(folder)]
+    code, _, err = rmq(cluster, capsys, *do)
+    assert code == 1, err
+    assert "%DLQ%billing is write-only on broker-a" in err
+    assert "make it readable: rmq topic update %DLQ%billing --perm rw" in err
+    assert not folder.exists()
+
+
 def test_where_letters_cannot_be_read_the_error_says_what_helps(
     rmq_cluster_factory, capsys, tmp_path
 ):
