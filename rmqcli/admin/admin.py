@@ -29,7 +29,13 @@ from rmqcli.admin.recall import RecallPlan, apply_recall, plan_recall
 from rmqcli.admin.resend import ResendPlan, apply_resend, plan_resend
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.client import Client
-from rmqcli.checked import check_callback, check_returned, check_type, checks_arguments
+from rmqcli.checked import (
+    check_callback,
+    check_int,
+    check_returned,
+    check_type,
+    checks_arguments,
+)
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.engine.message import (
@@ -736,7 +742,7 @@ class Admin:
         check_group(group)
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
-        change = groups_admin.GroupChange(**settings)
+        change = _group_change("create_group", settings)
         results = groups_admin.create_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
@@ -752,7 +758,7 @@ class Admin:
         """Change the given settings of a group on the brokers that have it."""
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
-        change = groups_admin.GroupChange(**settings)
+        change = _group_change("update_group", settings)
         results = groups_admin.update_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
@@ -1398,6 +1404,7 @@ class Admin:
         from rmqcli.admin.message.find import find_by_index
         from rmqcli.admin.message.place import set_removed_aside
 
+        check_int(messages_max, "messages_max", 1, 2**31 - 1)
         found = find_by_index(
             self._client,
             [topic],
@@ -1523,6 +1530,16 @@ def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pu
         start_offset=queue_offset,
         subscription=parse_subscription(queue.topic, "*"),
     )
+
+
+def _group_change(method: str, settings: GroupSettings) -> groups_admin.GroupChange:
+    """Return the change. Raises TypeError for a setting that does not exist."""
+    for name in settings:
+        if name not in groups_admin.GroupSettings.__annotations__:
+            raise TypeError(
+                f"Admin.{method}() got an unexpected keyword argument {name!r}"
+            )
+    return groups_admin.GroupChange(**settings)
 
 
 def _checked(results: list[ResultT], what: str) -> list[ResultT]:

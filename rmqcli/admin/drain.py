@@ -262,7 +262,7 @@ def _outcome(
 
 def plan_undrain(client: Client, broker_name: str) -> list[DrainStep]:
     """Return what `undrain_broker` would do; nothing is changed."""
-    address, configs = _own_topics_of(client, broker_name)
+    address, configs = _topics_of(client, broker_name)
     expected, _ = _expected(client, address, configs)
     routes = _routes(client, configs)
     _first_answer(routes)
@@ -282,7 +282,7 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     back; those of RocketMQ's own topics do not count. Raises the errors of
     `plan_drain`.
     """
-    address, configs = _own_topics_of(client, broker_name)
+    address, configs = _topics_of(client, broker_name)
     expected, permission = _expected(client, address, configs)
     before = _routes(client, configs)
     _first_answer(before)
@@ -318,14 +318,19 @@ def _expected(
 ) -> tuple[dict[str, int], int]:
     """Return the permissions that the broker registers, and its own for all topics.
 
-    Raises the error of a broker that does not tell: its own permission may be written
-    back.
+    RocketMQ's own topics, which have other rules, are not among the former. Raises the
+    error of a broker that does not tell: its own permission may be written back.
     """
     shown = client.invoke(address, get_broker_config())
     permission = read_count(shown.get(_PERMISSION))
     if permission is None:
         permission = _RW
-    perms = {name: each.perm & permission & _RW for name, each in configs.items()}
+    info = client.cluster_info()
+    perms = {
+        name: each.perm & permission & _RW
+        for name, each in configs.items()
+        if topic_kind(name, info) != "system"
+    }
     return perms, permission
 
 
@@ -341,7 +346,8 @@ def _differences(
             for topic, route in found.items()
             for queue in route.queues
             if queue.broker_name == broker_name
-            and queue.perm & _RW != expected.get(topic, _RW)
+            and topic in expected
+            and queue.perm & _RW != expected[topic]
         ]
         for server, found in routes.items()
         if not isinstance(found, RmqError)
@@ -439,19 +445,6 @@ def _topics_of(
             f"broker {broker_name} has no master now, so its topics are not known"
         )
     return address, client.ask(address, get_all_topic_config())
-
-
-def _own_topics_of(
-    client: Client, broker_name: str
-) -> tuple[str, dict[str, TopicConfig]]:
-    """Do as `_topics_of`, without RocketMQ's own topics, which have other rules."""
-    address, configs = _topics_of(client, broker_name)
-    info = client.cluster_info()
-    return address, {
-        topic: config
-        for topic, config in configs.items()
-        if topic_kind(topic, info) != "system"
-    }
 
 
 def _routes(

@@ -203,6 +203,9 @@ def test_groups_are_created_changed_shown_and_deleted(admin):
         admin.update_group("workers", retry_max_times=5)
     with pytest.raises(TypeError, match="unexpected keyword argument 'retry_times'"):
         admin.create_group("workers", retry_times=3)
+    text = r"^Admin.update_group\(\) got an unexpected keyword argument 'foo'$"
+    with pytest.raises(TypeError, match=text):
+        admin.update_group("workers", foo=1)
 
 
 def test_the_members_of_a_system_group_are_unknown(admin):

@@ -205,6 +205,21 @@ def letter_route(client: Client, group: str) -> TopicRoute:
         raise
 
 
+def check_pullable(client: Client, group: str) -> None:
+    """Raise UnsupportedError for write-only letters, and as `letter_route` does.
+
+    For readers that only pull, as an export to Parquet does: they would find nothing.
+    """
+    topic = dlq_topic(group)
+    for data in letter_route(client, group).queues:
+        if not data.perm & PERM_READ:
+            raise UnsupportedError(
+                f"{topic} is write-only on {data.broker_name}, and an export to Parquet"
+                " reads only what brokers let clients pull",
+                hint=_readable_hint(topic),
+            )
+
+
 def find_letters(
     client: Client,
     group: str,

@@ -11,11 +11,12 @@ Reading leaves no group and no offset.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.message.records import decode_found, waits_for
+from rmqcli.admin.message.records import decode_all, waits_for
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.errors import NotFoundError, RmqError
@@ -59,7 +60,8 @@ class TimeSearch:
     name. With `is_cut`, more messages than READ_MAX lie within reach of the time, and
     not all were read. `unread` counts those within reach that were not read because one
     was found closer to the time: the message may have been stored again, such as by a
-    redrive.
+    redrive. `damaged` counts the records, by broker, that have the id but could not be
+    read.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
@@ -68,6 +70,7 @@ class TimeSearch:
     is_cut: bool = False
     unread: int = 0
     errors: dict[str, RmqError] = field(default_factory=dict)
+    damaged: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: TimeSearch) -> None:
         """Add a search of other topics, for the same id."""
@@ -80,6 +83,7 @@ class TimeSearch:
         self.is_cut |= other.is_cut
         self.unread += other.unread
         self.errors |= other.errors
+        self.damaged += other.damaged
 
     def __str__(self) -> str:
         """What was read, as a part of a sentence."""
@@ -312,9 +316,13 @@ class _Search:
                 self._read[queue] = _joined([*done, span])
 
     def _take(self, body: bytes, broker_name: str) -> None:
+        messages, failures = decode_all(body, broker_name)
+        for failure in failures:
+            if any(needle in failure.raw for needle in self._needles):
+                self.found.damaged[broker_name] += 1
         self.found.messages += [
             each
-            for each in decode_found(body, broker_name)
+            for each in messages
             if (has_key(each, self._texts[0]) or each.msg_id in self._texts)
             and (
                 each.message_queue.topic == self._topic

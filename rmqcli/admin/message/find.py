@@ -425,6 +425,8 @@ def _add_by_time(
         found.by_time = read
         found.messages = read.messages
         found.errors |= found.by_time.errors
+        for name, count in read.damaged.items():
+            found.note_damaged(name, count)
 
 
 def _messages_near(

@@ -25,7 +25,7 @@ from rmqcli.admin.message.find import (
     note_departed,
     parse_place,
 )
-from rmqcli.admin.message.records import decode_found
+from rmqcli.admin.message.records import decode_all, decode_found
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
@@ -337,8 +337,9 @@ class _Lookup:
         needle = trace.msg_id.encode()
         for chunk in reader:
             if needle in chunk.body:  # it is in the keys, which are not compressed
-                broker_name = chunk.queue.broker_name
-                yield from _reports(trace, decode_found(chunk.body, broker_name))
+                found, failures = decode_all(chunk.body, chunk.queue.broker_name)
+                trace.unreadable += sum(needle in each.raw for each in failures)
+                yield from _reports(trace, found)
         for queue, error in reader.abandoned.items():
             trace.errors[queue.broker_name] = error
 

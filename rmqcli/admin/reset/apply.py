@@ -23,6 +23,7 @@ from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_un
 from rmqcli.admin.reset.target import Restore, ToPosition
 from rmqcli.admin.witness import Noted, note_ends
 from rmqcli.api.calls.offset import (
+    PENDING_RESET_REMARK,
     invoke_broker_to_reset_offset,
     query_consumer_offset,
     update_consumer_offset,
@@ -62,9 +63,6 @@ _PUSH_POLL_INTERVAL_MS = 10
 #: broker that is configured to reset through clients ignores the offset instead; with
 #: this timestamp and without force it then leaves every queue where it is.
 _HARMLESS_TIMESTAMP_MS = 253_402_300_799_999  # the year 9999
-
-#: What a broker with a pending reset answers to a commit, with code 0.
-_PENDING_RESET_REMARK = "previously reset"  # ConsumerManageProcessor
 
 
 class ResetRun:
@@ -264,7 +262,7 @@ class ResetRun:
         waiting = [
             each
             for each in changes
-            if _PENDING_RESET_REMARK in remarks.get(each.queue, "")
+            if PENDING_RESET_REMARK in remarks.get(each.queue, "")
         ]
         if waiting:
             yield from self._reset_by_server(waiting)

@@ -285,6 +285,9 @@ class _Parser(Parser[_Node]):
             return _LIKE_HINT
         if text == "!" or (text == "=" and before in ("=", "!")):
             return "equal is =, not equal is <>"
+        if text == '"':
+            word = self._text_given[at + 1 :].partition('"')[0].replace("'", "''")
+            return f"a text is in single quotes: '{word}'"
         return ""
 
     def _refuse(self, node: _Node, what: str, *, hint: str = "") -> NoReturn:

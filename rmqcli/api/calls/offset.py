@@ -5,7 +5,7 @@ Source: ConsumerManageProcessor and AdminBrokerProcessor of the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.call import make_call
 from rmqcli.wire.bodies.offset import ConsumerOffsetSerializeWrapper, ResetOffsetBody
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.header import BoundaryType
+
+#: In the remark of a broker with a pending reset that ignored a commit.
+PENDING_RESET_REMARK: Final = "previously reset"  # ConsumerManageProcessor
 
 
 def query_consumer_offset(
@@ -69,7 +72,7 @@ def update_consumer_offset(
     """Commit an offset, forward or back; return the broker's remark.
 
     Since 5.1 a broker with a pending reset ignores the request; it answers with code 0
-    and mentions this only in the remark.
+    and mentions this only in the remark: PENDING_RESET_REMARK is in it.
     """
     return make_call(
         RequestCode.UPDATE_CONSUMER_OFFSET,

@@ -203,6 +203,8 @@ FLAG_HINTS = {
     ("bench produce", "--messages"): "--count N",
     ("copy", "--dry-run"): "leave it out: nothing changes without --execute",
     ("dlq redrive", "--dry-run"): "leave it out: nothing changes without --execute",
+    ("definitions apply", "--execute"): "leave it out: it asks before it changes"
+    " anything; without asking: --yes",
     ("consume", "--idle-timeout"): "to end after a time: --for DURATION",
     ("lag", "--all-groups"): "leave it out: rmq lag shows all groups",
     ("lag", "--describe"): "leave it out: rmq lag GROUP shows each queue",

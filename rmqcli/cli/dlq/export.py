@@ -81,13 +81,13 @@ def export(common: Common, options: LetterExportOptions) -> int | None:
 def _to_parquet(common: Common, options: LetterExportOptions, folder: str) -> int:
     from typing import cast
 
-    from rmqcli.admin.dlq.read import letter_route
+    from rmqcli.admin.dlq.read import check_pullable
     from rmqcli.cli.export import command as exporting
     from rmqcli.cli.export.folders import parse_place
     from rmqcli.model import dlq_topic
 
     with common.open_client() as client:
-        letter_route(client, options.group)
+        check_pullable(client, options.group)
     made = exporting.ExportCommandOptions(
         topic=dlq_topic(options.group),
         to_parquet=parse_place(folder),
@@ -128,9 +128,12 @@ def _to_jsonl(common: Common, options: LetterExportOptions, path: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             for queue, failure in reader.abandoned.items():
+                if not reader.scanned:
+                    raise failure
                 raise PartialError(
                     f"{queue} was not read to its end: {failure.message};"
-                    f" {path} was not written"
+                    f" {path} was not written",
+                    hint=failure.hint,
                 )
             # A link, which never replaces a file that appeared meanwhile.
             os.link(temporary, path)

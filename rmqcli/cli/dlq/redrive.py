@@ -198,7 +198,14 @@ def _say_chosen_by(
         )
 
 
+def _raise_if_nothing_was_read(plan: RedrivePlan) -> None:
+    for _, error in sorted(plan.unread.items()):
+        if not plan.scanned:
+            raise error
+
+
 def _only_plan(common: Common, plan: RedrivePlan, path: Path) -> int:
+    _raise_if_nothing_was_read(plan)
     _write(common, plan, path, None)
     _warn(common, plan)
     if plan.unread:
@@ -226,6 +233,7 @@ def _execute(
     from rmqcli.redrive.library import RedriveReport, refuse_unread
     from rmqcli.redrive.redrive import RedriveRun
 
+    _raise_if_nothing_was_read(plan)
     if plan.unread:
         _warn(common, plan)
     refuse_unread(plan)

@@ -136,6 +136,10 @@ def _flag(name: str, value: Value) -> str:
         return f"{flag} {_quoted(value.broker_name)}:{value.queue_id}"
     if name.endswith("_ms"):
         return f"{flag} {format_duration(int(value))}"
+    if name == "perm":
+        from rmqcli.admin.topics import perm_text  # for one hint
+
+        return f"{flag} {perm_text([int(value)])}"
     return f"{flag} {_quoted(str(value))}"
 
 

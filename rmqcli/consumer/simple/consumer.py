@@ -457,13 +457,14 @@ class SimpleConsumer:
     ) -> Any:  # noqa: ANN401  # what the task returns
         """Run the task that `make` returns in the consumer's thread, and wait for it.
 
-        When an interrupt ends the wait, `on_left` is called at the end of the task.
+        When an interrupt ends the wait, `on_left` is called at the end of the task, or
+        at once if it has ended.
         """
         future = self._begin(make)
         try:
             return future.result()
         except BaseException:
-            if on_left is not None and not future.done():
+            if on_left is not None:
                 future.add_done_callback(on_left)
             raise
         finally:

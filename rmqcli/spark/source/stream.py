@@ -554,13 +554,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _commit(self, offsets: Offsets) -> None:
         """Commit the offsets up to which Spark has processed messages, to the masters.
 
-        If a broker does not answer, its offsets are committed with a later batch:
-        the stream continues from the checkpoint, not from the group's offsets.
+        If a broker does not answer, or ignores a commit because of a pending reset, its
+        offsets are committed with a later batch: the stream continues from the
+        checkpoint, not from the group's offsets.
         """
         group = self._options.commit_group
         if group is None:
             return
-        from rmqcli.api.calls.offset import update_consumer_offset
+        from rmqcli.api.calls.offset import PENDING_RESET_REMARK, update_consumer_offset
 
         client = self._connected()
         pendings = []
@@ -580,8 +581,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         answers = client.gather([pending for _, _, pending in pendings])
         for (queue, offset, _), answer in zip(pendings, answers, strict=True):
             if not isinstance(answer, RmqError):
-                self._committed[queue] = offset
+                if PENDING_RESET_REMARK not in answer:
+                    self._committed[queue] = offset
+                    continue
+                why = f"a reset waits until a member of group {group} pulls from it"
             elif answer.retriable:
-                warn(f"{queue}: offset {offset} not committed: {answer.message}")
+                why = answer.message
             else:
                 raise answer
+            warn(f"{queue}: offset {offset} not committed: {why}")

@@ -253,25 +253,26 @@ def _csv_cells(array: pa.Array, style: CsvStyle) -> pa.Array:
 def _texts(array: pa.Array) -> pa.Array | None:
     """The values as text, as `plain` returns it; None for a type of another kind.
 
-    They are valid UTF-8.
+    They are valid UTF-8. Binary values, which are inside of others here, are in base64.
     """
     kind = array.type
     if pa.types.is_timestamp(kind):
         return _times(array)
     if pa.types.is_date(kind):
         return array.cast(pa.string())
-    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    if pa.types.is_binary(kind):
+        return _with_nulls([_base64(each) for each in array.to_pylist()])
+    if not pa.types.is_string(kind):
         return None
-    texts = array.view(pa.string())
+    texts = array
     if _memory(texts).isascii():
         return texts
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        errors = _AS_JAVA if pa.types.is_string(kind) else "backslashreplace"
         return _with_nulls(
             [
-                None if each is None else each.decode("utf-8", errors)
+                None if each is None else each.decode("utf-8", _AS_JAVA)
                 for each in array.view(pa.binary()).to_pylist()
             ]
         )
@@ -308,10 +309,14 @@ def _one_by_one_in_base64(array: pa.Array) -> tuple[pa.Array, pa.Array]:
             try:
                 text = each.decode()
             except UnicodeDecodeError:
-                code = base64.b64encode(each).decode("ascii")
+                code = _base64(each)
         texts.append(text)
         encoded.append(code)
     return _with_nulls(texts), _with_nulls(encoded)
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode("ascii")
 
 
 def _replaced_as_java(error: UnicodeError) -> tuple[str, int]:

@@ -6,6 +6,7 @@ string when a double cannot hold its value exactly.
 
 from __future__ import annotations
 
+import base64
 import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +16,8 @@ from typing import Any
 def plain(value: object) -> object:
     """The JSON value of a cell: None, bool, int, float, str, or a list or dict of them.
 
-    Binary values stay `bytes`, also inside lists and dicts.
+    A binary value stays `bytes`; inside of lists and dicts it is in base64, as in
+    Spark's own `to_json`: a text for some of them could be that of another value.
     """
     match value:
         case None | bool() | int() | str():
@@ -31,12 +33,20 @@ def plain(value: object) -> object:
         case date():
             return value.isoformat()
         case dict():
-            return {key_text(key): plain(each) for key, each in value.items()}
+            return {key_text(key): _inner(each) for key, each in value.items()}
         case tuple() if hasattr(value, "__fields__"):  # pyspark.sql.Row
-            return dict(zip(value.__fields__, map(plain, value), strict=True))
+            return dict(zip(value.__fields__, map(_inner, value), strict=True))
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [_inner(each) for each in value]
     return str(value)
+
+
+def _inner(value: object) -> object:
+    """The JSON value of what is inside of a list, a map or a struct."""
+    found = plain(value)
+    if isinstance(found, bytes):
+        return base64.b64encode(found).decode("ascii")
+    return found
 
 
 def _number(value: Decimal) -> object:
@@ -62,7 +72,5 @@ def _time(value: datetime) -> str:
 
 def key_text(key: Any) -> str:  # noqa: ANN401  # whatever the type of a map's keys is
     """The key of a JSON object for a key of a map."""
-    found = plain(key)
-    if isinstance(found, bytes):
-        return found.decode("utf-8", "backslashreplace")
+    found = _inner(key)
     return found if isinstance(found, str) else str(found)

@@ -17,9 +17,11 @@ from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ExitCode, NotFoundError, PartialError
+from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.ids import made_at_ms
+from tests.admin.message.damage import damage_record
 
 HOUR_MS = 3_600_000
 NOT_FOUND = faults.answer(22, "can not find message, maybe time range not correct")
@@ -265,6 +267,19 @@ def test_a_broker_that_stops_answering_while_it_is_read_is_named(cluster):
     found, _ = find(cluster, id_of(NOON), timeout_ms=500)
     assert list(found.errors) == ["broker-b"]
     assert found.messages == []
+
+
+def test_a_damaged_record_that_has_the_id_is_counted(cluster):
+    msg_id = id_of(NOON)
+    fill(cluster, msg_id)
+    for each in (None, msg_id, None):
+        store(cluster, b"late", each, broker="broker-a")
+    without_index(cluster, "broker-a", "broker-b")
+    damage_record(cluster, MessageQueue("orders", "broker-a", 0), msg_id)
+    found, _ = find(cluster, msg_id)
+    assert [each.body for each in found.messages] == [b"wanted"]
+    assert (found.damaged, found.is_complete) == ({"broker-a": 1}, False)
+    assert found.unsearched == "1 record on broker-a cannot be read"
 
 
 def test_an_index_that_has_a_gap_at_the_time_of_the_id_is_not_believed(cluster):

@@ -10,6 +10,7 @@ from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
+    ConfigError,
     DeadlineError,
     DecodeError,
     NotFoundError,
@@ -213,6 +214,22 @@ def test_records_that_cannot_be_read_are_counted_by_broker(cluster, admin):
     )
     with pytest.raises(PartialError, match="1 record on broker-a cannot be read"):
         admin.messages_by_key("orders", "k")
+
+
+@pytest.mark.parametrize(
+    ("messages_max", "error", "why"),
+    [
+        (0, ConfigError, "messages_max is 0; it must be 1 to "),
+        (-1, ConfigError, "messages_max is -1; it must be 1 to "),
+        (True, TypeError, "messages_max is True, a bool; it must be an int"),
+    ],
+)
+def test_a_number_of_messages_that_cannot_be_is_refused(
+    cluster, admin, messages_max, error, why
+):
+    put(cluster, "orders", "a", keys=["k"])
+    with pytest.raises(error, match=why):
+        admin.messages_by_key("orders", "k", messages_max=messages_max)
 
 
 def test_the_newest_are_kept_and_the_broker_with_more_is_named(cluster):

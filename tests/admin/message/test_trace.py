@@ -16,6 +16,7 @@ from rmqcli import (
 from rmqcli.aio import AsyncAdmin
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.model import MessageQueue
 from rmqcli.testing import Seed, faults
 from rmqcli.trace.codec import encode_records
 from rmqcli.trace.record import (
@@ -30,6 +31,7 @@ from rmqcli.trace.record import (
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of
+from tests.admin.message.damage import damage_record
 from tests.kit.waiting import wait_until
 
 KINDS = TraceEventKind
@@ -304,6 +306,20 @@ def test_reports_that_cannot_be_read_are_counted(cluster, admin):
     (trace,) = admin.message_trace(m)
     assert trace.unreadable == 2
     assert len(shown(trace)) == 1
+
+
+def test_a_damaged_record_that_a_scan_reads_is_a_report_that_cannot_be_read(
+    cluster, admin
+):
+    m = put(cluster).msg_id
+    report(cluster, pub(m), broker="broker-b")
+    for each in ("other", m, "another"):
+        report(cluster, pub(each), broker="broker-a")
+    cluster.faults.add(NOT_FOUND, code=RequestCode.QUERY_MESSAGE, topic=TRACE_TOPIC)
+    damage_record(cluster, MessageQueue(TRACE_TOPIC, "broker-a", 0), m)
+    (trace,) = admin.message_trace(m, topic="orders")
+    assert shown(trace) == [("produced", 0, "shop", "success")]
+    assert trace.unreadable == 1
 
 
 def test_a_trace_topic_that_does_not_exist_is_an_error(rmq_cluster, rmq_topic):

@@ -427,3 +427,18 @@ def test_signs_of_other_languages_are_named(text):
     with pytest.raises(TextError) as caught:
         parse_where(text, decode=JSON)
     assert caught.value.hint == "equal is =, not equal is <>"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('tags = "TagA"', "a text is in single quotes: 'TagA'"),
+        ('keys CONTAINS "it\'s"', "a text is in single quotes: 'it''s'"),
+        ('tags IN ("a", "b")', "a text is in single quotes: 'a'"),
+        ('tags = "TagA', "a text is in single quotes: 'TagA'"),
+    ],
+)
+def test_double_quotes_are_answered_with_single_ones(text, hint):
+    with pytest.raises(TextError) as caught:
+        parse_where(text)
+    assert caught.value.hint == hint

@@ -199,6 +199,10 @@ def test_every_hint_names_commands_and_options_that_exist():
             "reset-offset G T --to latest --dry-run",
             "leave it out: nothing changes without --execute",
         ),
+        (
+            "definitions apply f --execute",
+            "leave it out: it asks before it changes anything; without asking: --yes",
+        ),
         ("copy T U --dry-run", "leave it out: nothing changes without --execute"),
         ("dlq redrive G --dry-run", "leave it out: nothing changes without --execute"),
         (

@@ -82,7 +82,10 @@ def test_letters_are_listed_shown_and_sent_whatever_their_permission_is(
     code, rows, err = rmq(real_cluster, capsys, *do)
     if old:
         assert (code, rows) == (4, [])
-        assert f"rmq topic update %DLQ%{group} --perm 6" in err
+        assert f"rmq topic update %DLQ%{group} --perm rw" in err
+        code, _, err = rmq(real_cluster, capsys, "dlq", "redrive", group)
+        assert code == 4
+        assert f"rmq topic update %DLQ%{group} --perm rw" in err
         permit(real_cluster, capsys, group, "rw")
         code, rows, err = rmq(real_cluster, capsys, *do)
     assert code == 0, err

@@ -369,21 +369,43 @@ def test_a_log_of_another_group_is_refused(cluster, capsys, tmp_path):
     assert "is the log of group billing, not of audit" in err
 
 
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+def test_letters_that_cannot_be_pulled_are_not_exported_as_none(
+    rmq_cluster_factory, capsys, tmp_path, like
+):
+    cluster = rmq_cluster_factory(queues=1, like=like)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", "ab")
+    update = ["topic", "update", "%DLQ%billing", "--perm", "w", "--yes"]
+    assert run([*update, "-n", cluster.namesrv]) == 0
+    capsys.readouterr()
+    folder = tmp_path / "letters"
+    do = ["export", "billing", "--to-parquet", str(folder)]
+    code, _, err = rmq(cluster, capsys, *do)
+    assert code == 1, err
+    assert "%DLQ%billing is write-only on broker-a" in err
+    assert "make it readable: rmq topic update %DLQ%billing --perm rw" in err
+    assert not folder.exists()
+
+
 def test_where_letters_cannot_be_read_the_error_says_what_helps(
-    rmq_cluster_factory, capsys
+    rmq_cluster_factory, capsys, tmp_path
 ):
     """A broker of 4.6.0 refuses pulls of dead letters, and hides where they are."""
     cluster = rmq_cluster_factory(queues=1, like="4.6.0")
     cluster.create_topic("orders")
     cluster.create_group("billing")
     make_letters(cluster, "billing", "orders", "ab")
-    code, rows, err = rmq(cluster, capsys, "show", "billing")
-    assert (code, rows) == (4, [])
-    assert "%DLQ%billing is write-only" in err
-    assert "rmq topic update %DLQ%billing --perm 6" in err
-    code, _, err = rmq(cluster, capsys, "redrive", "billing", *DO)
-    assert code == 7
-    assert "rmq topic update %DLQ%billing --perm 6" in err
+    export = ["export", "billing", "--to-jsonl", str(tmp_path / "letters.jsonl")]
+    redrive = ["redrive", "billing"]
+    for do in (["show", "billing"], export, redrive, [*redrive, *DO]):
+        code, _, err = rmq(cluster, capsys, *do)
+        assert code == 4, err
+        assert "%DLQ%billing is write-only" in err
+        assert "make it readable: rmq topic update %DLQ%billing --perm rw" in err
+        assert "credentials" not in err
+    assert not (tmp_path / "letters.jsonl").exists()
     update = ["topic", "update", "%DLQ%billing", "--perm", "rw", "--yes"]
     assert run([*update, "-n", cluster.namesrv]) == 0
     code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)

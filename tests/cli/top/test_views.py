@@ -89,7 +89,7 @@ def test_where_letters_cannot_be_read_the_notes_say_what_helps(rmq_cluster_facto
         view.take(view.read(client))
     error, hint = view.notes()
     assert "%DLQ%billing is write-only" in error
-    assert hint == "make it readable: rmq topic update %DLQ%billing --perm 6"
+    assert hint == "make it readable: rmq topic update %DLQ%billing --perm rw"
 
 
 @pytest.mark.parametrize(

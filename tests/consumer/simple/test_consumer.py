@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -412,6 +414,32 @@ def test_closing_gives_back_what_no_receive_has_returned(rmq_cluster, topic):
     with consumer_of(rmq_cluster, "payments") as consumer:
         (message,) = wait_until(consumer.receive)
         assert message.body == b"p"
+
+
+def test_an_interrupt_just_after_messages_came_leaves_them_for_the_next_receive(
+    rmq_cluster, topic
+):
+    def interrupt(frame, event, _argument):
+        if frame.f_code is not Future.result.__code__:
+            return None
+        if event == "return":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt
+
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(await_ms=0, max_messages=1)
+        rmq_cluster.send(topic, ["b"])
+        before = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.receive(await_ms=5_000)
+        finally:
+            sys.settrace(before)
+        (message,) = consumer.receive(await_ms=0)
+        assert (message.body, message.delivery_attempt) == (b"b", 1)
 
 
 def test_a_forked_child_has_no_consumer(rmq_cluster, topic):

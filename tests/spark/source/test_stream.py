@@ -487,6 +487,28 @@ def test_the_group_follows_what_was_processed(cluster, stream_reader):
     assert committed(cluster, "billing", "orders") == {0: 3, 1: 3}
 
 
+def test_a_commit_that_a_pending_reset_blocks_is_told_and_repeated(
+    cluster, stream_reader, capsys
+):
+    cluster.create_group("billing")
+    cluster.send("orders", ["m"] * 6)
+    reader = stream_reader(cluster, startingOffsets="1", commitGroup="billing")
+    start = reader.initialOffset()
+    end, _ = take(reader, start)
+    offsets = cluster.broker().state.offsets
+    cluster.call(lambda: offsets.reset("billing", "orders", 0, 0))
+    reader.commit(end)
+    assert committed(cluster, "billing", "orders") == {0: 0, 1: 3}
+    assert capsys.readouterr().err == (
+        "rocketmq: orders@broker-a:0: offset 3 not committed: a reset waits until a"
+        " member of group billing pulls from it\n"
+    )
+    cluster.call(lambda: offsets.take_pending_reset("billing", "orders", 0))
+    reader.commit(end)
+    assert committed(cluster, "billing", "orders") == {0: 3, 1: 3}
+    assert capsys.readouterr().err == ""
+
+
 def test_a_group_that_does_not_exist_is_named(cluster, stream_reader):
     reader = stream_reader(cluster, commitGroup="biling")
     with pytest.raises(NotFoundError, match="group biling does not exist"):

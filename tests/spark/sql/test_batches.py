@@ -51,6 +51,18 @@ def written(session, frame, output):
     return found
 
 
+def by_batches(session, frame, output):
+    """What is written of a DataFrame by batches."""
+    result = QueryResult(session, frame, Statement("", ()))
+    out = Terminal()
+    columns = _columns(result.columns, is_table=False)
+    writer = RowWriter(columns=columns, fmt=output, stream=out)
+    for batch in patiently(lambda: list(read_batches(result._frame))):
+        _write_batch(writer, result.columns, batch, fmt=output)
+    writer.close()
+    return out.written().decode()
+
+
 def check_random_frames(session, *, seed, count):
     """Compare what is written of random DataFrames.
 
@@ -87,6 +99,21 @@ from range(0, 700, 1, 3)
 """
 
 
+@pytest.mark.parametrize(
+    ("query", "line"),
+    [
+        (r"array(x'ff', cast(r'\xff' as binary), null)", '["/w==","XHhmZg==",null]'),
+        (r"map(x'ff', 1, cast(r'\xff' as binary), 2)", '{"/w==":1,"XHhmZg==":2}'),
+        ("struct(binary('a') a, map('k', binary('')) m)", '{"a":"YQ==","m":{"k":""}}'),
+    ],
+)
+def test_binary_values_in_others_are_base64(session, query, line):
+    frame = session._spark.sql(f"select {query} v")
+    quoted = line.replace('"', '""')
+    assert by_batches(session, frame, "jsonl") == f'{{"v":{line}}}\n'
+    assert by_batches(session, frame, "csv") == f'v\r\n"{quoted}"\r\n'
+
+
 @pytest.mark.parametrize("output", ["jsonl", "csv"])
 def test_values_that_only_sql_can_make_are_written_as_the_same_bytes(session, output):
     by_batch, by_row = written(session, session._spark.sql(QUERY), output)
@@ -103,12 +130,7 @@ def test_a_map_keeps_its_order(session):
 
 def test_maps_with_keys_that_python_cannot_hash_are_written(session):
     frame = session._spark.sql("select map(unhex('FF61'), 1) b, map(array(1), 2) a")
-    result = QueryResult(session, frame, Statement("", ()))
-    out = Terminal()
-    writer = RowWriter(columns=(), fmt="jsonl", stream=out)
-    for batch in patiently(lambda: list(read_batches(result._frame))):
-        _write_batch(writer, result.columns, batch, fmt="jsonl")
-    assert out.written() == b'{"b":{"\\\\xffa":1},"a":{"[1]":2}}\n'
+    assert by_batches(session, frame, "jsonl") == '{"b":{"/2E=":1},"a":{"[1]":2}}\n'
 
 
 def test_the_rows_of_an_ordered_query_keep_their_order(session):
