@@ -207,10 +207,25 @@ def departed_errors_of_group(
 
 
 def check_complete(client: Client, topic: str, hint: str = "") -> None:
-    """Raise PartialError if groups had queues of a topic on a broker that has left.
+    """Raise PartialError if messages of a topic are where they cannot be read.
 
-    `hint` says how to get what is left, without one the setting `allow_gaps`.
+    That is if groups had queues of it on a broker that has left, or if it is not
+    readable on a broker, as topics of dead letters are up to 4.9.1. `hint` says how to
+    get what is left, without one the setting `allow_gaps`.
     """
+    route = client.route(topic)
+    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
+    if hidden:
+        raise PartialError(
+            f"topic {topic} is not readable on {', '.join(hidden)}: its messages there"
+            " would be left out",
+            hint=Hint(
+                "make it readable: ",
+                LibraryCall("Admin.update_topic", topic),
+                " ",
+                Setting("perm", 6),
+            ),
+        )
     for name in departed_brokers_of(client, [topic]):
         raise PartialError(
             f"groups had queues of {topic} on {name}, which is no longer in the route",

@@ -97,6 +97,22 @@ def test_a_topic_of_which_a_broker_has_left_is_not_exported_as_if_it_were_whole(
     assert "for what is left, use --allow-gaps" in capsys.readouterr().err
 
 
+def test_a_topic_that_a_broker_does_not_let_read_is_not_exported_as_nothing(
+    rmq_cluster,
+):
+    """As dead letters are up to 4.9.1: no rows, and exit code 0."""
+    topic = rmq_cluster.create_topic("T", queues=1, perm=2)
+    rmq_cluster.send(topic, ["x"] * 2)
+    cluster = cluster_at(rmq_cluster.namesrv)
+    with pytest.raises(PartialError) as caught:
+        cluster.resolve(REQUEST)
+    assert caught.value.message == (
+        "topic T is not readable on broker-a: its messages there would be left out"
+    )
+    assert "perm" in str(caught.value.hint)
+    assert replace(cluster, allow_gaps=True).resolve(REQUEST) == []
+
+
 @pytest.mark.parametrize(
     ("broker", "noted"), [("broker-b", [True, False]), (None, None)]
 )
