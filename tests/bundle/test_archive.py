@@ -98,6 +98,9 @@ def test_a_tar_has_the_manifest_first_and_is_for_its_owner_alone(tmp_path):
     length = write_archive(str(path), files, {}, at_ms=1_767_225_599_999)
     assert length == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    write_archive(str(path), files, {}, at_ms=1_767_225_599_999, overwrite=True)
+    assert path.stat().st_mode & 0o777 == 0o600
     folder = "rmq-bundle-20251231T235959Z"
     with tarfile.open(path) as archive:
         found = [(e.name, e.size, e.mtime, e.mode) for e in archive.getmembers()]
