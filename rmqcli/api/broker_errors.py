@@ -116,6 +116,18 @@ def not_found(
     return error
 
 
+def is_nothing_there(error: RmqError) -> bool:
+    """Whether a broker answered `view_message_by_id` that it has no such message.
+
+    That is SYSTEM_ERROR, and so is a denial of ACL 1.0.
+    """
+    return (
+        isinstance(error, BrokerError)
+        and error.code == ResponseCode.SYSTEM_ERROR
+        and not isinstance(error, DeniedError)
+    )
+
+
 def error_of(
     answer: RemotingCommand,
     *,

@@ -34,13 +34,12 @@ from rmqcli.admin.message.records import (
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.reset.target import PastMessage
 from rmqcli.admin.topics import list_topics, topic_configs
-from rmqcli.api.broker_errors import not_found
+from rmqcli.api.broker_errors import is_nothing_there, not_found
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
     QUERY_MESSAGE_MAX,
-    is_nothing_there,
     query_message,
     view_message_by_id,
 )

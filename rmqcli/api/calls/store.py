@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
-from rmqcli.errors import BrokerError, DeniedError
 from rmqcli.wire.bodies.broker import QueryConsumeQueueResponseBody
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -20,7 +19,6 @@ from rmqcli.wire.headers.store import (
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
-    from rmqcli.errors import RmqError
 
 #: A broker returns no more messages, or fewer (MessageStoreConfig.maxMsgsNumBatch).
 QUERY_MESSAGE_MAX = 64
@@ -37,18 +35,6 @@ def view_message_by_id(commit_log_offset: int, *, topic: str | None) -> Call[byt
         lambda answer: answer.body,
         what=f"message at commit log offset {commit_log_offset}",
         header=ViewMessageRequestHeader(offset=commit_log_offset, topic=topic),
-    )
-
-
-def is_nothing_there(error: RmqError) -> bool:
-    """Whether a broker answered `view_message_by_id` that it has no such message.
-
-    That is SYSTEM_ERROR, and so is a denial of ACL 1.0.
-    """
-    return (
-        isinstance(error, BrokerError)
-        and error.code == ResponseCode.SYSTEM_ERROR
-        and not isinstance(error, DeniedError)
     )
 
 
