@@ -394,7 +394,8 @@ def test_a_message_that_was_refused_is_not_waited_for(
     measured, rmq_cluster, monkeypatch
 ):
     monkeypatch.setattr(runs, "GRACE_MS", 60_000)
-    rmq_cluster.faults.add(faults.answer(2, "busy"), code=SEND)
+    for each in (SEND, RequestCode.SEND_BATCH_MESSAGE):  # on a busy machine
+        rmq_cluster.faults.add(faults.answer(2, "busy"), code=each)
     found = measured(LatencyBench, LatencyLoad, group="g", count=10).result()
     assert found.more == {"sent": 10, "not_received": 0, "received_twice": 0}
     assert (found.failures, found.ended_by) == ({"SYSTEM_BUSY": 10}, "count")
