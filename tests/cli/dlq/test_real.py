@@ -133,7 +133,8 @@ def test_a_retry_reaches_the_group_that_failed_and_no_other(
     rmq(real_cluster, capsys, "send", topic, "a", "--tag", "T", output="jsonl")
     fail = ["consume", topic, "-g", group, "--from", "first", *flags]
     assert run([*fail, "-n", real_cluster.namesrv]) == 1
-    assert f"dead letter in %DLQ%{group}" in capsys.readouterr().err
+    place = "on its way to" if real_cluster.version == "4.6.0" else "in"
+    assert f"dead letter {place} %DLQ%{group}" in capsys.readouterr().err
     assert len(consumed(real_cluster, capsys, topic, other, 1)) == 1
     if real_cluster.version == "4.6.0":
         permit(real_cluster, capsys, group, "rw")
@@ -161,7 +162,7 @@ def test_what_waits_for_a_retry_is_shown_with_its_time(
     code, (row,), err = rmq(real_cluster, capsys, "retry", "show", group)
     assert code == 0, err
     assert (row["place"], row["topic"], row["keys"]) == ("delay", topic, "k")
-    assert (row["attempt"], row["attempts_max"]) == (1, 16)
+    assert (row["attempt"], row["attempts_max"]) == (2, 17)
     (again,) = consumed(real_cluster, capsys, topic, group, 1)
     assert again["reconsume_times"] == 1
     assert again["store_timestamp"] >= row["next_at"][:-5]
