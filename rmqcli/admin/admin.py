@@ -1456,7 +1456,8 @@ class Admin:
         for 30 s, NotFoundError for a queue of `queues` or a group of a position that
         does not exist, ConfigError for a queue of another topic and for a range that
         ends before its start in every queue, and, without `queues`, PartialError if
-        groups had queues of the topic on a broker that has left the route.
+        groups had queues of the topic on a broker that has left the route, or if a
+        broker does not let clients read the topic.
 
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.

@@ -94,7 +94,7 @@ def members_of(model):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_only_what_brokers_did_not_tell_is_exit_code_6(queues, more, state, code):
-    """That a group never committed, or broadcasts, is known: there is no number."""
+    """A group that never committed, or that broadcasts, has no number to be missing."""
     found = group("G", *queues, **more)
     lag = compute_lag(found)
     common = Common()

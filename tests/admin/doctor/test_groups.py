@@ -212,7 +212,7 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def mixed(rmq_cluster_factory):
-    """The group's letters in one queue are so many minutes old, by the broker."""
+    """Starts a cluster with dead letters in one queue, `ages` minutes old each."""
 
     def start(*ages, like, perm=6):
         clock = ManualClock()
