@@ -593,6 +593,9 @@ def test_who_waits_for_a_server_is_told_of_the_end(proxy, open_session):
     session.start()
     waiting = session.run(session.ready(session.access_point))
     wait_until(lambda: proxy.telemetry)
+    has_begun = threading.Event()
+    session.post(has_begun.set)  # runs after the task has begun
+    assert has_begun.wait(PATIENCE_S)
     session.close()
     with pytest.raises(DisconnectedError) as failure:
         waiting.result(PATIENCE_S)
