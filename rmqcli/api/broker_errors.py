@@ -17,7 +17,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.hint import Hint, LibraryCall
-from rmqcli.wire.codes import ResponseCode, response_name
+from rmqcli.wire.codes import LOST_REQUEST, ResponseCode, response_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +158,7 @@ def error_of(
     if "recall failed, operation is forbidden" in remark:
         hint = "set recallMessageEnable=true on the broker"
     words = f": {_first_line(remark)}" if remark else ""
-    return kind(
+    error = kind(
         f"{what}: {address} answered {name}{words}",
         code=answer.code,
         name=name,
@@ -166,6 +166,10 @@ def error_of(
         address=address,
         hint=hint,
     )
+    # The peer may be a proxy's remoting port.
+    is_internal = answer.code == ResponseCode.SYSTEM_ERROR
+    error.may_be_done = is_internal and LOST_REQUEST.search(remark) is not None
+    return error
 
 
 def _first_line(remark: str) -> str:

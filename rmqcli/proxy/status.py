@@ -28,6 +28,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.hint import Argument, Blank, Hint, LibraryCall, Setting
+from rmqcli.wire.codes import LOST_REQUEST
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
@@ -92,13 +93,6 @@ _UNSUPPORTED: Final = frozenset(
         ),
     )
 )
-#: What a proxy says with an internal error when it asked a broker and cannot know
-#: whether the broker did it: Java's exceptions, and the words of proxies before 5.3.
-#: RemotingTimeoutException has a code of its own, PROXY_TIMEOUT.
-_LOST_REQUEST: Final = re.compile(
-    r"\bRemoting(?!Connect|TooMuchRequest)\w*Exception\b"
-    r"|\bsend request to\b|\bunknown reason\. addr|^RemotingCommand \["
-)
 _INTERNAL: Final = (int(pb.Code.INTERNAL_ERROR), int(pb.Code.INTERNAL_SERVER_ERROR))
 #: gRPC's codes for a call that a server failed to serve, perhaps after its work.
 _GRPC_FAILED: Final = (
@@ -147,7 +141,7 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
         address=address,
         hint=hint,
     )
-    is_lost = code in _INTERNAL and _LOST_REQUEST.search(remark) is not None
+    is_lost = code in _INTERNAL and LOST_REQUEST.search(remark) is not None
     error.may_be_done = is_lost or code == pb.Code.PROXY_TIMEOUT
     return error
 

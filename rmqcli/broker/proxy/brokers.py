@@ -122,7 +122,8 @@ class _Link(asyncio.Protocol):
         except TimeoutError:
             raise ProxyError(
                 Code.PROXY_TIMEOUT,
-                f"no answer from {self.address} in {timeout_ms} ms",
+                f"wait response on the channel <{self.address}> timeout,"
+                f" {timeout_ms}(ms)",
             ) from None
         finally:
             self._answers.pop(opaque, None)

@@ -27,7 +27,6 @@ from rmqcli.api.calls.producer import end_transaction, unregister_producer
 from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
-    BodyError,
     BrokerError,
     ConnectError,
     DeadlineError,
@@ -338,10 +337,11 @@ class Publisher:
                 answer = yield from self._attempt(prepared, chosen, target, deadline)
             except RmqError as error:
                 failure = error
-                if isinstance(error, DeadlineError | DisconnectedError):
-                    unanswered = error
-                elif isinstance(error, BodyError):
-                    # The broker has answered, perhaps that it has stored the message.
+                if isinstance(error, TransportError):
+                    unanswered = error if error.may_be_done else unanswered
+                elif error.may_be_done:
+                    # An answer that cannot be read may say that the message is stored,
+                    # and a proxy's remoting port may have lost its broker.
                     address = _address(target, chosen)
                     unanswered = DisconnectedError(error.message, address=address)
                 is_away = isinstance(error, NotFoundError)

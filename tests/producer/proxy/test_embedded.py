@@ -10,28 +10,35 @@ from rmqcli import (
     LocalTransactionState,
     NotFoundError,
     Producer,
+    ProducerConfig,
     ProducerMessage,
     SendUnknownError,
 )
 from rmqcli.broker import faults
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import wait_until
 from tests.producer.stored import bodies, stored
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
+ONE_ATTEMPT = ProducerConfig(
+    retry_times_when_send_failed=0, retry_times_when_send_async_failed=0
+)
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
 
 
 @pytest.fixture
 def cluster():
-    with EmbeddedCluster(proxy=True) as made:
+    with EmbeddedCluster(proxy=ProxyOptions(remoting_port=0)) as made:
         made.create_topic("orders")
         yield made
 
 
-def producer_of(cluster, **options):
+def producer_of(cluster, *, by="gRPC", **options):
     client = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
+    if by == "remoting":
+        client = ClientConfig(namesrv=(cluster.proxy.remoting_address,))
     return Producer(client=client, **options)
 
 
@@ -141,10 +148,11 @@ def lose_answers(cluster):
         cluster.faults.add(lost, code=code)
 
 
-def test_a_proxy_that_lost_its_broker_may_have_stored_the_message(cluster):
+@pytest.mark.parametrize("by", ["gRPC", "remoting"])
+def test_a_proxy_that_lost_its_broker_may_have_stored_the_message(cluster, by):
     """It was called "not stored"."""
     lose_answers(cluster)
-    with producer_of(cluster) as producer:
+    with producer_of(cluster, by=by, config=ONE_ATTEMPT) as producer:
         with pytest.raises(SendUnknownError, match="send request to") as failure:
             producer.send(message(b"a"))
         ids = failure.value.msg_ids
@@ -156,10 +164,11 @@ def test_a_proxy_that_lost_its_broker_may_have_stored_the_message(cluster):
     assert bodies(cluster, "orders") == [b"a", b"b", b"c"]
 
 
-def test_a_batch_is_not_halved_after_a_proxy_has_lost_its_broker(cluster):
+@pytest.mark.parametrize("by", ["gRPC", "remoting"])
+def test_a_batch_is_not_halved_after_a_proxy_has_lost_its_broker(cluster, by):
     """Its halves stored every message a second time, and nothing said so."""
     lose_answers(cluster)
-    with producer_of(cluster) as producer:
+    with producer_of(cluster, by=by, config=ONE_ATTEMPT) as producer:
         futures = [producer.submit(message(each)) for each in (b"a", b"b", b"c", b"d")]
         errors = [each.exception() for each in futures]
     assert [type(each) for each in errors] == [SendUnknownError] * 4
