@@ -26,14 +26,13 @@ from rmqcli.admin.reset.cluster_identity import (
 from rmqcli.admin.witness import Witness
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import state_folder
-from rmqcli.redrive.log import LockedFile
+from rmqcli.redrive.log import LockedFile, read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _VERSION: Final = 2
-_LINE_BYTES_MAX: Final = 64 << 20
 _QUEUES_LISTED: Final = 5
 
 
@@ -214,17 +213,13 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
     state, length = CopyState(), 0
     try:
         with path.open("rb") as file:
-            while True:
-                line = file.readline(_LINE_BYTES_MAX)
-                if not line.endswith(b"\n"):
-                    break  # the end, or a line that a kill has cut
-                entry = _entry(line)
+            for entry, line_bytes in read_entries(file):
                 if not length:
                     _check_head(path, entry, identity)
                     _take_queues(state, entry)
                 else:
                     _take(state, entry)
-                length += len(line)
+                length += line_bytes
     except FileNotFoundError:
         return state, 0
     except OSError as error:
@@ -237,13 +232,6 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
     if length:
         _check_queues(path, state, identity)
     return state, length
-
-
-def _entry(line: bytes) -> dict[str, Any]:
-    entry = json.loads(line)
-    if not isinstance(entry, dict):
-        raise TypeError(f"{entry!r:.40} is not an object")
-    return entry
 
 
 def _check_head(path: Path, entry: dict[str, Any], identity: CopyIdentity) -> None:
