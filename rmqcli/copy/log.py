@@ -37,12 +37,17 @@ _QUEUES_LISTED: Final = 5
 
 
 class SourceSpan(NamedTuple):
-    """The offsets `start <= o < end` of a queue of the source."""
+    """The offsets `start <= o < end` of a queue of the source.
+
+    `messages` is how many messages a batch sends of them: conditions leave others out.
+    It is None in the log of an earlier version.
+    """
 
     broker_name: str
     queue_id: int
     start: int
     end: int
+    messages: int | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -101,8 +106,9 @@ class CopyState:
 
     `stored` are offsets from there on that are stored already. `doubtful` are spans of
     which some messages may be stored: the next run sends them again. `doubts` counts
-    their offsets, by the index of the first one of `runs` that was sent after them. A
-    run that continues another one on both sides is kept as a part of that.
+    their messages by queue of the source, for the index of the first one of `runs` that
+    was sent after them. A run that continues another one on both sides is kept as a
+    part of that.
     `read` and `written` are as in BatchOutcome, of all batches. `queues` and `targets`
     are those of the last run, as in CopyIdentity.
     """
@@ -115,7 +121,7 @@ class CopyState:
     stored: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     doubtful: list[SourceSpan] = field(default_factory=list)
     runs: list[StoredRun] = field(default_factory=list)
-    doubts: dict[int, int] = field(default_factory=dict)
+    doubts: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
     batch: int = 0
     copied: int = 0
     #: the index of the last run of each pair of queues
@@ -123,10 +129,13 @@ class CopyState:
 
     def take_intent(self, batch: int, spans: Sequence[SourceSpan]) -> None:
         """Note that a batch is sent now, after what is doubtful."""
-        if self.doubtful:
-            count = sum(span.end - span.start for span in self.doubtful)
-            before = len(self.runs)
-            self.doubts[before] = self.doubts.get(before, 0) + count
+        for span in self.doubtful:
+            count = span.messages
+            if count is None:
+                count = span.end - span.start
+            if count:
+                doubts = self.doubts.setdefault(len(self.runs), {})
+                doubts[span.key] = doubts.get(span.key, 0) + count
         self.batch = batch
         self.doubtful = list(spans)
 
@@ -352,7 +361,7 @@ def _key(row: Sequence[Any]) -> tuple[str, int]:
 
 
 def _span(row: Sequence[Any]) -> SourceSpan:
-    return SourceSpan(*_key(row), _number(row[2]), _number(row[3]))
+    return SourceSpan(*_key(row), *map(_number, row[2:5]))
 
 
 def _witness(row: Sequence[Any]) -> Witness:

@@ -129,6 +129,13 @@ def commit(source, group, *, topic="src", queue_id=0, offset):
         client.invoke(source.broker().address, call)
 
 
+def lose_answer(target):
+    """Let the next request store its messages, and lose the answer."""
+    target.faults.next(
+        faults.disconnect(is_handled=True), code=RequestCode.SEND_BATCH_MESSAGE
+    )
+
+
 def test_a_group_goes_on_in_the_copy(copy, source, target):
     copy.execute()
     commit(source, "g", queue_id=1, offset=3)
@@ -163,9 +170,7 @@ def test_a_group_goes_on_behind_copies_that_were_stored_twice(source, target):
     source.send("one", [b"first"] * 2)
     assert copy.execute().copied == 2
     source.send("one", [b"twice"] * 3)
-    target.faults.next(
-        faults.disconnect(is_handled=True), code=RequestCode.SEND_BATCH_MESSAGE
-    )
+    lose_answer(target)
     assert len(copy.execute().unknown) == 1
     assert copy.execute().is_complete
     commit(source, "g", topic="one", offset=4)
@@ -173,6 +178,48 @@ def test_a_group_goes_on_behind_copies_that_were_stored_twice(source, target):
         admin.create_group("g")
     assert stored(target, "other") == {("broker-a", 0): [b"first"] * 2 + [b"twice"] * 6}
     assert [each.target for each in copy.plan_group("g").plan.queues] == [7]
+
+
+def test_messages_in_doubt_of_one_queue_hide_no_message_of_others_in_another(
+    copy, source, target
+):
+    """The group went on behind what producers had sent to the second queue."""
+    copy.execute()
+    source.send("src", [b"twice"] * 3, queue_id=0)
+    lose_answer(target)
+    assert [str(span) for span in copy.execute().unknown] == ["broker-a:0:5-7"]
+    target.send("dst", [b"new"] * 2, queue_id=1)
+    source.send("src", [b"last"], queue_id=1)
+    assert copy.execute().is_complete
+    commit(source, "g", queue_id=0, offset=8)
+    commit(source, "g", queue_id=1, offset=6)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    planned = copy.plan_group("g").plan
+    assert {q.queue.queue_id: q.target for q in planned.queues} == {0: 11, 1: 5}
+
+
+def test_messages_that_a_condition_left_out_are_not_in_doubt(source, target):
+    """They counted as copies, so that as many messages of producers were skipped."""
+    source.create_topic("one", queues=1)
+    target.create_topic("other", queues=1)
+    copy = connect(source.namesrv).copy(
+        "one", "other", to=connect(target.namesrv), tag="a"
+    )
+    source.send("one", [b"first"], tags="a")
+    assert copy.execute().copied == 1
+    for tag in ("a", "b", "b", "b", "b", "a"):
+        source.send("one", [b"twice"], tags=tag)
+    lose_answer(target)
+    assert [str(span) for span in copy.execute().unknown] == ["broker-a:0:1-6"]
+    target.send("other", [b"new"])
+    assert copy.execute().is_complete
+    commit(source, "g", topic="one", offset=7)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    found = [b"first", b"twice", b"twice", b"new", b"twice", b"twice"]
+    assert stored(target, "other") == {("broker-a", 0): found}
+    assert [each.target for each in copy.plan_group("g").plan.queues] == [1]
 
 
 def test_positions_are_not_planned_by_the_log_of_other_topics(
