@@ -50,7 +50,10 @@ class Copy:
         self.request = request
         self._is_within = target is None
         self._source = source
-        self._target = source if target is None else target
+        # A proxy would choose the queues itself.
+        self._target = replace(
+            source if target is None else target, endpoints=(), plaintext=False
+        )
         self._log = log
         self._around_batch = around_batch
 

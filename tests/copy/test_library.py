@@ -108,6 +108,15 @@ def test_a_copy_is_ended_by_its_caller_and_goes_on_later(copy, target):
     assert sum(map(len, stored(target, "dst").values())) == 10
 
 
+def test_a_copy_goes_to_brokers_where_a_proxy_is_configured_too(source, monkeypatch):
+    """The copy was planned with name servers, and then nothing could be sent."""
+    source.create_topic("dst", queues=2)
+    monkeypatch.setenv("NAMESRV_ADDR", source.namesrv)
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", "127.0.0.1:1")
+    report = connect().copy("src", "dst").execute()
+    assert (report.copied, report.given_up) == (10, None)
+
+
 def test_new_messages_are_followed_until_the_caller_ends_it(copy, source, target):
     def stop(report):
         if report.copied == 10:
