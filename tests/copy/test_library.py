@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli import (
     Admin,
+    ConfigError,
     Copy,
     CopyReport,
     NotFoundError,
@@ -251,6 +252,31 @@ def test_positions_are_not_planned_with_queues_that_could_not_be_read(copy, targ
     target.faults.add(faults.answer(1, "disk is gone"), code=RequestCode.PULL_MESSAGE)
     with pytest.raises(RefusedError, match="2 queues could not be read: no positions"):
         copy.plan_group("g")
+
+
+async def confirm(_plan):
+    raise RefusedError("no")
+
+
+@pytest.mark.parametrize("name", ["on_plan", "on_batch"])
+@pytest.mark.parametrize("function", [confirm, lambda plan: confirm(plan)])
+def test_a_coroutine_function_is_refused_in_place_of_one_that_confirms(
+    copy, target, name, function
+):
+    """It was called and never ran, and the messages that it refuses were copied."""
+    with pytest.raises(TypeError, match=f"{name} .*; pass a plain function"):
+        copy.execute(**dict[str, Any]({name: function}))
+    assert stored(target, "dst") == {}
+
+
+@pytest.mark.parametrize("rate", [0, -1, -0.5, float("nan"), float("inf")])
+def test_a_rate_that_is_not_greater_than_zero_is_refused(copy, target, rate):
+    """A negative one counted as none, and 0 failed after the first message."""
+    with pytest.raises(ConfigError, match=r"rate_per_s is .*; it must be greater"):
+        copy.execute(rate_per_s=rate)
+    with pytest.raises(TypeError, match="rate_per_s"):
+        copy.execute(rate_per_s="100")
+    assert stored(target, "dst") == {}
 
 
 def test_wrong_uses_are_errors(source, target):
