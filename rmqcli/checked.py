@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import (
     AsyncIterator,
@@ -76,6 +77,17 @@ def check_int(value: Any, name: str, low: int, high: int) -> int:  # noqa: ANN40
     if not low <= value <= high:
         raise ConfigError(f"{name} is {value}; it must be {low} to {high}")
     return int(value)
+
+
+def check_rate(value: Any, name: str) -> None:  # noqa: ANN401  # any
+    """Check a number of messages in each second, or None for no limit.
+
+    Raises TypeError for anything else than a number, and ConfigError for one that is
+    not greater than 0.
+    """
+    check_type(value, (int, float, type(None)), name)
+    if value is not None and not 0 < value < math.inf:
+        raise ConfigError(f"{name} is {value}; it must be greater than 0")
 
 
 def check_fields(

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqcli.aio.handover import Cancellation, in_own_thread
+from rmqcli.checked import check_callback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,8 @@ class AsyncCopy:
         cancelled, which is how one with `follow` is ended, it ends after the batch that
         is under way, and then raises CancelledError.
         """
+        check_callback(on_plan, "on_plan")
+        check_callback(on_batch, "on_batch")
         cancellation = Cancellation()
         run = partial(
             self._copy.execute,

@@ -158,12 +158,14 @@ class Cancellation:
         """End the run at its next step."""
         self._is_asked.set()
 
-    def step(self, function: Callable[..., object] | None, *args: object) -> None:
+    def step(self, function: Callable[..., object] | None, *args: object) -> object:
         """Call `function`, if there is one, unless or until the end was asked for."""
+        result = None
         if function is not None and not self._is_asked.is_set():
-            function(*args)
+            result = function(*args)
         if self._is_asked.is_set():
             raise CancelledError
+        return result
 
 
 async def in_own_thread(

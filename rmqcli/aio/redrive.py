@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqcli.aio.handover import Cancellation, in_own_thread
+from rmqcli.checked import check_callback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +61,8 @@ class AsyncRedrive:
         cancelled, it ends after the batch that is under way, and then raises
         CancelledError; before the first batch it sends nothing.
         """
+        check_callback(on_plan, "on_plan")
+        check_callback(on_batch, "on_batch")
         cancellation = Cancellation()
         run = partial(
             self._redrive.execute,

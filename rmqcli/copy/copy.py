@@ -698,7 +698,8 @@ class CopyRun:
     ) -> int:
         clock, log = self._source.clock, self._log
         spans = [
-            SourceSpan(*key, part.start, part.end) for key, part in pending.items()
+            SourceSpan(*key, part.start, part.end, len(part.messages))
+            for key, part in pending.items()
         ]
         count = sum(len(part.messages) for part in pending.values())
         log.intend(spans, at_ms=clock.epoch_ms())
@@ -724,9 +725,8 @@ class CopyRun:
             positions[span.key] = min(left, default=span.end)
             doubtful = [o for key, o in unsure if key == span.key]
             if doubtful:
-                unknown.append(
-                    span._replace(start=min(doubtful), end=max(doubtful) + 1)
-                )
+                start, end = min(doubtful), max(doubtful) + 1
+                unknown.append(SourceSpan(*span.key, start, end, len(doubtful)))
         log.conclude(
             BatchOutcome(
                 runs=runs,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.admin import PlannedReset
 from rmqcli.api.client import Client
+from rmqcli.checked import check_callback, check_rate, check_returned
 from rmqcli.copy.copy import CopyRun, identify, plan_copy
 from rmqcli.copy.log import default_path, open_copy_log, read_copy_log
 from rmqcli.copy.positions import plan_positions
@@ -50,7 +51,10 @@ class Copy:
         self.request = request
         self._is_within = target is None
         self._source = source
-        self._target = source if target is None else target
+        # A proxy would choose the queues itself.
+        self._target = replace(
+            source if target is None else target, endpoints=(), plaintext=False
+        )
         self._log = log
         self._around_batch = around_batch
 
@@ -89,8 +93,13 @@ class Copy:
         there. With `follow` new messages are copied as they come, until that happens;
         it is then called every second when there are none. Raises as `plan` does, and
         RefusedError while another copy uses the log or when a queue could not be read:
-        nothing was copied. That sending stopped later is in the report.
+        nothing was copied. That sending stopped later is in the report. Raises
+        TypeError for a function that does not run to its end when it is called, such as
+        a coroutine function, and ConfigError for a rate that is not greater than 0.
         """
+        check_rate(rate_per_s, "rate_per_s")
+        check_callback(on_plan, "on_plan")
+        check_callback(on_batch, "on_batch")
         with self._clients() as (source, target):
             with _one_limit(source, target):
                 identity = self._identify(source, target)
@@ -101,7 +110,7 @@ class Copy:
                 with _one_limit(source, target):
                     plan = plan_copy(source, target, self.request, identity, log.state)
                 if on_plan is not None:
-                    on_plan(replace(plan, log=path))
+                    check_returned(on_plan(replace(plan, log=path)), "on_plan")
                 _refuse_unread(plan, "nothing was copied")
                 run = CopyRun(
                     source,
@@ -112,10 +121,10 @@ class Copy:
                     around_batch=self._around_batch,
                 )
                 if on_batch is not None:
-                    on_batch(run.report)
+                    check_returned(on_batch(run.report), "on_batch")
                 for _ in run.batches(follow=follow):
                     if on_batch is not None:
-                        on_batch(run.report)
+                        check_returned(on_batch(run.report), "on_batch")
                 return run.report
             finally:
                 log.close()

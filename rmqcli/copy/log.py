@@ -26,24 +26,28 @@ from rmqcli.admin.reset.cluster_identity import (
 from rmqcli.admin.witness import Witness
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import state_folder
-from rmqcli.redrive.log import LockedFile
+from rmqcli.redrive.log import LockedFile, read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _VERSION: Final = 2
-_LINE_BYTES_MAX: Final = 64 << 20
 _QUEUES_LISTED: Final = 5
 
 
 class SourceSpan(NamedTuple):
-    """The offsets `start <= o < end` of a queue of the source."""
+    """The offsets `start <= o < end` of a queue of the source.
+
+    `messages` is how many messages a batch sends of them: conditions leave others out.
+    It is None in the log of an earlier version.
+    """
 
     broker_name: str
     queue_id: int
     start: int
     end: int
+    messages: int | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -102,8 +106,9 @@ class CopyState:
 
     `stored` are offsets from there on that are stored already. `doubtful` are spans of
     which some messages may be stored: the next run sends them again. `doubts` counts
-    their offsets, by the index of the first one of `runs` that was sent after them. A
-    run that continues another one on both sides is kept as a part of that.
+    their messages by queue of the source, for the index of the first one of `runs` that
+    was sent after them. A run that continues another one on both sides is kept as a
+    part of that.
     `read` and `written` are as in BatchOutcome, of all batches. `queues` and `targets`
     are those of the last run, as in CopyIdentity.
     """
@@ -116,7 +121,7 @@ class CopyState:
     stored: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     doubtful: list[SourceSpan] = field(default_factory=list)
     runs: list[StoredRun] = field(default_factory=list)
-    doubts: dict[int, int] = field(default_factory=dict)
+    doubts: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
     batch: int = 0
     copied: int = 0
     #: the index of the last run of each pair of queues
@@ -124,10 +129,13 @@ class CopyState:
 
     def take_intent(self, batch: int, spans: Sequence[SourceSpan]) -> None:
         """Note that a batch is sent now, after what is doubtful."""
-        if self.doubtful:
-            count = sum(span.end - span.start for span in self.doubtful)
-            before = len(self.runs)
-            self.doubts[before] = self.doubts.get(before, 0) + count
+        for span in self.doubtful:
+            count = span.messages
+            if count is None:
+                count = span.end - span.start
+            if count:
+                doubts = self.doubts.setdefault(len(self.runs), {})
+                doubts[span.key] = doubts.get(span.key, 0) + count
         self.batch = batch
         self.doubtful = list(spans)
 
@@ -214,17 +222,13 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
     state, length = CopyState(), 0
     try:
         with path.open("rb") as file:
-            while True:
-                line = file.readline(_LINE_BYTES_MAX)
-                if not line.endswith(b"\n"):
-                    break  # the end, or a line that a kill has cut
-                entry = _entry(line)
+            for entry, line_bytes in read_entries(file):
                 if not length:
                     _check_head(path, entry, identity)
                     _take_queues(state, entry)
                 else:
                     _take(state, entry)
-                length += len(line)
+                length += line_bytes
     except FileNotFoundError:
         return state, 0
     except OSError as error:
@@ -237,13 +241,6 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
     if length:
         _check_queues(path, state, identity)
     return state, length
-
-
-def _entry(line: bytes) -> dict[str, Any]:
-    entry = json.loads(line)
-    if not isinstance(entry, dict):
-        raise TypeError(f"{entry!r:.40} is not an object")
-    return entry
 
 
 def _check_head(path: Path, entry: dict[str, Any], identity: CopyIdentity) -> None:
@@ -364,7 +361,7 @@ def _key(row: Sequence[Any]) -> tuple[str, int]:
 
 
 def _span(row: Sequence[Any]) -> SourceSpan:
-    return SourceSpan(*_key(row), _number(row[2]), _number(row[3]))
+    return SourceSpan(*_key(row), *map(_number, row[2:5]))
 
 
 def _witness(row: Sequence[Any]) -> Witness:

@@ -9,6 +9,7 @@ skipped, and nor is what others have sent there between copies.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from rmqcli.position import AtGroup, Latest
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.api.client import Client
@@ -30,24 +31,30 @@ if TYPE_CHECKING:
 
 
 def map_positions(
-    runs: Iterable[StoredRun],
+    runs: Sequence[StoredRun],
     committed: Mapping[tuple[str, int], int | None],
-    doubts: Mapping[int, int] = MappingProxyType({}),
+    doubts: Mapping[int, Mapping[tuple[str, int], int]] = MappingProxyType({}),
 ) -> dict[tuple[str, int], int]:
     """Return the position in each queue of the target that has copies. Pure.
 
     `committed` are the group's offsets in the queues of the source; without one, or
     None, the group has consumed nothing there. Messages of others between copies are
-    not consumed. `doubts` has how many messages may have been stored before a run, by
-    its index, without being known as copies.
+    not consumed. `doubts` has how many messages of each queue of the source may have
+    been stored before a run, by its index, without being known as copies. They were
+    sent again, so only where copies of their queue are.
     """
+    sources: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    for run in runs:
+        to = run.target_broker, run.target_queue
+        sources.setdefault(to, set()).add((run.broker_name, run.queue_id))
     first: dict[tuple[str, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
     doubted: dict[tuple[str, int], int] = {}
-    total = 0
+    totals: Counter[tuple[str, int]] = Counter()
     for number, run in enumerate(runs):
         to = run.target_broker, run.target_queue
-        total += doubts.get(number, 0)
+        totals.update(doubts.get(number, {}))
+        total = sum(totals[key] for key in sources[to]) if totals else 0
         end = ends.get(to, run.target_offset)
         if run.target_offset - end > total - doubted.get(to, 0):
             first[to] = min(first.get(to, end), end)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.dlq.read import letter_route
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.api.client import Client
+from rmqcli.checked import check_callback, check_rate, check_returned
 from rmqcli.errors import RefusedError
 from rmqcli.names import check_group
 from rmqcli.redrive.log import UNKNOWN, default_path, open_log, read_log
@@ -138,8 +139,13 @@ class Redrive:
         raises ends the redrive between two batches; the next one goes on there. Raises
         as `plan` does, and RefusedError while another redrive uses the log or when a
         queue could not be read: nothing was sent. That sending stopped later is in the
-        report.
+        report. Raises TypeError for a function that does not run to its end when it is
+        called, such as a coroutine function, and ConfigError for a rate that is not
+        greater than 0.
         """
+        check_rate(rate_per_s, "rate_per_s")
+        check_callback(on_plan, "on_plan")
+        check_callback(on_batch, "on_batch")
         with Client(self._config) as client:
             group, now_ms = self.request.group, client.clock.epoch_ms()
             identity = self._identity(client)
@@ -149,7 +155,7 @@ class Redrive:
                 plan = plan_redrive(client, self.request, log.states)
                 refuse_unread(plan)
                 if on_plan is not None:
-                    on_plan(plan)
+                    check_returned(on_plan(plan), "on_plan")
                 report = RedriveReport(plan)
                 if not plan.count:
                     return report
@@ -158,7 +164,7 @@ class Redrive:
                 for results in run.batches():
                     report.add(results)
                     if on_batch is not None:
-                        on_batch(results)
+                        check_returned(on_batch(results), "on_batch")
                 report.given_up, report.unread = run.given_up, dict(run.unread)
                 return report
             finally:

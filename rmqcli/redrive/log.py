@@ -18,7 +18,7 @@ from array import array
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
 
 from rmqcli.admin.reset.cluster_identity import (
     ClusterIdentity,
@@ -31,7 +31,7 @@ from rmqcli.files import open_locked, state_folder, sync_folder
 from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rmqcli.wire.message.record import StoredMessage
@@ -282,17 +282,12 @@ def read_log(
     batch = length = 0
     try:
         with path.open("rb") as file:
-            while True:
-                line = file.readline(_LINE_BYTES_MAX)
-                if not line.endswith(b"\n"):
-                    _check_last(line, is_first=not length)
-                    break
-                entry = _entry(line)
+            for entry, line_bytes in read_entries(file):
                 if not length:
                     _check_head(path, entry, group, cluster)
                 else:
                     batch = _take(states, entry)
-                length += len(line)
+                length += line_bytes
     except FileNotFoundError:
         return states, 1, 0
     except OSError as error:
@@ -305,21 +300,30 @@ def read_log(
     return states, batch + 1, length
 
 
+def read_entries(file: BinaryIO) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the entries of a log, each with the length of its line.
+
+    Ends before a last line that a kill has cut. Raises ValueError or TypeError for a
+    line that is not an entry, and for a last one that was not written by us.
+    """
+    is_first = True
+    while (line := file.readline(_LINE_BYTES_MAX)).endswith(b"\n"):
+        entry = json.loads(line)
+        if not isinstance(entry, dict):
+            raise TypeError(f"{entry!r:.40} is not an object")
+        yield entry, len(line)
+        is_first = False
+    _check_last(line, is_first=is_first)
+
+
 def _check_last(line: bytes, *, is_first: bool) -> None:
     """Raise ValueError unless a kill may have cut this line, which will be removed.
 
-    Anything else was not written by a redrive, and would be lost.
+    Anything else was not written by us, and would be lost.
     """
     is_ours = line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
     if len(line) == _LINE_BYTES_MAX or (is_first and not is_ours):
         raise ValueError("a line has no end")
-
-
-def _entry(line: bytes) -> dict[str, Any]:
-    entry = json.loads(line)
-    if not isinstance(entry, dict):
-        raise TypeError(f"{entry!r:.40} is not an object")
-    return entry
 
 
 def _check_head(

@@ -145,7 +145,6 @@ _PAGE_SLOTS: Final = 1024
 _INT_MAX: Final = 0x7FFFFFFF
 #: Bytes of the file for one slot: itself and its share of items.
 _BYTES_PER_SLOT: Final = _SLOT_BYTES + 4 * _ITEM.size
-_CHAIN_MAX: Final = 100_000
 #: Four times RocketMQ's default; while a file grows, all its slots are in memory.
 _SLOTS_MAX: Final = 20_000_000
 
@@ -197,9 +196,7 @@ class IndexFile:
         header = self.header
         found: list[int] = []
         item = self._slot(key_hash % self.slots_count)
-        for _ in range(_CHAIN_MAX):
-            if not 0 < item < header.count or len(found) >= count_max:
-                break
+        while 0 < item < header.count and len(found) < count_max:
             of_item, offset, seconds, before = self._item(item)
             first_ms = header.begin_ms + seconds * 1000
             if (

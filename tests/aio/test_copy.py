@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from rmqcli import RefusedError
 from rmqcli.aio import AsyncCopy, connect
 from tests.aio.interrupting import run_clean
 from tests.copy.copying import stored
@@ -37,6 +38,23 @@ def test_a_topic_is_copied(cluster):
 
     run_clean(main)
     assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+def test_a_coroutine_function_is_refused_in_place_of_one_that_confirms(cluster):
+    """It was called and never awaited, and all messages were copied."""
+
+    async def confirm(_plan):
+        raise RefusedError("no")
+
+    async def main():
+        copy = connect(cluster.namesrv).copy("src", "dst")
+        with pytest.raises(TypeError, match=r"on_plan .* is a coroutine function"):
+            await copy.execute(on_plan=confirm)
+        with pytest.raises(TypeError, match=r"on_batch .* is a coroutine function"):
+            await copy.execute(on_batch=confirm)
+
+    run_clean(main)
+    assert stored(cluster, "dst") == {}
 
 
 def test_a_copy_that_follows_is_ended_by_cancelling_it(cluster):

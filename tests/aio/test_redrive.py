@@ -78,6 +78,26 @@ def test_errors_are_those_of_redrive(cluster, log):
     assert redriven(cluster) == []
 
 
+@pytest.mark.parametrize("name", ["on_plan", "on_batch"])
+def test_a_coroutine_function_is_refused_in_place_of_one_that_confirms(
+    cluster, log, name
+):
+    """It was called and never awaited, and the letters that it refuses were sent."""
+
+    async def confirm(_plan):
+        raise RefusedError("no")
+
+    async def main():
+        redrive = connect(cluster.namesrv).redrive("billing", log=log)
+        with pytest.raises(TypeError, match=f"{name} .* is a coroutine function"):
+            await redrive.execute(**dict[str, Any]({name: confirm}))
+        with pytest.raises(TypeError, match="on_plan returned a coroutine"):
+            await redrive.execute(on_plan=lambda plan: confirm(plan))
+
+    run_clean(main)
+    assert redriven(cluster) == []
+
+
 @pytest.mark.parametrize(("at", "sent"), [("on_plan", 0), ("on_batch", 1)])
 def test_a_cancelled_redrive_ends_between_two_batches(cluster, log, at, sent):
     """The next one sends the rest. With one letter a second, a batch has one letter."""

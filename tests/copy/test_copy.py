@@ -493,6 +493,20 @@ def test_a_file_that_is_no_log_is_refused(cluster, log, text):
         copied(cluster, cluster, log)
 
 
+def test_a_file_without_a_line_that_is_no_log_keeps_its_content(cluster, log):
+    """A file that was named by mistake was emptied if it had no end of a line."""
+    log.write_text('{"precious": 1}')
+    with pytest.raises(ConfigError, match="is not a log of a copy"):
+        copied(cluster, cluster, log)
+    assert log.read_text() == '{"precious": 1}'
+
+
+def test_a_first_line_that_a_kill_has_cut_is_written_again(cluster, log):
+    log.write_text('{"version":2,"source_to')
+    cluster.send("src", bodies(10))
+    assert copied(cluster, cluster, log).copied == 10
+
+
 @given(st.binary(max_size=300), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_a_log_or_an_error(tmp_path, data, has_head):

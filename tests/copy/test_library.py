@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli import (
     Admin,
+    ConfigError,
     Copy,
     CopyReport,
     NotFoundError,
@@ -108,6 +109,15 @@ def test_a_copy_is_ended_by_its_caller_and_goes_on_later(copy, target):
     assert sum(map(len, stored(target, "dst").values())) == 10
 
 
+def test_a_copy_goes_to_brokers_where_a_proxy_is_configured_too(source, monkeypatch):
+    """The copy was planned with name servers, and then nothing could be sent."""
+    source.create_topic("dst", queues=2)
+    monkeypatch.setenv("NAMESRV_ADDR", source.namesrv)
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", "127.0.0.1:1")
+    report = connect().copy("src", "dst").execute()
+    assert (report.copied, report.given_up) == (10, None)
+
+
 def test_new_messages_are_followed_until_the_caller_ends_it(copy, source, target):
     def stop(report):
         if report.copied == 10:
@@ -127,6 +137,13 @@ def commit(source, group, *, topic="src", queue_id=0, offset):
     with client_of(source) as client:
         call = update_consumer_offset(group, topic, queue_id, commit_offset=offset)
         client.invoke(source.broker().address, call)
+
+
+def lose_answer(target):
+    """Let the next request store its messages, and lose the answer."""
+    target.faults.next(
+        faults.disconnect(is_handled=True), code=RequestCode.SEND_BATCH_MESSAGE
+    )
 
 
 def test_a_group_goes_on_in_the_copy(copy, source, target):
@@ -163,9 +180,7 @@ def test_a_group_goes_on_behind_copies_that_were_stored_twice(source, target):
     source.send("one", [b"first"] * 2)
     assert copy.execute().copied == 2
     source.send("one", [b"twice"] * 3)
-    target.faults.next(
-        faults.disconnect(is_handled=True), code=RequestCode.SEND_BATCH_MESSAGE
-    )
+    lose_answer(target)
     assert len(copy.execute().unknown) == 1
     assert copy.execute().is_complete
     commit(source, "g", topic="one", offset=4)
@@ -173,6 +188,48 @@ def test_a_group_goes_on_behind_copies_that_were_stored_twice(source, target):
         admin.create_group("g")
     assert stored(target, "other") == {("broker-a", 0): [b"first"] * 2 + [b"twice"] * 6}
     assert [each.target for each in copy.plan_group("g").plan.queues] == [7]
+
+
+def test_messages_in_doubt_of_one_queue_hide_no_message_of_others_in_another(
+    copy, source, target
+):
+    """The group went on behind what producers had sent to the second queue."""
+    copy.execute()
+    source.send("src", [b"twice"] * 3, queue_id=0)
+    lose_answer(target)
+    assert [str(span) for span in copy.execute().unknown] == ["broker-a:0:5-7"]
+    target.send("dst", [b"new"] * 2, queue_id=1)
+    source.send("src", [b"last"], queue_id=1)
+    assert copy.execute().is_complete
+    commit(source, "g", queue_id=0, offset=8)
+    commit(source, "g", queue_id=1, offset=6)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    planned = copy.plan_group("g").plan
+    assert {q.queue.queue_id: q.target for q in planned.queues} == {0: 11, 1: 5}
+
+
+def test_messages_that_a_condition_left_out_are_not_in_doubt(source, target):
+    """They counted as copies, so that as many messages of producers were skipped."""
+    source.create_topic("one", queues=1)
+    target.create_topic("other", queues=1)
+    copy = connect(source.namesrv).copy(
+        "one", "other", to=connect(target.namesrv), tag="a"
+    )
+    source.send("one", [b"first"], tags="a")
+    assert copy.execute().copied == 1
+    for tag in ("a", "b", "b", "b", "b", "a"):
+        source.send("one", [b"twice"], tags=tag)
+    lose_answer(target)
+    assert [str(span) for span in copy.execute().unknown] == ["broker-a:0:1-6"]
+    target.send("other", [b"new"])
+    assert copy.execute().is_complete
+    commit(source, "g", topic="one", offset=7)
+    with Admin(namesrv=target.namesrv) as admin:
+        admin.create_group("g")
+    found = [b"first", b"twice", b"twice", b"new", b"twice", b"twice"]
+    assert stored(target, "other") == {("broker-a", 0): found}
+    assert [each.target for each in copy.plan_group("g").plan.queues] == [1]
 
 
 def test_positions_are_not_planned_by_the_log_of_other_topics(
@@ -195,6 +252,31 @@ def test_positions_are_not_planned_with_queues_that_could_not_be_read(copy, targ
     target.faults.add(faults.answer(1, "disk is gone"), code=RequestCode.PULL_MESSAGE)
     with pytest.raises(RefusedError, match="2 queues could not be read: no positions"):
         copy.plan_group("g")
+
+
+async def confirm(_plan):
+    raise RefusedError("no")
+
+
+@pytest.mark.parametrize("name", ["on_plan", "on_batch"])
+@pytest.mark.parametrize("function", [confirm, lambda plan: confirm(plan)])
+def test_a_coroutine_function_is_refused_in_place_of_one_that_confirms(
+    copy, target, name, function
+):
+    """It was called and never ran, and the messages that it refuses were copied."""
+    with pytest.raises(TypeError, match=f"{name} .*; pass a plain function"):
+        copy.execute(**dict[str, Any]({name: function}))
+    assert stored(target, "dst") == {}
+
+
+@pytest.mark.parametrize("rate", [0, -1, -0.5, float("nan"), float("inf")])
+def test_a_rate_that_is_not_greater_than_zero_is_refused(copy, target, rate):
+    """A negative one counted as none, and 0 failed after the first message."""
+    with pytest.raises(ConfigError, match=r"rate_per_s is .*; it must be greater"):
+        copy.execute(rate_per_s=rate)
+    with pytest.raises(TypeError, match="rate_per_s"):
+        copy.execute(rate_per_s="100")
+    assert stored(target, "dst") == {}
 
 
 def test_wrong_uses_are_errors(source, target):

@@ -50,10 +50,14 @@ def test_messages_of_others_between_copies_are_not_skipped():
 def test_messages_that_an_earlier_run_may_have_stored_are_skipped():
     """Where three offsets got no answer, up to three messages are their copies."""
     runs = [run(A, range(5), T, 0), run(A, range(5, 8), T, 8)]
-    assert map_positions(runs, {A: 8}, {1: 3}) == {T: 11}
-    assert map_positions(runs, {A: 8}, {1: 2}) == {T: 5}
-    assert map_positions(runs, {A: 8}, {0: 3}) == {T: 5}
-    assert map_positions(runs, {A: 8}, {2: 3}) == {T: 5}
+    assert map_positions(runs, {A: 8}, {1: {A: 3}}) == {T: 11}
+    assert map_positions(runs, {A: 8}, {1: {A: 2}}) == {T: 5}
+    assert map_positions(runs, {A: 8}, {0: {A: 3}}) == {T: 5}
+    assert map_positions(runs, {A: 8}, {2: {A: 3}}) == {T: 5}
+    assert map_positions(runs, {A: 8}, {1: {B: 3}}) == {T: 5}
+    assert map_positions(
+        [*runs, run(B, range(1), T, 11)], {A: 8, B: 1}, {1: {B: 3}}
+    ) == {T: 12}
 
 
 def test_a_queue_without_copies_has_no_position():

@@ -69,7 +69,16 @@ def test_a_run_after_messages_in_doubt_is_not_a_part_of_one_before():
     take(state, [run(A, range(5, 8), T, 5)])
     take(state, [run(A, range(8, 9), T, 8)])
     assert state.runs == [run(A, range(5), T, 0), run(A, range(5, 9), T, 5)]
-    assert (state.doubts, state.copied) == ({1: 2}, 9)
+    assert (state.doubts, state.copied) == ({1: {A: 2}}, 9)
+
+
+def test_only_messages_that_were_sent_are_in_doubt():
+    """An earlier version noted only the offsets."""
+    state = CopyState()
+    state.take_intent(1, [SourceSpan("a", 0, 0, 9, 2), SourceSpan("b", 0, 0, 9, 0)])
+    state.take_intent(2, [SourceSpan("a", 0, 0, 9), SourceSpan("b", 0, 0, 9, 1)])
+    state.take_intent(3, [])
+    assert state.doubts == {0: {A: 11, B: 1}}
 
 
 @given(
@@ -88,12 +97,12 @@ def test_a_run_after_messages_in_doubt_is_not_a_part_of_one_before():
 def test_joined_runs_give_the_same_positions(batches, committed):
     state = CopyState()
     runs: list[StoredRun] = []
-    doubts: dict[int, int] = {}
+    doubts: dict[int, dict[tuple[str, int], int]] = {}
     read, ends = {A: 0, B: 0}, {T: 0, U: 0}
     in_doubt = 0
     for key, to, count, others, unknown in batches:
         if in_doubt:
-            doubts[len(runs)] = in_doubt
+            doubts[len(runs)] = {A: in_doubt}
         at = ends[to] + others
         runs.append(run(key, range(read[key], read[key] + count), to, at))
         take(state, [runs[-1]], unknown=unknown)

@@ -9,6 +9,7 @@ import pytest
 
 from rmqcli import (
     Admin,
+    ConfigError,
     LetterPlace,
     NoBrokerError,
     NotFoundError,
@@ -213,3 +214,38 @@ def test_a_plan_that_the_program_refuses_is_not_sent(cluster, log):
         redrive.execute(on_plan=refuse)
     assert redriven(cluster) == []
     assert redrive.execute().stored == 4
+
+
+async def confirm(_plan):
+    raise RefusedError("no")
+
+
+@pytest.mark.parametrize("name", ["on_plan", "on_batch"])
+@pytest.mark.parametrize("function", [confirm, lambda plan: confirm(plan)])
+def test_a_coroutine_function_is_refused_in_place_of_one_that_confirms(
+    cluster, log, name, function
+):
+    """It was called and never ran, and the letters that it refuses were sent."""
+    redrive = connect(cluster.namesrv).redrive("billing", log=log)
+    with pytest.raises(TypeError, match=f"{name} .*; pass a plain function"):
+        redrive.execute(rate_per_s=1, **dict[str, Any]({name: function}))
+    is_late = name == "on_batch" and function is not confirm
+    assert len(redriven(cluster)) == is_late
+
+
+@pytest.mark.parametrize("rate", [0, -1, -0.5, float("nan"), float("inf")])
+def test_a_rate_that_is_not_greater_than_zero_is_refused(cluster, log, rate):
+    """A negative one counted as none, and 0 failed after the first letter."""
+    redrive = connect(cluster.namesrv).redrive("billing", log=log)
+    with pytest.raises(ConfigError, match=r"rate_per_s is .*; it must be greater"):
+        redrive.execute(rate_per_s=rate)
+    with pytest.raises(TypeError, match="rate_per_s"):
+        redrive.execute(rate_per_s="100")  # type: ignore[arg-type]  # wrong on purpose
+    assert redriven(cluster) == []
+
+
+@pytest.mark.parametrize("last", [0, -1])
+def test_a_number_of_letters_below_one_is_refused(cluster, log, last):
+    """There seemed to be no letters."""
+    with pytest.raises(ConfigError, match="last is"):
+        connect(cluster.namesrv).redrive("billing", log=log, last=last).plan()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import tracemalloc
 import zlib
 from collections import Counter
@@ -372,6 +373,17 @@ def test_letters_that_cannot_be_sent_stay_and_the_others_are_sent(cluster, redri
     with Admin(namesrv=cluster.namesrv) as admin:
         sent = [m.body for m in admin.read("orders")][9:]
     assert sent == [*(b"%d" % n for n in range(9)), b"whole"]
+
+
+def test_a_letter_with_a_damaged_body_is_named_also_with_not(cluster):
+    """It counted as one that matches what is not wanted, and nothing named it."""
+    letter = "RETRY_TOPIC\x01orders\x02"
+    store(cluster, "%DLQ%billing", b"no zlib data", letter, sys_flag=1)
+    wanted = make_filter(pattern=re.compile("^[0-7]$"), invert=True)
+    plan = plan_of(cluster, filter=wanted)
+    assert plan.targets == {"orders": 1}
+    (left,) = plan.left_out.values()
+    assert (left.count, left.example) == (1, "broker-a:0:9")
 
 
 def test_letters_with_long_properties_are_sent(cluster, redrive):

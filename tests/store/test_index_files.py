@@ -74,6 +74,18 @@ def test_items_are_found_before_and_after_they_are_written(tmp_path, opened):
             file = IndexFile(str(tmp_path / "i"), opened)
 
 
+def test_an_old_message_is_found_behind_many_newer_ones_with_the_same_key(
+    tmp_path, opened
+):
+    """Behind 100,000 items of a slot nothing was found, and no error said so."""
+    file = create(str(tmp_path / "i"), 25_002, opened)
+    file.add([(5, 100, START_MS)])
+    file.add([(5, 200, START_MS + 60_000)] * 100_001)
+    file.write_out()
+    found = file.find(5, begin_ms=START_MS, end_ms=START_MS + 999, count_max=9)
+    assert found == [100]
+
+
 def test_a_slot_that_points_at_no_item_is_empty(tmp_path, opened):
     path = tmp_path / "i"
     create(str(path), 4, opened).write_out()

@@ -24,6 +24,7 @@ from rmqcli.admin.tail.sql import check_sql
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
 from rmqcli.api.runner import run_task
+from rmqcli.checked import check_int
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import (
     DeniedError,
@@ -35,7 +36,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import PERM_READ, MessageQueue, OffsetRange, dlq_topic
 from rmqcli.names import check_group
-from rmqcli.position import Earliest, Latest
+from rmqcli.position import LONG_MAX, Earliest, Latest
 from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
@@ -128,6 +129,7 @@ def read_letters(
     from rmqcli.admin.tail.filter import make_filter
 
     check_group(group)
+    check_int(limit, "limit", 0, LONG_MAX)
     found = find_letters(client, group, start=start, end=end, last=last)
     reader = LetterReader(client, found, make_filter(), decode=_decode_pulled)
     letters: list[DeadLetter] = []
@@ -237,8 +239,10 @@ def find_letters(
     A broker that has left the route, and on which the group had queues, may have
     letters: it is among the errors. Raises NoBrokerError when no broker answers,
     UnsupportedError for SQL and letters that are write-only, and as `letter_route` and
-    `check_sql` do.
+    `check_sql` do; and ConfigError for a `last` below 1.
     """
+    if last is not None:
+        check_int(last, "last", 1, LONG_MAX)
     topic = dlq_topic(group)
     route = letter_route(client, group)
     queues = select_queues(

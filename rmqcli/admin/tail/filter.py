@@ -120,11 +120,15 @@ class TailFilter:
             self.subscription, message.tags
         ):
             return False
-        if self._checks_here and self._matches_here(message) == self.invert:
-            return False
+        try:
+            if self._checks_here and self._matches_here(message) == self.invert:
+                return False
+        except DecodeError:
+            pass  # shown, with its error: its content is unknown
         return self.where is None or self.where.matches(message, broker_name)
 
     def _matches_here(self, message: StoredMessage | PartialMessage) -> bool:
+        """Raises DecodeError for a body that decides and cannot be read."""
         if self.key is not None and not has_key(message, self.key):
             return False
         for name, glob in self.properties:
@@ -133,10 +137,7 @@ class TailFilter:
                 return False
         if self.pattern is None:
             return True
-        try:
-            text = message.body.decode("utf-8", "replace")
-        except DecodeError:
-            return True  # shown, with its error: its content is unknown
+        text = message.body.decode("utf-8", "replace")
         return self.pattern.search(text) is not None
 
 

@@ -83,10 +83,12 @@ def test_a_message_without_keys_has_only_its_id(keys):
     assert not matches(content, key="k1")
 
 
-def test_a_message_that_cannot_be_decoded_is_shown():
-    content = Content(text=None)
-    assert matches(content, pattern=re.compile("hello"))
-    assert not matches(content, key="other", pattern=re.compile("hello"))
+@pytest.mark.parametrize("invert", [False, True])
+def test_a_message_that_cannot_be_decoded_is_shown(invert):
+    """With --not it was left out, as if its body had matched."""
+    content, hello = Content(text=None), re.compile("hello")
+    assert matches(content, pattern=hello, invert=invert)
+    assert matches(content, key="other", pattern=hello, invert=invert) is invert
 
 
 def test_bytes_that_are_no_text_are_compared_as_replacement_characters():
