@@ -833,15 +833,14 @@ class Admin:
     ) -> Definitions:
         """Return the topics, groups, users and rules of a cluster with their settings.
 
-        `kinds` are "topic", "group", "user" and "rule" (default: all). `to_text` of the
-        result is the file that `rmq definitions export` writes, and `parse_definitions`
-        reads one.
-        Raises PartialError when a broker does not answer.
+        `kinds` are "topic", "group", "user" and "rule" (default: all that the brokers
+        tell). `to_text` of the result is the file that `rmq definitions export` writes,
+        and `parse_definitions` reads one. Raises PartialError when a broker does not
+        answer, and the error of one that does not tell a kind of `kinds`.
         """
-        from rmqcli.admin.definitions.model import SECTIONS
         from rmqcli.admin.definitions.read import export_definitions
 
-        return export_definitions(self._client, cluster, kinds or tuple(SECTIONS))
+        return export_definitions(self._client, cluster, kinds)
 
     @_typed
     def plan_definitions(

@@ -14,16 +14,18 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_each, reader_addresses
 from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.calls.producer import (
     get_all_producer_info,
     get_producer_connection_list,
 )
-from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
+from rmqcli.api.calls.pull import MSG_NUMS_MAX
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.errors import RmqError, UnsupportedError
 from rmqcli.hint import Argument, Hint
+from rmqcli.model import OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.version import V4_9_4, version_name
 
@@ -175,27 +177,28 @@ def _senders(
 ) -> tuple[dict[tuple[str, str], ProducerRow], int]:
     """Return the senders of the newest messages by place, and how many were read."""
     ends = ask_each(client, addresses, get_topic_stats_info(topic))
-    pulls = {}
+    ranges: list[OffsetRange] = []
     for name, answer in ends.items():
         if isinstance(answer, RmqError):
             errors[name] = answer
             continue
         for queue, limits in answer.items():
-            start = max(limits.min_offset, limits.max_offset - MESSAGES_PER_QUEUE)
-            if start < limits.max_offset:
-                pulls[queue] = addresses[name], pull_message(queue, start)
+            end = limits.max_offset
+            start = max(limits.min_offset, end - MESSAGES_PER_QUEUE)
+            if start < end:
+                ranges.append(OffsetRange(queue, start, end))
     counts: Counter[tuple[str, str]] = Counter()
     groups: dict[tuple[str, str], str] = {}
-    for queue, pulled in ask_many(client, pulls).items():
-        if isinstance(pulled, RmqError):
-            errors[queue.broker_name] = pulled
-            continue
-        for message in decode_messages(pulled.body):
+    options = ReadOptions(raise_abandoned=False, retry_for_ms=client.config.timeout_ms)
+    reader = RangeReader(client, ranges, options)
+    for chunk in reader:
+        for message in decode_messages(chunk.body):
             if isinstance(message, StoredMessage):
-                place = queue.broker_name, str(message.born_host)
+                place = chunk.queue.broker_name, str(message.born_host)
                 counts[place] += 1
                 if group := message.properties.get("PGROUP"):
                     groups[place] = group
+    errors.update((q.broker_name, error) for q, error in reader.abandoned.items())
     rows = {
         place: ProducerRow(
             group=groups.get(place),

@@ -220,10 +220,10 @@ def _raise_if_all_failed(found: Sequence[ShownSettings]) -> None:
 def check_names(found: Sequence[ShownSettings], names: Collection[str]) -> None:
     """Raise ConfigError for a setting that no server has.
 
-    Nothing is raised for servers that did not show their settings.
+    Nothing is raised while a server does not show its settings: it may have it.
     """
     known = {name for each in found for name in each.settings or ()}
-    if not known:
+    if any(each.settings is None for each in found):
         return
     for name in names:
         if name not in known:

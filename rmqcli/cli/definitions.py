@@ -128,7 +128,7 @@ def export(
     from rmqcli.admin.definitions.read import export_definitions
 
     with common.open_client() as client:
-        found = export_definitions(client, cluster, _kinds(only))
+        found = export_definitions(client, cluster, _kinds(only) if only else ())
     for each in found.left_out:
         common.messages.warn(f"not in the file: {each}")
     text = found.to_text()

@@ -28,13 +28,13 @@ COLUMNS = (
     Column(
         "language",
         "language of its client library",
-        value=lambda row: row.language and language_name(row.language),
+        value=lambda row: None if row.language is None else language_name(row.language),
         priority=30,
     ),
     Column(
         "version",
         "RocketMQ version of its client library",
-        value=lambda row: row.version and version_name(row.version),
+        value=lambda row: None if row.version is None else version_name(row.version),
         priority=20,
     ),
     Column("broker_name", "broker that it is connected to", title="BROKER"),

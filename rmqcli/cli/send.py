@@ -648,6 +648,10 @@ class _Job:
         self._is_cut = False
         self._errors: list[RmqError] = []
         self._brokers: set[str] = set()
+        #: whether the reader of stdout has closed it, and if input was left for that
+        self._is_closed = self._is_unread = False
+        #: the line or file of the last message that was read
+        self._last_source: str | None = None
 
     def run(
         self,
@@ -665,7 +669,7 @@ class _Job:
 
         try:
             with Progress(self._common.messages, "sent") as progress:
-                for outcomes in sender.send(messages):
+                for outcomes in sender.send(self._until_closed(messages)):
                     with interrupts.deferred():  # stored messages are always reported
                         self._write(outcomes)
                     progress.update(self.stored)
@@ -678,8 +682,33 @@ class _Job:
             if isinstance(error, UsageError) and self.stored:
                 raise self._cut_short(error) from error
             raise
-        self._finish(client)
+        self._finish(client, is_cut_short=self._is_unread)
         self._raise_failures(sender.given_up)
+        if self._is_unread:
+            raise self._without_reader()
+
+    def _until_closed(self, messages: Iterable[OutgoingMessage | None]) -> Messages:
+        """Yield messages until the reader of stdout closes it.
+
+        The messages that were read before are sent, and count for the exit code.
+        """
+        source = iter(messages)
+        while not self._is_closed:
+            message = next(source, _END)
+            if message is _END:
+                return
+            if message is not None:
+                self._last_source = cast("OutgoingMessage", message).source
+            yield cast("OutgoingMessage | None", message)
+        self._is_unread = True
+
+    @contextmanager
+    def _while_read(self) -> Iterator[None]:
+        """Note that the reader of stdout has closed it, instead of ending for it."""
+        try:
+            yield
+        except BrokenPipeError:
+            self._is_closed = True
 
     def _write(self, outcomes: Sequence[SendOutcome]) -> None:
         rows = []
@@ -710,7 +739,12 @@ class _Job:
                 self._queues[outcome.queue.broker_name, outcome.queue.queue_id] += 1
         if self._is_summary:
             rows = self._hold_back(rows)
-        self._writer.write(rows)
+        self._put(rows)
+
+    def _put(self, rows: list[dict[str, object]]) -> None:
+        with self._while_read():
+            if not self._is_closed:
+                self._writer.write(rows)
 
     def _row(self, outcome: SendOutcome) -> dict[str, object]:
         """The row of an outcome. A table does not repeat the error that ends it."""
@@ -736,13 +770,14 @@ class _Job:
 
     def _finish(self, client: Client | None, *, is_cut_short: bool = False) -> None:
         """End the data on stdout, and write remarks on it to stderr."""
-        self._writer.write(self._held)
+        self._put(self._held)
         self._held = []
         count = self.stored + self.failed
         if self._common.output == "table" and is_cut_short and not count:
             return  # the error says all; a table without rows would only be in its way
-        if not self._is_cut or self.failed or self._weak:
-            self._writer.close()
+        with self._while_read():
+            if (not self._is_cut or self.failed or self._weak) and not self._is_closed:
+                self._writer.close()
         messages = self._common.messages
         if self._left_out:  # what stdout lacks is said even with --quiet
             messages.warn(
@@ -809,6 +844,15 @@ class _Job:
             f"{error.message}; {counted(self.stored, 'message')} before it {verb} sent,"
             " and nothing from there on",
             hint=error.hint or "correct it, then send the rest of the input",
+        )
+
+    def _without_reader(self) -> PartialError:
+        """The error for input that was left because no one reads the results."""
+        rest = f"nothing after {self._last_source}" if self._last_source else "not all"
+        return PartialError(
+            f"the reader of stdout has closed it: {rest} is sent,"
+            f" {counted(self.stored, 'message')} before",
+            hint="send the rest, and let the results be read to their end",
         )
 
     def _raise_failures(self, given_up: RmqError | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from rmqcli.admin.admin import Admin
-from rmqcli.errors import DecodeError, RmqError
+from rmqcli.api.client import Client
+from rmqcli.errors import ConfigError, DecodeError, RmqError
+from rmqcli.hint import Hint, LibraryCall
+from rmqcli.log import get_logger
 from rmqcli.mcp.results import (
     BrokerFigures,
     ClusterResult,
@@ -43,6 +46,7 @@ from rmqcli.mcp.results import (
     VerdictPart,
 )
 from rmqcli.units import counted, format_rfc3339
+from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,16 +55,20 @@ if TYPE_CHECKING:
     from rmqcli.admin.message.gather import MessageOutcome
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.config import ClientConfig
-    from rmqcli.engine.message import PulledMessage
     from rmqcli.mcp.redact import Redaction
     from rmqcli.mcp.results import Result
+    from rmqcli.model import MessageQueue
+
+logger = get_logger(__name__)
 
 #: What is shown of a body, and what is searched for matches of patterns.
 _BODY_CHARS_MAX: Final = 2_000
 _SEARCHED_BYTES_MAX: Final = 256 << 10
 _PROPERTIES_MAX: Final = 50
-#: With more queues, fewer messages of each are read.
+#: Dead letters of one group that are read.
 _READ_MAX: Final = 5_000
+#: Messages of all queues that are searched for the last ones with a tag.
+_SEARCHED_MAX: Final = 100_000
 _OUTCOMES_MAX: Final = 5
 
 _DATA: Final = (
@@ -310,41 +318,60 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
 
 
 def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
-    cut = []
-    undecodable: list[object] = []
-    with box.admin() as admin:
-        if arguments.since is None:
-            queues = admin.queues(arguments.topic)
-            each = max(1, min(arguments.last, _READ_MAX // max(1, len(queues))))
-            if each < arguments.last:
-                cut.append(
-                    f"only the last {each} of each of {counted(len(queues), 'queue')}"
-                    " were read"
-                )
-            start = f"-{each}"
-        else:
-            start = arguments.since
-        reader = admin.read(
-            arguments.topic,
-            from_=start,
-            to="latest",
-            sub_expression=arguments.tags,
-            on_undecodable=undecodable.append,
+    from rmqcli.admin.lag.memory import check_complete
+    from rmqcli.admin.positions import check_groups, resolve_ranges
+    from rmqcli.admin.tail.batch import Batcher, TailCounts
+    from rmqcli.admin.tail.filter import make_filter
+    from rmqcli.admin.tail.tail import Tail, TailPlan
+    from rmqcli.admin.topics import topics_without_tag_filter
+    from rmqcli.position import Earliest, Latest, parse_position
+
+    topic, last, since = arguments.topic, arguments.last, arguments.since
+    start = Earliest() if since is None else parse_position(since, tz=None)
+    wanted = make_filter(tag=arguments.tags)
+    batcher = Batcher(
+        wanted, lambda queue, found: [(queue, each) for each in found], TailCounts()
+    )
+    with Client(box.config) as client:
+        queues = client.route(topic).read_queues()
+        left = Hint("for what is left: ", LibraryCall("Admin.read", topic))
+        check_complete(client, topic, left)
+        check_groups(client, queues, [start])
+        ranges = resolve_ranges(client, queues, start, Latest())
+        if ranges and all(each.is_reversed for each in ranges.values()):
+            raise ConfigError("since is after the last message")
+        if topics_without_tag_filter(client, [topic]):
+            wanted = replace(wanted, tags_at_broker=False)
+        look_back = max(last, _SEARCHED_MAX // max(1, len(ranges)))
+        plan = TailPlan(
+            ranges=tuple(each.offsets for each in ranges.values()),
+            filter=wanted,
+            last=last if since is None else None,
+            look_back=look_back,
+            count=None if since is None else last + 1,
         )
-        if arguments.since is None:
-            messages = heapq.nlargest(
-                arguments.last, reader, key=lambda m: m.store_timestamp_ms
-            )
-            messages.reverse()
-        else:
-            messages = list(islice(reader, arguments.last + 1))
-            if len(messages) > arguments.last:
-                del messages[-1]
-                cut.append(f"there are more than {counted(arguments.last, 'message')}")
-        reader.close()  # type: ignore[attr-defined]  # a generator
-    if undecodable:
-        cut.append(f"{counted(len(undecodable), 'record')} cannot be decoded")
-    return TailResult(messages=[_message(box, m) for m in messages], cut=cut)
+        tail = Tail(client, plan, batcher, say=logger.info)
+        found = [each for items in tail.items() for each in items]
+    for error in tail.abandoned.values():
+        raise error  # half of a topic would look like the whole
+    cut = []
+    if len(found) > last:
+        del found[last:]
+        cut.append(f"there are more than {counted(last, 'message')}")
+    is_searched = all(len(each) <= look_back for each in plan.ranges)
+    if since is None and len(found) < last and not is_searched:
+        cut.append(
+            f"only the last {counted(look_back, 'message')} of each queue were searched"
+        )
+    messages = [
+        _message(box, queue, each)
+        for queue, each in found
+        if isinstance(each, StoredMessage)
+    ]
+    if len(messages) < len(found):
+        unread = counted(len(found) - len(messages), "record")
+        cut.append(f"{unread} cannot be decoded")
+    return TailResult(messages=messages, cut=cut)
 
 
 def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
@@ -401,7 +428,7 @@ def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
                 LetterPart(
                     origin_topic=letter.origin_topic,
                     deliveries=letter.deliveries,
-                    message=_message(box, letter.message),
+                    message=_message(box, letter.message.message_queue, letter.message),
                 )
                 for letter in newest
             ]
@@ -463,7 +490,7 @@ def _plan_reset(box: Toolbox, arguments: ResetArguments) -> PlanResult:
 
 def _outcome(box: Toolbox, outcome: MessageOutcome) -> OutcomePart:
     return OutcomePart(
-        message=_message(box, outcome.message),
+        message=_message(box, outcome.message.message_queue, outcome.message),
         stored=outcome.stored.state,
         stored_evidence=outcome.stored.evidence,
         stored_reason=outcome.stored.reason,
@@ -485,14 +512,13 @@ def _outcome(box: Toolbox, outcome: MessageOutcome) -> OutcomePart:
     )
 
 
-def _message(box: Toolbox, message: PulledMessage) -> MessagePart:
+def _message(box: Toolbox, queue: MessageQueue, message: StoredMessage) -> MessagePart:
     rules = box.redaction
     properties = message.properties
     body, body_b64, size, hidden = _body(rules, message)
     if len(properties) > _PROPERTIES_MAX:
         more = f"only {_PROPERTIES_MAX} of {len(properties)} properties are shown"
         hidden = more if hidden is None else f"{hidden}; {more}"
-    queue = message.message_queue
 
     def shown(name: str, value: str | None) -> str | None:
         return None if value is None else rules.property_value(name, value)
@@ -524,7 +550,7 @@ def _message(box: Toolbox, message: PulledMessage) -> MessagePart:
 
 
 def _body(
-    rules: Redaction, message: PulledMessage
+    rules: Redaction, message: StoredMessage
 ) -> tuple[str | None, str | None, int | None, str | None]:
     """Return the body as text or as base64, its size, and what is not shown of it."""
     try:

@@ -111,6 +111,22 @@ def test_the_newest_messages_of_each_queue_are_read(pair):
     assert (found.messages_read, found.errors) == (35, {})
 
 
+def test_large_messages_do_not_hide_the_newest_senders(start):
+    """A broker bounds the bytes of an answer, and begins with the oldest messages."""
+    cluster = start()
+    body = b"x" * 100_000
+    cluster.send("orders", [Seed(body=body)] * 31)
+    with (
+        Producer("shop", namesrv=cluster.namesrv) as shop,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        shop.send(ProducerMessage("orders", body))
+        wait_until(lambda: admin.producers(group="shop").producers)
+        found = admin.producers("orders")
+    assert found.messages_read == 32
+    assert ("shop", 1) in [(each.group, each.messages) for each in found.producers]
+
+
 @pytest.mark.parametrize(
     ("code", "rows"),
     [

@@ -11,6 +11,7 @@ from rmqcli.admin.definitions.model import parse_definitions
 from rmqcli.cli.main import run
 from rmqcli.errors import PartialError, RefusedError
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
 
 FIFO = {"message.type": "FIFO"}
@@ -313,6 +314,29 @@ def test_groups_that_may_not_read_a_topic_are_named_as_left_out(rmq, clusters):
     assert code == 0
     assert json.loads(out)["left_out"] == [said]
     assert f"warning: not in the file: {said}" in err
+
+
+@pytest.mark.parametrize("kinds", [["users"], ["topics", "rules"]])
+def test_kinds_that_are_asked_for_and_not_known_end_the_export(
+    rmq, clusters, tmp_path, kinds
+):
+    """Else a file without them would replace the one of yesterday."""
+    source, _ = clusters
+    file = tmp_path / "d.json"
+    file.write_text("yesterday")
+    words = [word for kind in kinds for word in ("--only", kind)]
+    code, out, err = rmq(source, "export", *words, "--out", file)
+    assert (code, out, file.read_text()) == (1, "", "yesterday")
+    assert "error: access control is off" in err
+    assert rmq(source, "export", "--out", file)[0] == 0
+
+
+def test_kinds_that_a_broker_denies_end_the_export(rmq, clusters, tmp_path):
+    source, _ = clusters
+    source.faults.add(faults.answer(16, "no"), code=RequestCode.AUTH_LIST_USER)
+    file = tmp_path / "d.json"
+    assert rmq(source, "export", "--only", "users", "--out", file)[0] == 4
+    assert not file.exists()
 
 
 def test_the_library_refuses_an_export_that_would_not_be_complete(clusters):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from dataclasses import replace
@@ -12,10 +13,12 @@ import pytest
 from rmqcli.admin.lag.gather import LagReading
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
+from rmqcli.admin.lag.trend import compare
 from rmqcli.cli.lag.command import LagOptions, _exit_code, sort_groups
 from rmqcli.cli.lag.view import (
     GROUP_COLUMNS,
     QUEUE_COLUMNS,
+    TREND_COLUMNS,
     LagView,
     without_empty_retries,
 )
@@ -112,6 +115,7 @@ def test_only_what_brokers_did_not_tell_is_exit_code_6(queues, more, state, code
         (["--watch", "1s", "--sample", "1s"], "cannot be used together"),
         (["--watch", "1s", "-o", "csv"], "--watch cannot write csv"),
         (["--watch", "1s", "-o", "json"], "--watch cannot write json"),
+        (["--explain", "-o", "csv"], "--explain cannot write csv"),
     ],
 )
 def test_usage_errors(capsys, arguments, says):
@@ -127,12 +131,14 @@ def test_no_name_server_is_unreachable(capsys):
 def test_output_help_lists_every_key_of_a_queue(capsys):
     assert run(["lag", "-o", "help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    row = LagView(groups=()).group_json(compute_lag(group("G", queue(1, 2))))
+    lag = compute_lag(group("G", queue(1, 2)))
+    trends = {"G": compare(lag, lag, elapsed_ms=10_000)}
+    row = LagView(groups=(), trends=trends).group_json(lag)
     assert listed == ["group", *order_of_columns(row["queues"][0])]
 
 
 def order_of_columns(keys):
-    names = [column.name for column in QUEUE_COLUMNS]
+    names = [column.name for column in (*QUEUE_COLUMNS, *TREND_COLUMNS)]
     return sorted(keys, key=names.index)
 
 
@@ -233,6 +239,19 @@ def test_a_group_without_queues_is_not_a_blank(capsys):
         'G,,,,,,,,,,,NO_COMMIT,"no committed offset, and no member subscribes to a'
         ' topic",,'
     )
+
+
+def test_csv_has_the_rates_of_a_second_sample_behind_its_other_columns(capsys):
+    before, now = (compute_lag(group("G", queue(at, 5))) for at in (1, 3))
+    trends = {"G": compare(before, now, elapsed_ms=10_000)}
+    LagView(groups=[now], trends=trends).write(Common(output="csv"))
+    rows = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert list(rows.fieldnames or ())[-5:] == [
+        *("visible_at", "rate_in", "rate_out", "drain_ms", "verdict"),
+    ]
+    (row,) = rows
+    assert (row["lag"], row["rate_in"], row["rate_out"]) == ("2", "0.0", "0.2")
+    assert (row["drain_ms"], row["verdict"]) == ("10000", "BEHIND")
 
 
 def test_nothing_from_a_peer_reaches_the_terminal_raw(capsys):

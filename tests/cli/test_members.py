@@ -9,6 +9,13 @@ import pytest
 from rmqcli import Consumer, Producer, ProducerMessage
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
+from rmqcli.wire.body import encode_body
+from rmqcli.wire.codes import LanguageCode, RequestCode
+from rmqcli.wire.command import RemotingCommand, encode_command
+from rmqcli.wire.frame import SerializeType
+from rmqcli.wire.version import V4_9_7
+from tests.broker.wire_client import WireClient
 from tests.kit.waiting import wait_until
 
 
@@ -71,6 +78,25 @@ def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):
     assert [(row["group"], row["messages"]) for row in rows] == [("shop", 1)]
     assert "1 message read, at most 32 of each queue" in err
     assert rmq("producers", "never")[0] == 3
+
+
+def test_a_producer_in_java_is_shown_as_such(cluster, rmq):
+    """RocketMQ's number of Java is 0."""
+    producers = (ProducerData(group_name="shop"),)
+    beat = HeartbeatData(client_id="c1", producers=producers)
+    request = RemotingCommand(
+        code=RequestCode.HEART_BEAT,
+        language=LanguageCode.JAVA,
+        version=V4_9_7,
+        body=encode_body(beat),
+    )
+    with WireClient(cluster.broker().address) as client:
+        client.sock.sendall(encode_command(request, SerializeType.JSON))
+        assert client.receive().code == 0
+        _, rows, _ = rmq("producers")
+        _, text, _ = rmq("producers", output="table")
+    assert [(row["language"], row["version"]) for row in rows] == [("JAVA", "4.9.7")]
+    assert "JAVA" in text
 
 
 def test_members_behind_proxies_that_brokers_do_not_tell_are_not_said_to_be_none(

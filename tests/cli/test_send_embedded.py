@@ -162,6 +162,51 @@ def test_a_broker_that_goes_away_and_comes_back_is_waited_for(rmq_cluster, tmp_p
     assert bodies(rmq_cluster, topic) == [b"after"] * 10 + [b"before"] * 10
 
 
+def without_reader(namesrv, topic, file, *, lines):
+    """Send the lines of a file to a reader that leaves; return exit code and stderr."""
+    ours, theirs = os.pipe()
+    words = [*("send", topic, "--lines", str(file)), "-o", "jsonl", "-n", namesrv]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqcli", *words],
+        cwd=ROOT,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    )
+    os.close(theirs)
+    try:
+        with open(ours, "rb") as results:
+            for _ in range(lines):
+                assert b"SEND_OK" in results.readline()
+        err = process.communicate(timeout=DEADLINE_S)[1].decode()
+        return process.returncode, err
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+
+
+def test_when_the_reader_of_the_results_leaves_the_rest_is_not_said_to_be_sent(
+    rmq_cluster, tmp_path
+):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    file = tmp_path / "lines"
+    file.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
+    code, err = without_reader(rmq_cluster.namesrv, topic, file, lines=1)
+    stored = len(bodies(rmq_cluster, topic))
+    assert code == 6
+    assert 0 < stored < 100_000
+    assert f"nothing after {file} line {stored} is sent" in err
+    assert f"{stored} sent, 0 failed\n" in err
+
+
+def test_a_reader_that_leaves_when_all_is_sent_is_no_error(rmq_cluster, tmp_path):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    file = tmp_path / "lines"
+    file.write_bytes(b"a\nb\nc\n")
+    code, err = without_reader(rmq_cluster.namesrv, topic, file, lines=0)
+    assert (code, err) == (0, "3 sent, 0 failed\n")
+    assert bodies(rmq_cluster, topic) == [b"a", b"b", b"c"]
+
+
 def test_an_error_before_the_first_message_comes_alone(rmq, rmq_topic):
     code, out, err = rmq("send", rmq_topic, "--jsonl", "-", stdin=b"not json\n")
     assert (code, out) == (2, "")

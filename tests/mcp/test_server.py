@@ -8,10 +8,15 @@ import shlex
 import anyio
 import pytest
 
-from rmqcli import Producer, ProducerMessage
+from rmqcli import ClientConfig, Producer, ProducerMessage
 from rmqcli.broker import faults
+from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.mcp import tools
+from rmqcli.mcp.redact import Redaction
 from tests.admin.dlq.letters import make_letters
+from tests.kit.waiting import wait_until
 from tests.mcp import conversation as conversations
 
 SECRET = "4111111111111111"
@@ -137,6 +142,50 @@ def test_each_tool_has_a_result(cluster, talk, log):
     ]
     assert {line["outcome"] for line in logged} == {"ok"}
     assert logged[4]["arguments"] == '{"group":"billing"}'
+
+
+def test_tail_shows_the_last_messages_with_a_tag_however_many_others_follow(
+    cluster, talk
+):
+    """Else an assistant concludes that there are none."""
+    for queue_id in (0, 1):
+        cluster.send("orders", [Seed(body=b"refund", tags="R")], queue_id=queue_id)
+        cluster.send("orders", ["other"] * 300, queue_id=queue_id)
+    (found,) = talk(calls(("tail", {"topic": "orders", "last": 3, "tags": "R"})))
+    value = found.structured_content
+    assert [each["untrusted"]["body"] for each in value["messages"]] == ["refund"] * 2
+    assert value["cut"] == []
+
+
+def test_tail_says_so_if_it_has_not_looked_at_all_messages_for_a_tag(
+    cluster, monkeypatch
+):
+    monkeypatch.setattr(tools, "_SEARCHED_MAX", 200)
+    cluster.send("orders", [Seed(body=b"refund", tags="R")], queue_id=0)
+    cluster.send("orders", ["other"] * 300, queue_id=0)
+    box = tools.Toolbox(
+        ClientConfig(namesrv=(cluster.namesrv,)), Redaction(), lambda _: ("", "")
+    )
+    (tail,) = [each for each in tools.TOOLS if each.name == "tail"]
+    arguments = tools.TailArguments(topic="orders", tags="R")
+    found = tail.run(box, arguments).model_dump()
+    assert found["messages"] == []
+    assert found["cut"] == ["only the last 100 messages of each queue were searched"]
+
+
+def test_tail_since_a_position_begins_with_the_oldest_message_of_all_queues(
+    cluster, talk
+):
+    cluster.create_topic("late", queues=2)
+    cluster.send("late", ["first"], queue_id=1)
+    stored_ms = SYSTEM_CLOCK.epoch_ms()
+    wait_until(lambda: SYSTEM_CLOCK.epoch_ms() > stored_ms)
+    cluster.send("late", ["second"] * 3, queue_id=0)
+    (found,) = talk(calls(("tail", {"topic": "late", "last": 2, "since": "earliest"})))
+    value = found.structured_content
+    bodies = [each["untrusted"]["body"] for each in value["messages"]]
+    assert bodies == ["first", "second"]
+    assert value["cut"] == ["there are more than 2 messages"]
 
 
 def test_what_rules_hide_does_not_leave(talk, log, tmp_path):

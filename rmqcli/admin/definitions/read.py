@@ -17,6 +17,7 @@ from rmqcli.admin.definitions.compare import (
 )
 from rmqcli.admin.definitions.model import (
     CUSTOM,
+    SECTIONS,
     USER_PREFIX,
     resource_fault,
     rule_name,
@@ -69,16 +70,21 @@ def export_definitions(
 ) -> Definitions:
     """Return the definitions of a cluster, which may be None for the only one.
 
-    Raises PartialError when one of its brokers does not answer: what only that broker
-    has would be missing without a trace.
+    Without `kinds` they are of all kinds that its brokers tell. Raises PartialError
+    when one of them does not answer: what only that broker has would be missing without
+    a trace. Raises the error of one that does not tell a kind of `kinds`.
     """
-    kinds = tuple(kinds)
+    named = tuple(kinds)
+    kinds = named or tuple(SECTIONS)
     entries, left_out = _read(client, cluster, kinds)
     for name, error in entries.errors.items():
         raise PartialError(
             f"{name} did not answer, so nothing was exported: {error.message}",
             hint=error.hint,
         )
+    for broker in entries.brokers.values():
+        for kind in broker.unknown.keys() & set(named):
+            raise broker.unknown[kind]
     return definitions_of(entries, kinds, left_out)
 
 

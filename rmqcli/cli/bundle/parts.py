@@ -428,12 +428,7 @@ def _of_messages(client: Client, topics: Sequence[str]) -> BundlePart:
         except RmqError as error:
             errors[f"topic {topic}"] = error.message
             continue
-        records: list[dict[str, Any]] = []
-        for queue in queues:
-            try:
-                records += _newest(client, queue)
-            except RmqError as error:
-                errors[str(queue)] = error.message
+        records = _newest(client, queues, errors)
         records.sort(key=_stored)
         found += records[-MESSAGES_PER_TOPIC:]
     return BundlePart(
@@ -449,17 +444,32 @@ def _stored(record: Mapping[str, Any]) -> tuple[str, int]:
     return str(record["store_timestamp"]), record["commit_log_offset"] or 0
 
 
-def _newest(client: Client, queue: MessageQueue) -> Iterator[dict[str, Any]]:
-    from rmqcli.admin.positions import resolve
-    from rmqcli.api.calls.pull import pull_message
+def _newest(
+    client: Client, queues: Sequence[MessageQueue], errors: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Return the newest messages of each queue; note the errors of queues."""
+    from rmqcli.admin.positions import resolve_each
+    from rmqcli.admin.read.range import RangeReader, ReadOptions
+    from rmqcli.model import OffsetRange
     from rmqcli.position import LastN
     from rmqcli.wire.message.decode import decode_messages
     from rmqcli.wire.message.json import JsonWriter
 
-    (at,) = resolve(client, [queue], LastN(MESSAGES_PER_TOPIC)).values()
-    if at.offset is None:
-        return
-    call = pull_message(queue, at.offset, max_msg_nums=MESSAGES_PER_TOPIC)
-    answer = client.invoke(client.reader_of(queue), call)
-    for line in JsonWriter(None).lines(queue, list(decode_messages(answer.body))):
-        yield json.loads(line)
+    ranges = []
+    for queue, at in resolve_each(client, queues, LastN(MESSAGES_PER_TOPIC)).items():
+        if isinstance(at, RmqError):
+            errors[str(queue)] = at.message
+        elif at.offset is not None:
+            ranges.append(OffsetRange(queue, at.offset, at.max_offset))
+    # A broker is asked once: one that does not answer costs one timeout.
+    options = ReadOptions(raise_abandoned=False, retry_for_ms=0)
+    reader = RangeReader(client, ranges, options)
+    records = [
+        json.loads(line)
+        for chunk in reader
+        for line in JsonWriter(None).lines(
+            chunk.queue, list(decode_messages(chunk.body))
+        )
+    ]
+    errors.update((str(queue), e.message) for queue, e in reader.abandoned.items())
+    return records

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.lag.view import QUEUE_COLUMNS, LagView
+from rmqcli.cli.lag.view import QUEUE_COLUMNS, TREND_COLUMNS, LagView
 from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
 from rmqcli.cli.options import (
     Common,
@@ -89,6 +89,8 @@ class LagOptions:
                 raise UsageError(f"{name} must be greater than zero")
         if self.watch is not None:
             self._check_watch(output)
+        if self.explain and output == "csv":
+            raise UsageError("--explain cannot write csv", hint="use another format")
         if self.forget and self.no_memory:
             raise UsageError("--forget and --no-memory cannot be used together")
         if self.store is not None and self.process_queues:
@@ -138,7 +140,7 @@ class LagOptions:
         return sort_groups(lags, self.sort)
 
 
-@command_options(LagOptions, fields=QUEUE_COLUMNS, changes=False)
+@command_options(LagOptions, fields=(*QUEUE_COLUMNS, *TREND_COLUMNS), changes=False)
 def lag(common: Common, options: LagOptions) -> int:
     """Show how far groups are behind, per queue, and why.
 

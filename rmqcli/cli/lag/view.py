@@ -126,16 +126,34 @@ QUEUE_KEYS = _pick(
 
 #: Wanted before there are rates: the columns of a table that is watched must not move.
 TREND_COLUMNS = (
-    _number("rate_in", title="IN/S", priority=15, is_wanted=True),
-    _number("rate_out", title="OUT/S", priority=15, is_wanted=True),
+    _number(
+        "rate_in",
+        "with --sample: messages stored per second",
+        title="IN/S",
+        priority=15,
+        is_wanted=True,
+    ),
+    _number(
+        "rate_out",
+        "with --sample: messages consumed per second",
+        title="OUT/S",
+        priority=15,
+        is_wanted=True,
+    ),
     Column(
         "drain_ms",
+        "with --sample: time until no message waits, at these rates",
         title="DRAIN",
         shown=_duration("drain_ms"),
         priority=28,
         is_wanted=True,
     ),
-    Column("verdict", states=GROUP_STATES, priority=5),
+    Column(
+        "verdict",
+        "with --sample: the state between the two samples",
+        states=GROUP_STATES,
+        priority=5,
+    ),
 )
 SPARK_COLUMN = Column("spark", title="TREND", priority=8, is_wanted=True)
 
@@ -420,7 +438,8 @@ class LagView:
             case "table":
                 self._write_tables(common)
             case "csv":
-                write_rows(self._csv_rows(), columns=QUEUE_COLUMNS, fmt="csv")
+                columns = (*QUEUE_COLUMNS, *(TREND_COLUMNS if self.trends else ()))
+                write_rows(self._csv_rows(), columns=columns, fmt="csv")
             case form:
                 write_rows(map(self.group_json, self.groups), columns=(), fmt=form)
 
@@ -448,7 +467,7 @@ class LagView:
 
     def _csv_rows(self) -> Iterator[dict[str, Any]]:
         for lag in self.groups:
-            for row in self._queue_rows(lag, None):
+            for row in self._queue_rows(lag, self.trends.get(lag.group)):
                 yield {"group": lag.group, **row}
             if not lag.queues:
                 yield {"group": lag.group, "state": lag.state, "reason": lag.reason}

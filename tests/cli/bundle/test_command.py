@@ -234,6 +234,16 @@ def test_they_are_the_newest_of_each_topic_in_order(bundle, rmq_cluster, rmq_top
     ]
 
 
+def test_they_are_the_newest_also_if_they_are_large(bundle, rmq_cluster):
+    """A broker bounds the bytes of an answer, and begins with the oldest messages."""
+    rmq_cluster.create_topic("large", queues=1)
+    rmq_cluster.send("large", [f"{number:02}" * 50_000 for number in range(12)])
+    code, files, _ = bundle("--messages", "large")
+    assert code == 0
+    offsets = [each["queue_offset"] for each in json.loads(files["messages.json"])]
+    assert offsets == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
 def listed(files, name):
     """Return what the manifest says of a file."""
     manifest = json.loads(files["manifest.json"])

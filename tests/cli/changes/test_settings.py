@@ -148,6 +148,17 @@ def test_a_broker_that_does_not_answer_is_named(rmq, cluster):
     assert "broker-b did not answer" in err
 
 
+def test_a_setting_that_a_silent_broker_may_have_is_not_said_to_be_none(rmq, cluster):
+    cluster.faults.add(faults.answer(1, "no"), code=GET_CONFIG, broker="broker-b")
+    code, rows, err = rmq("broker", "config", "get", "ofNewVersions")
+    assert code == 6
+    assert rows_of(rows, "broker_name", "name", "value") == [
+        ("broker-a", "ofNewVersions", None),
+        ("broker-b", None, None),
+    ]
+    assert "broker-b did not answer" in err
+
+
 def test_brokers_are_compared_with_each_other(rmq):
     code, rows, err = rmq("broker", "config", "diff")
     assert (code, rows) == (0, [])
