@@ -277,6 +277,11 @@ def test_an_address_of_ipv6_is_listened_on(site):
         assert get(server, "/healthz")[0].status == 200
 
 
+def test_a_peer_that_has_gone_before_it_is_accepted_is_not_waited_for():
+    with open_site("127.0.0.1", 0) as listener:
+        assert not listener.getblocking()
+
+
 def test_a_port_that_is_taken_is_named():
     with open_site("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
