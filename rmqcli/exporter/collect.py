@@ -371,18 +371,25 @@ class _GroupRows:
                 self._retention(queue),
                 _lost(queue),
             )
-            if any(each is not None for each in values):
-                self._rows[QUEUES][*place, group, str(queue.queue_id)] = values
+            self._add_known(QUEUES, (*place, group, str(queue.queue_id)), values)
             self._take_end(place, queue, trend)
         for place, queues in places.items():
-            self._rows[GROUP_BROKERS][*place, group] = (
+            of_broker = (
                 _sum(queue.committed for queue in queues),
                 _seconds(_age_ms(queues)),
                 None
                 if trend is None
                 else _sum(_rate(trend.queues[queue.key].rate_out) for queue in queues),
             )
+            self._add_known(GROUP_BROKERS, (*place, group), of_broker)
         self._add_clients(group, lag)
+
+    def _add_known(
+        self, table: MetricTable, labels: Labels, values: MetricValues
+    ) -> None:
+        """Add a row, unless nothing is known: then an earlier one may be kept."""
+        if any(each is not None for each in values):
+            self._rows[table][labels] = values
 
     def end(self) -> None:
         """Add the rows of the topics, after those of the groups."""

@@ -7,15 +7,23 @@ import threading
 import pytest
 
 from rmqcli import Admin, Consumer
+from rmqcli.admin.lag.memory import open_memory
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.exporter.collect import CollectorOptions
 from rmqcli.exporter.run import Exporter
 from rmqcli.exporter.site import MetricsSite
+from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock, faults
+from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
-from tests.admin.doctor.planting import plant_settings
+from tests.admin.doctor.planting import (
+    heartbeat,
+    plant_runtime,
+    plant_settings,
+)
 from tests.exporter.pages import Scrapes, values_of
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import free_port
@@ -163,7 +171,13 @@ def test_rates_need_two_collections_that_are_far_enough_apart(cluster):
     assert values["rocketmq_producer_tps", *place, "orders"] == pytest.approx(
         2, abs=0.2
     )
-    assert values["rocketmq_group_consume_tps", *place, "billing", "orders"] > 0
+    consumed = pytest.approx(1, abs=0.1)
+    assert values["rocketmq_group_consume_tps", *place, "billing", "orders"] == consumed
+    of_queues = about(values, "rocketmq_group_queue_out_tps")
+    assert {key[3]: value for key, value in of_queues.items()} == {
+        "0": pytest.approx(0.005, abs=0.001),
+        "1": pytest.approx(0.995, abs=0.1),
+    }
 
 
 def test_a_topic_keeps_its_rate_when_another_group_is_new(cluster):
@@ -207,6 +221,72 @@ def test_a_group_that_is_deleted_vanishes_at_once(cluster):
         with Admin(namesrv=cluster.namesrv) as admin:
             admin.delete_group("billing", remove_offsets=True)
         assert [key for key in scrapes.collect() if "billing" in key] == []
+
+
+def test_a_broker_has_the_values_that_it_reports(cluster):
+    plant_runtime(
+        cluster,
+        brokerVersionDesc="V5_3_3",
+        putTps="10.5 11 12",
+        getTransferredTps="20.5 21 22",
+        commitLogDiskRatio="0.25",
+        consumeQueueDiskRatio="0.5",
+        dispatchBehindBytes="7",
+        sendThreadPoolQueueSize="2",
+        sendThreadPoolQueueCapacity="300",
+        sendThreadPoolQueueHeadWaitTimeMills="1500",
+        pullThreadPoolQueueSize="4",
+        pullThreadPoolQueueCapacity="500",
+        pullThreadPoolQueueHeadWaitTimeMills="2500",
+        pageCacheLockTimeMills="3500",
+        earliestMessageTimeStamp="1700000000002",
+        bootTimestamp="1700000000001",
+    )
+    plant_settings(cluster, fileReservedTime="48")
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    place = ("broker-a", cluster.broker().address, "DefaultCluster")
+    assert values["rocketmq_broker_up", *place] == 1
+    assert values["rocketmq_broker_info", *place, "MASTER", "5.3.3"] == 1
+    began_at = values["rocketmq_exporter_last_collection_timestamp_seconds",]
+    found = {key[0]: value for key, value in values.items() if key[1:] == place}
+    assert found == {
+        "rocketmq_broker_up": 1,
+        "rocketmq_broker_tps": 10.5,
+        "rocketmq_broker_qps": 20.5,
+        "rocketmq_brokeruntime_commitlog_disk_ratio": 0.25,
+        "rocketmq_brokeruntime_consumequeue_disk_ratio": 0.5,
+        "rocketmq_brokeruntime_dispatch_behind_bytes": 7,
+        "rocketmq_brokeruntime_send_threadpool_queue_size": 2,
+        "rocketmq_brokeruntime_send_threadpoolqueue_capacity": 300,
+        "rocketmq_brokeruntime_send_threadpoolqueue_headwait_seconds": 1.5,
+        "rocketmq_brokeruntime_pull_threadpoolqueue_size": 4,
+        "rocketmq_brokeruntime_pull_threadpoolqueue_capacity": 500,
+        "rocketmq_brokeruntime_pull_threadpoolqueue_headwait_seconds": 2.5,
+        "rocketmq_brokeruntime_pagecache_lock_time_seconds": 3.5,
+        "rocketmq_brokeruntime_earliest_message_timestamp_seconds": 1_700_000_000.002,
+        "rocketmq_broker_boot_timestamp_seconds": 1_700_000_000.001,
+        "rocketmq_broker_slaves": 0,
+        "rocketmq_broker_slaves_in_sync": 0,
+        "rocketmq_broker_retention_seconds": 172_800,
+        "rocketmq_broker_timestamp_seconds": began_at,
+    }
+
+
+def test_a_slave_has_values_of_its_own_and_is_named_when_it_is_silent(cluster):
+    slave = cluster.add_slave(behind=1)
+    with Scrapes(cluster.namesrv, timeout_ms=1_000) as scrapes:
+        values = scrapes.collect()
+        slave.hang()
+        silent = scrapes.collect()
+    place = ("broker-a", slave.address, "DefaultCluster")
+    assert values["rocketmq_broker_info", *place, "SLAVE", "5.5.0"] == 1
+    (behind_bytes,) = about(values, "rocketmq_broker_commitlog_diff").values()
+    assert values["rocketmq_broker_commitlog_diff", *place] == behind_bytes > 0
+    assert list(about(values, "rocketmq_broker_slaves").values()) == [1]
+    assert silent["rocketmq_broker_up", *place] == 0
+    assert ("rocketmq_broker_info", *place, "SLAVE", "5.5.0") not in silent
+    assert list(scrapes.errors) == ["broker-a:1"]
 
 
 def test_names_choose_groups_and_so_do_globs(cluster):
@@ -257,6 +337,10 @@ def test_values_of_a_silent_broker_age_and_then_vanish_and_others_go_on(two_brok
         assert kept[read_at, "broker-a"] >= before[read_at, "broker-a"] + 60
         assert kept[group_read_at] == before[group_read_at]
         assert kept["rocketmq_group_state", "billing", "UNKNOWN"] == 1
+        assert kept["rocketmq_group_diff", "billing", "orders"] == 2
+        place = ("broker-b", "DefaultCluster")
+        assert kept["rocketmq_consumer_offset", *place, "billing", "orders"] == 0
+        assert kept["rocketmq_producer_offset", *place, "orders"] == 1
         kept_of = {key[0] for key in about(kept, "rocketmq_broker_tps")}
         assert kept_of == {"broker-a", "broker-b"}
         up = {key[0]: value for key, value in about(kept, "rocketmq_broker_up").items()}
@@ -297,7 +381,12 @@ def test_a_cluster_that_goes_down_keeps_its_values_until_they_are_stale(cluster)
         for metric in (
             "rocketmq_group_lag_messages",
             "rocketmq_group_timestamp_seconds",
+            "rocketmq_group_diff",
+            "rocketmq_group_queue_lag_messages",
+            "rocketmq_broker_queues_timestamp_seconds",
+            "rocketmq_broker_tps",
         ):
+            assert about(before, metric)
             assert about(down, metric) == about(before, metric)
         assert down["rocketmq_group_state", "billing", "UNKNOWN"] == 1
         assert about(down, "rocketmq_broker_up") == {}  # nobody tells
@@ -374,11 +463,35 @@ def test_a_broker_that_left_the_route_is_down_and_its_groups_are_not_known(two_b
     with Scrapes(two_brokers.namesrv, timeout_ms=1_000) as scrapes:
         scrapes.collect()
         two_brokers.broker("broker-b").close()
+        values = scrapes.collect()
+        assert {key[0] for key in about(values, "rocketmq_broker_tps")} == {"broker-a"}
+        lags = about(values, "rocketmq_group_queue_lag_messages")
+        assert {key[0] for key in lags} == {"broker-a", "broker-b"}
         scrapes.clock.ahead_ms += 120_000
         values = scrapes.collect()
     assert values["rocketmq_broker_up", "broker-b", "", ""] == 0
     assert ("rocketmq_group_lag_messages", "billing") not in values
     assert values["rocketmq_group_state", "billing", "UNKNOWN"] == 1
+
+
+def test_a_group_that_is_forgotten_while_a_broker_is_silent_vanishes(two_brokers):
+    """Until then the silent broker may still have the group, which was deleted."""
+    commit(two_brokers, "shipping", {0: 0}, broker="broker-b")
+    with Scrapes(two_brokers.namesrv, timeout_ms=1_000) as scrapes:
+        scrapes.collect()
+        two_brokers.broker("broker-b").hang()
+        on_b = ("broker-b", "DefaultCluster", "shipping", "0", "orders")
+        assert ("rocketmq_group_queue_lag_messages", *on_b) in scrapes.collect()
+        memory = open_memory(scrapes.client)
+        assert memory is not None
+        memory.forget()
+        values = scrapes.collect()
+    assert [key for key in values if "shipping" in key] == []
+    lags = about(values, "rocketmq_group_queue_lag_messages")
+    assert {(key[0], key[2]) for key in lags} == {
+        ("broker-a", "billing"),
+        ("broker-b", "billing"),
+    }
 
 
 def test_one_group_that_a_broker_refuses_is_not_known_and_others_are(cluster):
@@ -442,3 +555,89 @@ def test_members_tell_what_they_have_cached(rmq_cluster_factory):
     assert found["rocketmq_client_queue_flow_control", *key] == 0
     assert found["rocketmq_client_up", key[1], "billing"] == 1
     assert found["rocketmq_group_count", "billing"] == 1
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+def test_what_is_wrong_with_a_queue_that_a_member_holds_is_told(cluster, is_orderly):
+    """A third queue was taken away from the member: it says nothing about the group."""
+    held = {
+        0: ProcessQueueInfo(cached_msg_count=1_001, last_consume_timestamp=2**50),
+        1: ProcessQueueInfo(cached_msg_count=1, cached_msg_max_offset=3),
+        2: ProcessQueueInfo(droped=True),
+    }
+    info = ConsumerRunningInfo(
+        properties={
+            "PROP_CONSUMEORDERLY": str(is_orderly).lower(),
+            "consumeConcurrentlyMaxSpan": "77",
+        },
+        process_queues={
+            MessageQueue("orders", "broker-a", queue_id): each
+            for queue_id, each in held.items()
+        },
+    )
+    cluster.faults.add(
+        faults.answer(0, body=encode_body(info)),
+        code=RequestCode.GET_CONSUMER_RUNNING_INFO,
+    )
+    with Scrapes(cluster.namesrv, process_queues=True) as scrapes:
+        heartbeat(scrapes.client, "billing", "172.17.0.2@1")
+        values = scrapes.collect()
+    assert about(values, "rocketmq_client_up") == {("172.17.0.2@1", "billing"): 1}
+    found = {
+        queue_id: {
+            key[0].removeprefix("rocketmq_client_queue_"): value
+            for key, value in values.items()
+            if key[1:]
+            == (*place[:1], "172.17.0.2@1", *place[1:], "billing", queue_id, "orders")
+        }
+        for place in [("broker-a", "DefaultCluster")]
+        for queue_id in ("0", "1", "2")
+    }
+    limit = {} if is_orderly else {"span_limit_messages": 77}
+    assert found == {
+        "0": {
+            "span_messages": 0,
+            **limit,
+            "cached_messages": 1_001,
+            "flow_control": 1,
+            "stuck": 0,
+        },
+        "1": {
+            "span_messages": 3,
+            **limit,
+            "cached_messages": 1,
+            "flow_control": 0,
+            "stuck": 1,
+        },
+        "2": {},
+    }
+
+
+def test_a_member_that_does_not_answer_is_down(cluster):
+    cluster.faults.add(
+        faults.answer(1, "no"), code=RequestCode.GET_CONSUMER_RUNNING_INFO
+    )
+    with Scrapes(cluster.namesrv, process_queues=True) as scrapes:
+        heartbeat(scrapes.client, "billing", "172.17.0.2@1")
+        values = scrapes.collect()
+    assert about(values, "rocketmq_client_up") == {("172.17.0.2@1", "billing"): 0}
+    assert about(values, "rocketmq_client_queue_span_messages") == {}
+    assert values["rocketmq_group_lag_messages", "billing"] == 1
+
+
+def test_messages_in_flight_are_those_that_members_have_pulled(cluster):
+    pulled = cluster.broker().state.offsets
+
+    def pull():
+        pulled.commit_pull("billing", "orders", 0, 2)
+        pulled.commit_pull("billing", "orders", 1, 1)
+
+    cluster.call(pull)
+    with Scrapes(cluster.namesrv) as scrapes:
+        assert about(scrapes.collect(), "rocketmq_group_in_flight_messages") == {}
+        heartbeat(scrapes.client, "billing", "172.17.0.2@1")
+        values = scrapes.collect()
+    assert values["rocketmq_group_count", "billing"] == 1
+    assert values["rocketmq_group_in_flight_messages", "billing"] == 1
+    of_queues = about(values, "rocketmq_group_queue_in_flight_messages")
+    assert {key[3]: value for key, value in of_queues.items()} == {"0": 1, "1": 0}

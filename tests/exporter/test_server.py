@@ -160,7 +160,9 @@ def test_it_is_ready_between_the_first_collection_and_the_age_of_values(site):
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [200, 503, 200]
     site.update(pages(), STALE, read_ms=clock.monotonic_ms())
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [200, 200, 200]
-    clock.advance(90_001)
+    clock.advance(90_000)
+    assert status("/readyz") == 200
+    clock.advance(1)
     site.update(pages(), STALE, read_ms=None)
     assert [status(p) for p in ("/metrics", "/readyz", "/healthz")] == [200, 503, 200]
     assert site.answer("/readyz", "").data == b"nothing has been read for 1m30s\n"
@@ -186,11 +188,21 @@ def test_values_vanish_when_they_are_stale_before_the_next_collection_ends():
     assert series() == 2
 
 
-def test_values_are_withheld_when_no_collection_ends_any_more():
+@pytest.mark.parametrize(
+    ("stale_after_ms", "stuck_after_ms"), [(90_000, 600_000), (300_000, 900_000)]
+)
+def test_values_are_withheld_when_no_collection_ends_any_more(
+    stale_after_ms, stuck_after_ms
+):
     clock = ManualClock()
-    site = MetricsSite(clock, stale_after_ms=90_000)
+    site = MetricsSite(clock, stale_after_ms=stale_after_ms)
     site.update(pages(), STALE, read_ms=clock.monotonic_ms())
-    clock.advance(600_001)
+    clock.advance(stuck_after_ms)
+    assert [site.answer(path, "").status for path in ("/metrics", "/healthz")] == [
+        200,
+        200,
+    ]
+    clock.advance(1)
     for path in ("/metrics", "/readyz", "/healthz"):
         assert site.answer(path, "").status == 503
 
@@ -212,6 +224,15 @@ def test_a_request_that_is_wrong_gets_a_status(server, request_, status):
         answer = b"".join(iter(lambda: sock.recv(1 << 16), b""))
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"\r\nContent-Type: text/plain; charset=utf-8\r\n" in answer
+
+
+@pytest.mark.parametrize(("size", "status"), [(16_384, 404), (16_385, 431)])
+def test_the_head_of_a_request_may_have_16_kib(server, size, status):
+    """The empty line that ends it is not counted."""
+    line = b"GET /%s HTTP/1.1" % (b"x" * (size - len(b"GET / HTTP/1.1")))
+    with connect(server) as sock:
+        sock.sendall(line + b"\r\n\r\n")
+        assert sock.recv(100).startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_a_request_that_comes_byte_by_byte_is_answered(server):
@@ -256,6 +277,11 @@ def test_an_address_of_ipv6_is_listened_on(site):
         assert get(server, "/healthz")[0].status == 200
 
 
+def test_a_peer_that_has_gone_before_it_is_accepted_is_not_waited_for():
+    with open_site("127.0.0.1", 0) as listener:
+        assert not listener.getblocking()
+
+
 def test_a_port_that_is_taken_is_named():
     with open_site("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -276,6 +302,17 @@ def test_a_port_that_is_taken_is_named():
         ("application/openmetrics-text;version=0.0.1=x", False),
         ("text/plain;version=0.0.4", False),
         ("text/plain;q=0.9, application/openmetrics-text;q=0.1", False),
+        ("text/plain, application/openmetrics-text", True),
+        ("text/plain;q=0.5, Application/OpenMetrics-Text ; Q=0.5", True),
+        (
+            "text/plain;q=0.1, text/plain;q=0.9, application/openmetrics-text;q=0.5",
+            False,
+        ),
+        (
+            "text/plain;q=0.9, text/plain;q=0.1, application/openmetrics-text;q=0.5",
+            False,
+        ),
+        ("application/openmetrics-text;version=0.0.1", True),
         ("application/openmetrics-text;version=2.0.0", False),
         ("application/openmetrics-text;q=0", False),
         ("application/openmetrics-text;q=x", False),
@@ -292,7 +329,9 @@ def test_open_metrics_is_for_those_who_prefer_it(accept, wants):
         ("", False),
         ("gzip", True),
         ("deflate, GZIP;q=0.5", True),
+        ("gzip ; Q=0.1, deflate", True),
         ("gzip;q=0", False),
+        ("gzip;q=x", False),
         ("x-gzip", False),
     ],
 )
