@@ -6,6 +6,7 @@ Java or Maven is missing they skip with the reason, unless RMQ_REQUIRE_JAVA is s
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -260,10 +261,22 @@ def _state_is_not_the_users(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def _folders_of_profiles(tmp_path_factory):
+    """Paths for a folder of each test.
+
+    `tmp_path_factory` reads the names of all earlier folders for each new one.
+    """
+    parent = tmp_path_factory.mktemp("config")
+    return (parent / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _profiles_are_not_the_users(tmp_path_factory, monkeypatch):
+def _profiles_are_not_the_users(_folders_of_profiles, monkeypatch):
     """Give every test a folder of its own for profiles, and no profile in use."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    folder = next(_folders_of_profiles)
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     monkeypatch.delenv("RMQ_PROFILE", raising=False)
 
 

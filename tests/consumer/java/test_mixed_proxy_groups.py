@@ -19,10 +19,11 @@ from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.conftest import start_cluster
 from tests.kit.artefacts import UnavailableError
 from tests.kit.clients.member import GrpcMember
+from tests.kit.embedded import EMBEDDED
 from tests.kit.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.java,
+    pytest.mark.rmq_versions("5.5.0"),
     pytest.mark.slow,
     pytest.mark.timeout(1_800),  # leases of killed members must expire
 ]
@@ -34,15 +35,15 @@ MESSAGE_GROUPS = ("a", "b", "c", "d")
 CONF = {"channelExpiredTimeout": 40_000}
 
 
-@pytest.fixture(scope="module", params=["embedded", "5.5.0"])
-def cluster(request, tmp_path_factory):
-    """A proxy: the embedded one, or a real one with a broker inside."""
-    if request.param == "embedded":
+@pytest.fixture(scope="module")
+def cluster(rmq_version, tmp_path_factory):
+    """A proxy: a real one with a broker inside, or the embedded one."""
+    if rmq_version == EMBEDDED:
         with EmbeddedCluster(proxy=True) as made:
             yield made
         return
     directory = tmp_path_factory.mktemp("proxy")
-    with start_cluster(request.param, directory, proxy=True, conf=CONF) as made:
+    with start_cluster(rmq_version, directory, proxy=True, conf=CONF) as made:
         yield made
 
 
