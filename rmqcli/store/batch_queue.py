@@ -67,6 +67,11 @@ class BatchConsumeQueue:
         return self._files.file_bytes
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether another process has deleted its folder since it had files."""
+        return self._files.is_deleted
+
+    @property
     def has_files(self) -> bool:
         """Whether the queue has files on disk."""
         return bool(self._files.bases)

@@ -33,6 +33,7 @@ class ConsumeQueue:
 
     __slots__ = (
         "_files",
+        "_last_written",
         "_tail",
         "_tail_start",
         "_written",
@@ -48,6 +49,8 @@ class ConsumeQueue:
         self._tail = bytearray()
         self._tail_start = 0
         self._written = 0
+        #: the last entry in the files when they were last read
+        self._last_written = b""
         self.find_end()
 
     @property
@@ -60,11 +63,22 @@ class ConsumeQueue:
         """Whether the queue has files on disk."""
         return bool(self._files.bases)
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether another process has deleted its folder since it had files."""
+        return self._files.is_deleted
+
     def find_end(self) -> None:
         """Find the last entry in the files, for a queue with nothing in memory."""
         end = self._end_of_files() // UNIT_BYTES
         self.max_offset = self._written = self._tail_start = end
         self.min_offset = min(self.min_offset, self.max_offset)
+        self._last_written = self._read_last()
+
+    def _read_last(self) -> bytes:
+        """Read the last entry that is known to be in the files; b"" if none is."""
+        at = (self._written - 1) * UNIT_BYTES
+        return self._files.read(at, UNIT_BYTES) if at >= 0 else b""
 
     def _end_of_files(self) -> int:
         end = self._files.start
@@ -185,6 +199,12 @@ class ConsumeQueue:
         self._files.refresh()
         if not self._files.bases:
             return
+        last = self._last_written
+        if last and self._read_last() not in (b"", last):
+            # The topic was deleted and created again, with files of the same names.
+            self._tail.clear()
+            self.find_end()
+            return
         if known == self._files.bases[-1:]:
             at = self._first_not(
                 known[0],
@@ -200,6 +220,7 @@ class ConsumeQueue:
             self._tail.clear()
             self.max_offset = written
         self._tail_start = self._written = written
+        self._last_written = self._read_last()
         self.max_offset = max(self.max_offset, written)
 
     def close(self) -> None:

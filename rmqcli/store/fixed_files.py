@@ -68,6 +68,12 @@ class OpenFiles:
         if fd is not None:
             os.close(fd)
 
+    def forget_deleted(self, path: str) -> None:
+        """Close the file if another process has deleted it since it was opened."""
+        fd = self._fds.get(path)
+        if fd is not None and not os.fstat(fd).st_nlink:
+            self.forget(path)
+
     def close(self) -> None:
         """Close all. Idempotent."""
         while self._fds:
@@ -93,10 +99,23 @@ class FixedFiles:
         self._opened = opened
         self._dirty: set[int] = set()
         self._is_folder_dirty = False
+        self._had_files = False
         self._reported: set[str] = set()
         #: the offset at which each file begins, ascending
         self.bases: list[int] = []
         self.refresh()
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether there were files, and now the folder does not exist any more."""
+        if self._had_files:
+            try:
+                os.stat(self.directory)
+            except FileNotFoundError:
+                return True
+            except OSError:
+                pass
+        return False
 
     def refresh(self) -> None:
         """Read the list of files again. Raises StoreError."""
@@ -111,6 +130,7 @@ class FixedFiles:
         if lengths:
             self._adopt(lengths)
         self.bases = sorted(lengths)
+        self._had_files = self._had_files or bool(lengths)
 
     def _lengths(self) -> dict[int, int]:
         """Return the length of each file whose name is an offset, by that offset.
@@ -135,6 +155,7 @@ class FixedFiles:
                     status = os.lstat(f"{self.directory}/{name}")
                     if stat.S_ISREG(status.st_mode):
                         found[int(name)] = status.st_size
+                        self._opened.forget_deleted(f"{self.directory}/{name}")
                     elif name not in self._reported:
                         self._reported.add(name)
                         logger.warning(

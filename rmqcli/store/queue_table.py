@@ -65,7 +65,9 @@ class QueueTable:
         self.load()
 
     def load(self) -> None:
-        """Open the queues in the folder that are not open yet."""
+        """Open the queues in the folder that are not open yet; close deleted ones."""
+        for key in [key for key, each in self.queues.items() if each.is_deleted]:
+            self._close(key)
         self._load(self._directory)
         self._load(self._batch_directory)
         lengths = [

@@ -75,7 +75,7 @@ class ReadOnlyStore(StoreFiles):
         """Read the list of the queue's files again; return the current bounds."""
         self._refresh_log()
         queue = self._queues.queues.get((topic, queue_id))
-        if queue is None:
+        if queue is None or queue.is_deleted:
             self._queues.load()
         else:
             queue.refresh()

@@ -74,6 +74,44 @@ def test_reader_sees_each_message_once_while_queues_are_written(open_store, fold
         reader.close()
 
 
+def test_a_topic_that_is_deleted_is_gone_for_a_reader_that_knows_it(open_store, folder):
+    store = open_store()
+    fill(store, 30)
+    store.flush()
+    reader = ReadOnlyStore(folder)
+    try:
+        assert numbers_in(reader, 0) == list(range(0, 30, 2))
+        store.delete_topic("orders")
+        assert reader.queue_bounds("orders", 0) is None
+        assert list(reader.queues()) == []
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+@pytest.mark.parametrize("count", [10, 100])
+def test_a_topic_that_is_made_again_has_only_its_new_messages(
+    open_store, folder, count, is_looked_at
+):
+    store = open_store()
+    fill(store, 30)
+    store.flush()
+    reader = ReadOnlyStore(folder)
+    try:
+        assert numbers_in(reader, 0) == list(range(0, 30, 2))
+        store.delete_topic("orders")
+        if is_looked_at:
+            assert list(reader.queues()) == []
+        fill(store, count, start=1_000)
+        store.flush()
+        assert numbers_in(reader, 0) == list(range(1_000, 1_000 + count, 2))
+        fill(store, 10, start=2_000)
+        store.flush()
+        assert numbers_in(reader, 0) == numbers_in(store, 0)
+    finally:
+        reader.close()
+
+
 @contextmanager
 def files_max(count):
     """Let this process open `count` files besides those that are open already."""

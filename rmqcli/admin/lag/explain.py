@@ -254,7 +254,7 @@ def _full(held: Sequence[HeldQueue]) -> str:
     for each in held:
         if each.cached_count > each.limits.count:
             limits[f"limit {each.limits.count:,}"] = None
-        elif each.cached_size_mib > each.limits.size_mib:
+        elif (each.cached_size_mib or 0) > each.limits.size_mib:
             limits[f"limit {each.limits.size_mib} MiB"] = None
         else:
             limits[

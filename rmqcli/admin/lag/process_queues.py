@@ -58,17 +58,17 @@ class QueueLimits:
 class HeldQueue:
     """One queue that a consumer holds.
 
-    The offsets of cached or taken messages are None while there are none. `span` is the
-    last cached offset minus the first. `taken_*` are about the messages that an orderly
-    consumer is processing now. Times are epoch ms by the consumer's clock, None for
-    never.
+    The offsets of cached or taken messages are None while there are none, and
+    `cached_size_mib` for a client that does not report it. `span` is the last cached
+    offset minus the first. `taken_*` are about the messages that an orderly consumer is
+    processing now. Times are epoch ms by the consumer's clock, None for never.
     """
 
     queue: MessageQueue
     client_id: str
     commit_offset: int
     cached_count: int
-    cached_size_mib: int
+    cached_size_mib: int | None
     cached_min_offset: int | None
     cached_max_offset: int | None
     span: int
@@ -204,7 +204,7 @@ def queue_flags(
     is_span_over = not is_orderly and _span(item) > limits.span
     if (
         item.cached_msg_count > limits.count
-        or item.cached_msg_size_in_mib > limits.size_mib
+        or (item.cached_msg_size_in_mib or 0) > limits.size_mib
         or is_span_over
     ):
         flags.append(FLOW_CONTROL)

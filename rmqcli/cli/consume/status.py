@@ -138,7 +138,7 @@ class Status:
         if info is not None:
             held = info.process_queues.values()
             cached = sum(each.cached_msg_count for each in held)
-            cached_mib = sum(each.cached_msg_size_in_mib for each in held)
+            cached_mib = sum(each.cached_msg_size_in_mib or 0 for each in held)
             full = sum(each.cached_msg_count >= self._threshold for each in held)
             words.append(counted(len(self._owned), "queue"))
             words.append(f"cached {cached:,} ({cached_mib} MiB)")

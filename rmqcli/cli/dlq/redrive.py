@@ -15,6 +15,7 @@ from rmqcli.cli.ui.output import Column, emit_json, write_table
 from rmqcli.errors import (
     ExitCode,
     PartialError,
+    RefusedError,
     TransportError,
     UsageError,
 )
@@ -287,10 +288,12 @@ def _execute(
             + _listed(done.unknown_letters, done.unknown)
         )
     given_up = run.given_up
-    if isinstance(given_up, TransportError) and done.stored + done.unknown:
+    if given_up is not None and done.stored + done.unknown:
+        why = ", because no broker answered" * isinstance(given_up, TransportError)
+        hint = given_up.hint if isinstance(given_up, RefusedError) else None
         raise PartialError(
-            f"stopped, because no broker answered: {given_up.message}",
-            hint="run the same command again for the rest",
+            f"stopped{why}: {given_up.message}",
+            hint=hint or "run the same command again for the rest",
         )
     if given_up is not None:
         raise given_up

@@ -99,7 +99,8 @@ class QuerySubscriptionResponseBody(Body):
 class ProcessQueueInfo(Body):
     """One queue in a consumer: what it has cached, and its state. Times are epoch ms.
 
-    `droped` is spelled as on the wire. The `transaction_msg_*` describe the messages
+    `droped` is spelled as on the wire; clients in Go spell it `dropped`. Those in C++
+    leave `cached_msg_size_in_mib` out. The `transaction_msg_*` describe the messages
     that an orderly consumer has taken and not yet committed.
     """
 
@@ -107,8 +108,8 @@ class ProcessQueueInfo(Body):
     cached_msg_min_offset: int = 0
     cached_msg_max_offset: int = 0
     cached_msg_count: int = 0
-    cached_msg_size_in_mib: int = field(
-        default=0, metadata=body_field("cachedMsgSizeInMiB")
+    cached_msg_size_in_mib: int | None = field(
+        default=None, metadata=body_field("cachedMsgSizeInMiB")
     )
     transaction_msg_min_offset: int = 0
     transaction_msg_max_offset: int = 0
@@ -116,7 +117,7 @@ class ProcessQueueInfo(Body):
     locked: bool = False
     try_unlock_times: int = 0
     last_lock_timestamp: int = 0
-    droped: bool = False
+    droped: bool = field(default=False, metadata=body_field(also="dropped"))
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
 

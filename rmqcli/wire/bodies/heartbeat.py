@@ -125,11 +125,21 @@ class ConsumeMessageDirectlyResult(Body):
     """A consumer's answer to CONSUME_MESSAGE_DIRECTLY (309).
 
     `consume_result`: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION
-    or CR_RETURN_NULL; None when unknown.
+    or CR_RETURN_NULL; None when unknown. Clients in Go send its ordinal.
     """
 
     order: bool = False
     auto_commit: bool = False
-    consume_result: str | None = None
+    consume_result: str | None = field(
+        default=None,
+        metadata=_enum(
+            "CR_SUCCESS",
+            "CR_LATER",
+            "CR_ROLLBACK",
+            "CR_COMMIT",
+            "CR_THROW_EXCEPTION",
+            "CR_RETURN_NULL",
+        ),
+    )
     remark: str | None = None
     spent_time_mills: int = 0
