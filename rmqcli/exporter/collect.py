@@ -106,7 +106,7 @@ class Collected:
     """The rows of one collection, and the errors by what they are about.
 
     `groups` is None if they could not be read, and `has_values` is False if no broker
-    told anything about them.
+    told anything about them. `missing` are those that were named and do not exist.
     """
 
     at_ms: int
@@ -114,6 +114,7 @@ class Collected:
     errors: dict[str, str] = field(default_factory=dict)
     groups: int | None = None
     has_values: bool = False
+    missing: tuple[str, ...] = ()
 
 
 class _Read(NamedTuple):
@@ -182,6 +183,13 @@ class MetricsCollector:
             return None
         for failure in reading.failures:
             found.errors.setdefault(failure.broker_name, failure.message)
+        if not reading.failures:
+            known = {each.group for each in reading.groups}
+            found.missing = tuple(
+                each
+                for each in self._options.groups
+                if _GLOB.isdisjoint(each) and each not in known
+            )
         silent = {each.broker_name for each in reading.failures}
         found.has_values = not silent.issuperset(self._client.cluster_info().brokers)
         return reading

@@ -75,6 +75,8 @@ def _set(
         for name, now in known.items():
             if isinstance(now, RmqError):
                 common.messages.warn(f"{name}: {now.message}")
+                if masters[name] is not None:  # it may answer when it is changed
+                    changed.append(name)
             elif now is None:
                 more = (
                     ""

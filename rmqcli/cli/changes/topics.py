@@ -73,6 +73,8 @@ def permission(
         for name, config in known.items():
             if isinstance(config, RmqError):
                 common.messages.warn(f"{name}: {config.message}")
+                if masters[name] is not None:  # it may answer when it is changed
+                    changed.append(name)
             elif config is not None and config.perm != perm:
                 changed.append(name)
                 before, after = perm_text([config.perm]), perm_text([perm])

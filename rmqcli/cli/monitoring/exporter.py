@@ -198,7 +198,9 @@ def _write_once(common: Common, runs: Exporter) -> int:
     sys.stdout.write(zlib.decompress(run.pages.text.data, 31).decode())
     for name, message in errors.items():
         common.messages.warn(f"{name}: {with_flags(message)}")
-    return ExitCode.PARTIAL if errors else ExitCode.OK
+    for group in run.collected.missing:
+        common.messages.warn(f"group {group} does not exist")
+    return ExitCode.PARTIAL if errors or run.collected.missing else ExitCode.OK
 
 
 class _Teller:
@@ -207,6 +209,7 @@ class _Teller:
     def __init__(self, common: Common, *, stale_after_ms: int) -> None:
         self._messages = common.messages
         self._errors: dict[str, str] = {}
+        self._missing: set[str] = set()
         self._is_first = True
         self._stale_after_ms = stale_after_ms
         self._is_slow = False
@@ -220,6 +223,11 @@ class _Teller:
         for name in self._errors.keys() - errors.keys():
             self._messages.info(f"{name}: answers again")
         self._errors = errors
+        for group in run.collected.missing:
+            if group not in self._missing:
+                self._messages.warn(f"group {group} does not exist")
+        if not errors:  # else it is not known whether they exist
+            self._missing = set(run.collected.missing)
         if run.duration_ms > self._stale_after_ms and not self._is_slow:
             self._is_slow = True
             self._messages.warn(

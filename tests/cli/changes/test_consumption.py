@@ -78,6 +78,21 @@ def test_a_broker_that_shows_nothing_afterwards_is_not_called_changed(cluster):
         admin.pause_group("billing")
 
 
+def test_a_broker_that_does_not_show_the_group_is_not_changed_without_a_question(
+    rmq, cluster
+):
+    """It may show it a moment later, when the group is changed."""
+    cluster.create_group("billing")
+    assert rmq("group", "pause", "billing", "--broker", "broker-a", "--yes")[0] == 0
+    busy = faults.answer(2, "busy")
+    cluster.faults.next(busy, code=GET_GROUPS, broker="broker-b")
+    code, rows, err = rmq("group", "pause", "billing")
+    assert (code, rows) == (7, None)
+    assert "warning: broker-b: " in err
+    code, rows, _ = rmq("group", "pause", "billing", "--yes")
+    assert (code, results(rows)[1]) == (0, ("broker-b", "changed", False))
+
+
 def test_rocketmq_s_own_groups_are_left_alone(cluster):
     with (
         Admin(namesrv=cluster.namesrv) as admin,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 
 SET_TOPIC = 17
 
@@ -47,6 +48,20 @@ def test_a_broker_that_confirms_and_does_nothing_is_found_out(rmq, cluster):
     assert [row["result"] for row in rows] == ["changed", "failed"]
     said = "broker-b confirmed the settings of topic orders, but has others"
     assert rows[1]["error"] == said
+
+
+def test_a_broker_that_does_not_show_the_topic_is_not_changed_without_a_question(
+    rmq, cluster
+):
+    rmq("topic", "create", "T")
+    rmq("topic", "permission", "T", "r", "--broker", "broker-a", "--yes")
+    busy = faults.answer(2, "busy")
+    cluster.faults.next(busy, code=RequestCode.GET_TOPIC_CONFIG, broker="broker-b")
+    code, rows, err = rmq("topic", "permission", "T", "r")
+    assert (code, rows) == (7, None)
+    assert "warning: broker-b: " in err
+    code, rows, _ = rmq("topic", "permission", "T", "r", "--yes")
+    assert (code, rows[1]["server"], rows[1]["result"]) == (0, "broker-b", "changed")
 
 
 def test_attributes_are_shown_set_and_removed(rmq):

@@ -79,6 +79,14 @@ def test_once_says_which_broker_did_not_answer(cluster, capfd):
     assert err.startswith("error: cannot connect to ")
 
 
+def test_once_says_that_a_group_that_was_named_does_not_exist(cluster, capfd):
+    words = [*("--once", "--group", "biling", "--group", "bill*"), "--group", "pay*"]
+    assert run(command(cluster, *words)) == 6
+    out, err = capfd.readouterr()
+    assert values_of(out)["rocketmq_exporter_groups",] == 1
+    assert err == "warning: group biling does not exist\n"
+
+
 def test_a_port_that_is_taken_is_an_error(cluster, capfd):
     with open_site("127.0.0.1", 0) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -134,7 +142,8 @@ def test_it_serves_until_a_signal_and_the_cluster_may_go_and_come(
     cluster, tmp_path, signum
 ):
     stderr = tmp_path / "stderr"
-    words = command(cluster, "--listen", "0.0.0.0:0", "--interval", "1s")
+    groups = ("--group", "billing", "--group", "nobody")
+    words = command(cluster, "--listen", "0.0.0.0:0", "--interval", "1s", *groups)
     with (
         stderr.open("w") as err,
         subprocess.Popen(
@@ -180,6 +189,7 @@ def test_it_serves_until_a_signal_and_the_cluster_may_go_and_come(
     )
     assert "\nwarning: broker-b: " in written
     assert "\nbroker-b: answers again\n" in written
+    assert written.count("\nwarning: group nobody does not exist\n") == 1
     assert written.endswith("\nstopped\n")
     assert "Traceback" not in written
 
