@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -472,7 +473,7 @@ class LatencyBench(Bench):
 
     def __init__(self, client: ClientConfig, load: LatencyLoad) -> None:
         super().__init__(client, load)
-        self._run_id = os.urandom(8).hex()
+        self._run_id = uuid.uuid4().hex
         #: number of a message -> when it was due; those that were not received
         self._due_us: dict[int, int] = {}
         self._sent = 0

@@ -304,6 +304,28 @@ def test_an_interrupt_keeps_what_was_measured(rmq_cluster, rmq_topic):
     assert 5 <= found.messages <= len(stored(rmq_cluster, rmq_topic))
 
 
+@pytest.mark.parametrize(
+    ("kind", "load", "fields"),
+    [
+        (ProduceBench, ProduceLoad, {"threads": 2}),
+        (LatencyBench, LatencyLoad, {"group": "g"}),
+    ],
+)
+def test_threads_of_a_benchmark_do_not_keep_a_program_alive(
+    measured, kind, load, fields
+):
+    found = {}
+
+    def look(_):
+        for each in threading.enumerate():
+            if each.name.startswith("rmq-bench-"):
+                found[each.name] = each.daemon
+
+    measured(kind, load, look, duration_ms=300, rate_per_s=10, **fields)
+    names = [f"rmq-bench-{n + 1}" for n in range(fields.get("threads", 1))]
+    assert found == dict.fromkeys(names, True)
+
+
 # --- consume ---
 
 
