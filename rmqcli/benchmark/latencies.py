@@ -53,15 +53,15 @@ class Latencies:
 
     def percentile(self, percent: float) -> int | None:
         """Return the duration that this share did not exceed; None without any."""
-        if not self.count or self._max is None:
+        if self._max is None:
             return None
         wanted = max(1, math.ceil(self.count * percent / 100))
         seen = 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
             if seen >= wanted:
-                return min(_highest(bucket), self._max)
-        return self._max
+                break
+        return min(_highest(bucket), self._max)
 
     def summary(self) -> dict[str, int | float | None]:
         """Return count, min, mean, percentiles and max; None without any duration."""

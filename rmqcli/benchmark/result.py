@@ -147,7 +147,7 @@ class Meter:
                 self._warm_up_messages += messages
                 return
             if since_us is not None and since_us >= self._begin_us:
-                duration_us = max(0, now_us - since_us)
+                duration_us = now_us - since_us
             if status is not None:
                 self._statuses[status] += messages
             if duration_us is not None:

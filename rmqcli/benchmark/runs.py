@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from rmqcli.clock import SYSTEM_CLOCK, monotonic_us
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.errors import (
+    ConfigError,
     DeniedError,
     NotFoundError,
     RmqError,
@@ -52,6 +54,8 @@ GRACE_MS: Final = 5_000
 #: How long its consumer may take until it has all queues.
 _JOIN_MS: Final = 60_000
 _LOOK_MS: Final = 100
+#: The highest limit: brokers decide which messages are too large.
+_MESSAGE_BYTES_MAX: Final = 16 << 20
 #: A message is not compressed, whatever its size.
 _NO_COMPRESSION: Final = 2**31 - 1
 #: The property by which `latency` knows its own messages.
@@ -200,7 +204,7 @@ class Bench(ABC):
         with self._lock:
             self._in_a_row += 1
             is_down = self._in_a_row >= FAILURES_IN_A_ROW_MAX
-        if isinstance(error, NotFoundError | DeniedError) or (
+        if isinstance(error, ConfigError | NotFoundError | DeniedError) or (
             is_down and isinstance(error, TransportError)
         ):
             self._end("error", error)
@@ -211,6 +215,7 @@ def _producer(client: ClientConfig, in_flight: int) -> Producer:
         async_messages_max=in_flight,
         compress_msg_body_over_howmuch_bytes=_NO_COMPRESSION,
         create_topic_key=None,  # an unknown topic is an error
+        max_message_size_bytes=_MESSAGE_BYTES_MAX,
         retry_times_when_send_failed=0,  # an attempt is what is measured
         retry_times_when_send_async_failed=0,
     )
@@ -468,7 +473,7 @@ class LatencyBench(Bench):
 
     def __init__(self, client: ClientConfig, load: LatencyLoad) -> None:
         super().__init__(client, load)
-        self._run_id = os.urandom(8).hex()
+        self._run_id = uuid.uuid4().hex
         #: number of a message -> when it was due; those that were not received
         self._due_us: dict[int, int] = {}
         self._sent = 0
@@ -535,8 +540,13 @@ class LatencyBench(Bench):
                 load.topic, body, properties={RUN_PROPERTY: f"{self._run_id}-{number}"}
             )
             self._due_us[number] = due_us
+            try:
+                future = producer.submit(message)
+            except RmqError as error:
+                del self._due_us[number]
+                self._end("error", error)
+                return
             self._sent += 1
-            future = producer.submit(message)
             future.add_done_callback(partial(self._on_answer, number))
         if self._stop.is_set():
             return

@@ -68,6 +68,10 @@ def test_several_messages_may_have_the_same_duration():
     assert (summary["count"], summary["p99"], summary["max"]) == (100, 1, 1_000)
 
 
+def test_a_mean_has_one_digit_after_the_point():
+    assert counted([1, 1, 2]).summary()["mean"] == 1.3
+
+
 def test_a_negative_duration_is_refused():
     with pytest.raises(ValueError, match="duration_us is -1"):
         Latencies().add(-1)

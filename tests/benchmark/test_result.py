@@ -151,6 +151,7 @@ def test_the_share_of_a_core_is_that_of_the_measurement():
     assert isinstance(found.cpu, float)
     assert 0.9 * inner_s / elapsed_s - 0.02 <= found.cpu
     assert found.cpu <= 1.1 * outer_s / elapsed_s + 0.02
+    assert found.cpu == round(found.cpu, 2)
 
 
 def test_the_time_since_the_last_message_is_measured():

@@ -18,7 +18,13 @@ from rmqcli.benchmark.runs import (
 )
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.clock import SystemClock, monotonic_us
-from rmqcli.errors import DeniedError, NotFoundError, RmqError, TransportError
+from rmqcli.errors import (
+    ConfigError,
+    DeniedError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+)
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import wait_until
@@ -92,6 +98,29 @@ def test_a_broker_that_is_busy_does_not_end_it(measured, rmq_cluster, way):
     assert found.failures == {"SYSTEM_BUSY": failed}
 
 
+@pytest.mark.parametrize("way", [*WAYS.values(), {"threads": 1, "acks": "none"}])
+def test_a_message_that_cannot_be_sent_ends_it(measured, way):
+    bench = measured(ProduceBench, ProduceLoad, size_bytes=17 << 20, **way)
+    assert isinstance(bench.error, ConfigError)
+    assert bench.result().ended_by == "error"
+
+
+@pytest.mark.parametrize(
+    ("limit", "messages", "failures"),
+    [(8 << 20, 1, {}), (4 << 20, 0, {"MESSAGE_ILLEGAL": 1})],
+)
+def test_brokers_decide_how_large_a_message_may_be(
+    rmq_cluster_factory, limit, messages, failures
+):
+    cluster = rmq_cluster_factory(settings={"max_message_size": limit})
+    topic = cluster.create_topic("T")
+    load = ProduceLoad(topic=topic, count=1, size_bytes=5 << 20)
+    bench = ProduceBench(ClientConfig(namesrv=cluster.namesrv), load)
+    bench.run()
+    found = bench.result()
+    assert (found.messages, found.failures) == (messages, failures)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_an_attempt_without_an_answer_is_not_repeated(
     measured, rmq_cluster, rmq_topic, way
@@ -155,6 +184,19 @@ def test_a_count_that_a_broker_no_longer_confirms_is_not_given(measured, rmq_clu
     bench = measured(ProduceBench, ProduceLoad, count=10, threads=1, acks="none")
     assert isinstance(bench.error, TransportError)
     assert bench.result().more == {}
+
+
+def test_messages_that_others_send_do_not_make_up_for_lost_ones_twice(
+    measured, rmq_cluster, rmq_topic
+):
+    """More messages than were sent are stored meanwhile: none counts as not stored."""
+
+    def send_more(_):
+        rmq_cluster.send(rmq_topic, ["x"] * 8)
+
+    load = {"duration_ms": 300, "threads": 1, "acks": "none", "rate_per_s": 20}
+    found = measured(ProduceBench, ProduceLoad, send_more, **load).result()
+    assert found.more == {"not_stored": 0}
 
 
 def test_that_it_is_not_known_what_is_stored_is_an_error(measured, rmq_cluster):
@@ -260,6 +302,28 @@ def test_an_interrupt_keeps_what_was_measured(rmq_cluster, rmq_topic):
     assert seen == sorted(seen)
     # An answer may come after the end.
     assert 5 <= found.messages <= len(stored(rmq_cluster, rmq_topic))
+
+
+@pytest.mark.parametrize(
+    ("kind", "load", "fields"),
+    [
+        (ProduceBench, ProduceLoad, {"threads": 2}),
+        (LatencyBench, LatencyLoad, {"group": "g"}),
+    ],
+)
+def test_threads_of_a_benchmark_do_not_keep_a_program_alive(
+    measured, kind, load, fields
+):
+    found = {}
+
+    def look(_):
+        for each in threading.enumerate():
+            if each.name.startswith("rmq-bench-"):
+                found[each.name] = each.daemon
+
+    measured(kind, load, look, duration_ms=300, rate_per_s=10, **fields)
+    names = [f"rmq-bench-{n + 1}" for n in range(fields.get("threads", 1))]
+    assert found == dict.fromkeys(names, True)
 
 
 # --- consume ---
@@ -400,6 +464,52 @@ def test_a_message_that_was_refused_is_not_waited_for(
     assert found.more == {"sent": 10, "not_received": 0, "received_twice": 0}
     assert (found.failures, found.ended_by) == ({"SYSTEM_BUSY": 10}, "count")
     assert found.elapsed_ms < 30_000
+
+
+def test_a_latency_benchmark_ends_when_messages_are_denied(measured, rmq_cluster):
+    for each in (SEND, RequestCode.SEND_BATCH_MESSAGE):
+        rmq_cluster.faults.add(faults.answer(16, "no"), code=each)
+    bench = measured(LatencyBench, LatencyLoad, group="g", count=1_000)
+    assert isinstance(bench.error, DeniedError)
+    assert bench.result().ended_by == "error"
+    assert bench.result().more["not_received"] == 0
+
+
+def test_a_latency_benchmark_ends_when_its_messages_cannot_be_sent(measured):
+    bench = measured(LatencyBench, LatencyLoad, group="g", size_bytes=17 << 20)
+    assert isinstance(bench.error, ConfigError)
+    found = bench.result()
+    assert found.ended_by == "error"
+    assert found.more == {"sent": 0, "not_received": 0, "received_twice": 0}
+
+
+def test_a_latency_benchmark_goes_on_after_one_success(
+    measured, rmq_cluster, monkeypatch
+):
+    """Two messages fail, the third is stored, and at the fourth the connection ends."""
+    monkeypatch.setattr(runs, "FAILURES_IN_A_ROW_MAX", 3)
+    rmq_cluster.faults.add(faults.answer(2, "busy"), code=SEND, times=2)
+    rmq_cluster.faults.add(
+        faults.disconnect(is_handled=True), code=SEND, nth=2, times=1
+    )
+    bench = measured(LatencyBench, LatencyLoad, group="g", count=5, rate_per_s=20)
+    found = bench.result()
+    assert (found.ended_by, bench.error) == ("count", None)
+    assert found.more["sent"] == 5
+
+
+def test_a_latency_benchmark_ends_when_no_broker_can_be_reached(
+    measured, rmq_cluster, monkeypatch
+):
+    monkeypatch.setattr(runs, "FAILURES_IN_A_ROW_MAX", 3)
+    monkeypatch.setattr(runs, "GRACE_MS", 100)
+    for each in (SEND, RequestCode.SEND_BATCH_MESSAGE):
+        rmq_cluster.faults.add(faults.disconnect(), code=each)
+    bench = measured(LatencyBench, LatencyLoad, group="g", count=1_000, rate_per_s=20)
+    assert isinstance(bench.error, TransportError)
+    found = bench.result()
+    assert (found.ended_by, found.messages) == ("error", 0)
+    assert 3 <= found.failed == found.unknown == found.more["not_received"]
 
 
 def test_a_message_without_an_answer_may_arrive(measured, rmq_cluster):
