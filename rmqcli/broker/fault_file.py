@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _RULES_MAX: Final = 1_000
 _FILE_BYTES_MAX: Final = 1024 * 1024
+_INT32_MAX: Final = (1 << 31) - 1
 _MATCH_KEYS: Final = ("code", "broker", "group", "topic", "queue_id")
 #: keys of each action, in addition to the keys that every fault has
 _ACTION_KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -158,8 +159,8 @@ class _Fault:
         value = self.value.get(key)
         if value is None:
             return None
-        if type(value) is not int or not lowest <= value < 1 << 31:
-            raise self.error(f"{key!r} is not an integer of at least {lowest}")
+        if type(value) is not int or not lowest <= value <= _INT32_MAX:
+            raise self.error(f"{key!r} is not an integer from {lowest} to {_INT32_MAX}")
         return value
 
     def code(self, key: str, names: type[enum.IntEnum]) -> int | None:

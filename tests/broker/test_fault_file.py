@@ -83,7 +83,19 @@ def test_a_fault_names_its_requests():
         ('{"faults": [{"do": "reorder", "code": "PUL"}]}', "no code named 'PUL'"),
         (
             '{"faults": [{"do": "reorder", "nth": 0}]}',
-            "'nth' is not an integer of at least 1",
+            "'nth' is not an integer from 1 to 2147483647",
+        ),
+        (
+            '{"faults": [{"do": "reorder", "nth": 2147483648}]}',
+            "'nth' is not an integer from 1 to 2147483647",
+        ),
+        (
+            '{"faults": [{"do": "reorder", "times": 0}]}',
+            "'times' is not an integer from 1 to",
+        ),
+        (
+            '{"faults": [{"do": "reorder", "queue_id": -1}]}',
+            "'queue_id' is not an integer from 0 to",
         ),
         ('{"faults": [{"do": "answer"}]}', "'answer_code' is missing"),
         ('{"faults": [{"do": "corrupt", "part": "x"}]}', "'part' is not one of"),
@@ -96,10 +108,30 @@ def test_errors_name_the_fault_and_the_key(text, message):
         parse_faults(text)
 
 
-def test_too_many_faults_are_refused():
+def test_the_least_and_the_greatest_numbers_are_taken():
+    (rule,) = parse_faults(
+        '{"faults": [{"do": "delay", "delay_ms": 0, "code": 0, "nth": 2147483647,'
+        ' "times": 1}]}'
+    )
+    assert rule.action == DelayAnswer(0)
+    assert (rule.match, rule.nth, rule.times) == (Match(code=0), 2_147_483_647, 1)
+
+
+def test_a_file_has_at_most_1000_faults():
+    text = json.dumps({"faults": [{"do": "reorder"}] * 1_000})
+    assert len(parse_faults(text)) == 1_000
     text = json.dumps({"faults": [{"do": "reorder"}] * 1_001})
     with pytest.raises(ConfigError, match="1001 faults exceed the limit of 1000"):
         parse_faults(text)
+
+
+def test_a_file_of_faults_has_at_most_one_mebibyte(tmp_path):
+    path = tmp_path / "faults.json"
+    path.write_text('{"faults": []}'.ljust(1_048_576), encoding="utf-8")
+    assert read_fault_file(path) == []
+    path.write_text('{"faults": []}'.ljust(1_048_577), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"faults\.json exceed 1048576 bytes"):
+        read_fault_file(path)
 
 
 def test_errors_name_the_file(tmp_path):

@@ -122,7 +122,6 @@ class Seeder:
                 {"WAIT": "true"} if is_batch else properties[0]
             ),
             reconsume_times=0,
-            unit_mode=False,
             batch=is_batch,
         )
         code = RequestCode.SEND_MESSAGE_V2

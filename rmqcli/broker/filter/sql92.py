@@ -248,27 +248,18 @@ def order(sign: str, left: Node, right: Node) -> Node:
 
 def between(node: Node, low: Node, high: Node) -> Node:
     """BETWEEN, both ends included; constant ends must be in ascending order."""
-    if low.is_constant and high.is_constant:
-        _check_ends(low.value, high.value)
-    return join([order(">=", node, low), order("<=", node, high)], decisive=False)
+    nodes = [order(">=", node, low), order("<=", node, high)]
+    if low.is_constant and high.is_constant and compare(high.value, low.value) < 0:
+        raise UsageError(
+            f"SQL92: the bounds of BETWEEN {low.value} AND {high.value} are not in"
+            " ascending order"
+        )
+    return join(nodes, decisive=False)
 
 
 def not_between(node: Node, low: Node, high: Node) -> Node:
     """NOT BETWEEN: below or above the ends, whose order is not checked."""
     return join([order("<", node, low), order(">", node, high)], decisive=True)
-
-
-def _check_ends(low: Value, high: Value) -> None:
-    if low is None or high is None:
-        raise UsageError("SQL92: the bounds of BETWEEN must not be NULL")
-    try:
-        is_empty = compare(high, low) < 0
-    except EvaluationError:
-        is_empty = True
-    if is_empty:
-        raise UsageError(
-            f"SQL92: the bounds of BETWEEN {low} AND {high} are not in ascending order"
-        )
 
 
 def one_of(node: Node, items: Sequence[str], *, is_not: bool) -> Node:

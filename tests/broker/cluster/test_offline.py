@@ -165,9 +165,9 @@ def test_a_held_pull_is_answered_by_the_first_message_that_it_wants(tmp_path):
     broker = FolderBroker(tmp_path, now, names, name="broker-a", address="127.0.0.1:1")
     peer = Peer(1, "127.0.0.1:2")
 
-    def pull(expression):
+    def pull(expression, kind="TAG"):
         fields = pull_fields("orders", 3, flags=SUBSCRIPTION | SUSPEND)
-        fields["subscription"] = expression
+        fields |= {"subscription": expression, "expressionType": kind}
         texts = {name: str(value) for name, value in fields.items()}
         command = RemotingCommand(code=PULL, opaque=1, ext_fields=texts)
         return broker.handle(peer, command, now)
@@ -177,7 +177,7 @@ def test_a_held_pull_is_answered_by_the_first_message_that_it_wants(tmp_path):
         effects = broker.run_due(later)
         return [each.command.code for each in effects if isinstance(each, Send)]
 
-    assert pull("A") == pull("B || C") == []
+    assert pull("A") == pull("B || C") == pull("KEYS = 'order-4'", "SQL92") == []
     at_ms = ARRIVALS_INTERVAL_MS
     assert broker.next_due_ms() == now.monotonic_ms + at_ms
     assert answers_after(at_ms) == []
@@ -189,7 +189,10 @@ def test_a_held_pull_is_answered_by_the_first_message_that_it_wants(tmp_path):
     store.append([fields], tags_codes=[tags_code("A")])
     store.flush()
     assert answers_after(3 * at_ms) == [0]
-    assert broker.next_due_ms() != now.monotonic_ms + 4 * at_ms
+    store.append([dataclasses.replace(message(4), queue_id=0)], tags_codes=[0])
+    store.flush()
+    assert answers_after(4 * at_ms) == [0]
+    assert broker.next_due_ms() != now.monotonic_ms + 5 * at_ms
     broker.close()
     store.close()
 

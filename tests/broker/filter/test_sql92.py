@@ -49,12 +49,24 @@ def test_many_terms_in_a_row_do_not_count_as_depth():
             "a BETWEEN 3 AND 1",
             "SQL92: the bounds of BETWEEN 3 AND 1 are not in ascending order",
         ),
+        ("a BETWEEN 1 AND 'x'", "SQL92: only numbers can be compared with <="),
+        ("a BETWEEN NULL AND 1", "SQL92: only numbers can be compared with >="),
+        ("a BETWEEN 1 AND TRUE", "SQL92: only numbers can be compared with <="),
     ],
 )
 def test_errors_name_the_problem_and_its_place(expression, message):
     with pytest.raises(UsageError) as caught:
         parse_sql92(expression)
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("2", False), ("3", True), ("4", False), ("x", False)]
+)
+def test_both_bounds_of_between_may_be_the_same(value, expected):
+    condition = compile_sql92("a BETWEEN 3 AND 3")
+    assert condition is not None
+    assert condition({"a": value}) is expected
 
 
 @pytest.mark.parametrize(

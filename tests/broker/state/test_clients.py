@@ -293,6 +293,35 @@ def test_too_many_groups_of_one_connection_are_refused():
     assert driver.broker.groups.get("g0") is None
 
 
+@pytest.mark.parametrize("kind", ["consumers", "producers"])
+def test_the_groups_of_earlier_heartbeats_count_for_their_connection(kind):
+    driver = Driver()
+
+    def join(*groups):
+        if kind == "consumers":
+            return beat(driver, ONE, *(consumer(each, topics=()) for each in groups))
+        producers = tuple(ProducerData(group_name=each) for each in groups)
+        return beat(driver, ONE, producers=producers)
+
+    assert join(*(f"g{i}" for i in range(1_000))).code == 0
+    assert join("g0").code == 0
+    assert join("over").code == 1
+
+
+def test_a_group_subscribes_to_at_most_10_000_topics():
+    driver = Driver()
+    topics = [f"t{i}" for i in range(10_001)]
+
+    assert beat(driver, ONE, consumer(topics=topics[1:])).code == 0
+    answer = beat(driver, ONE, consumer(topics=topics, version=2))
+
+    assert (answer.code, answer.remark) == (
+        1,
+        "group g subscribes to more than 10000 topics",
+    )
+    assert driver.broker.clients.subscription("g", "t0") is None
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"clientID":null}'])
 def test_an_unreadable_heartbeat_is_answered_with_1(body):
     answer = need(Driver().ask(RequestCode.HEART_BEAT, body=body))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from rmqcli.broker.state import order_info
 from rmqcli.clock import Now
 from rmqcli.wire.bodies.pop import ConsumerOrderInfo
@@ -125,6 +127,38 @@ def test_the_oldest_batches_are_forgotten_when_there_are_too_many(monkeypatch):
 
     assert len(driver.broker.order_infos) == 2
     assert bodies(pop(driver, order=True, queue_id=0)) == ["A"]
+
+
+@pytest.mark.parametrize(("past_a_day_ms", "kept"), [(0, 2), (1, 1)])
+def test_a_batch_is_forgotten_a_day_after_its_queue_was_last_read(past_a_day_ms, kept):
+    """The broker looks for such batches at each thousandth change of one."""
+    driver = driver_with_topic()
+    put(driver, "A")
+    put(driver, "B", queue_id=1)
+    pop(driver, order=True)
+    driver.wait(86_400_000 + past_a_day_ms)
+    (handle,) = handles(pop(driver, order=True, queue_id=1))
+    for _ in range(997):
+        change(driver, handle, 60_000)
+    assert len(driver.broker.order_infos) == 2
+
+    change(driver, handle, 60_000)
+
+    assert len(driver.broker.order_infos) == kept
+
+
+def test_no_more_batches_are_loaded_than_a_broker_keeps(monkeypatch):
+    monkeypatch.setattr(order_info, "QUEUES_MAX", 2)
+    driver = driver_with_topic(queues=3)
+    infos = driver.broker.order_infos
+    put(driver, "A")
+    pop(driver, order=True)
+    (queues,) = infos.body().table.values()
+
+    three = dict.fromkeys(range(3), queues[0])
+    infos.load(ConsumerOrderInfo(table={"T@g": three}), driver.now)
+
+    assert list(infos.body().table["T@g"]) == [0, 1]
 
 
 def test_a_waiting_request_is_woken_although_the_clocks_are_a_millisecond_apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state import pop_holds
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.pop import NotificationRequestHeader
 from tests.broker.driving import CLIENT, Driver, need
@@ -45,6 +46,29 @@ def test_a_queue_that_is_free_again_wakes_who_waits_for_any():
     driver.wait(1)
 
     assert got(driver) == [["A"]]
+
+
+def test_the_requests_that_may_wait_are_limited_for_each_connection(monkeypatch):
+    monkeypatch.setattr(pop_holds, "HELD_OF_PEER_MAX", 2)
+    driver = driver_with_topic()
+    wait_for(driver)
+    wait_for(driver, queue_id=1)
+
+    assert pop(driver, peer=WAITING, poll_time=60_000).code == 209
+    wait_for(driver, peer=Peer(6, "127.0.0.1:40006"))
+    put(driver, "A")
+    wait_for(driver)
+
+
+def test_the_requests_that_may_wait_at_one_broker_are_limited(monkeypatch):
+    monkeypatch.setattr(pop_holds, "HELD_MAX", 2)
+    driver = driver_with_topic()
+    wait_for(driver)
+    wait_for(driver, consumer_group="h", queue_id=-1)
+
+    assert pop(driver, poll_time=60_000).code == 209
+    driver.disconnect(WAITING)
+    wait_for(driver, peer=CLIENT)
 
 
 def test_a_request_for_one_queue_does_not_get_the_messages_of_another():

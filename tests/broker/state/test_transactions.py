@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 from tests.broker.driving import CLIENT, EPOCH_MS, Driver
-from tests.broker.sending import BORN_MS, UNIQ_KEY, like, send
+from tests.broker.sending import BORN_MS, UNIQ_KEY, like, send, send_header
 
 if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
@@ -208,6 +209,52 @@ def test_young_message_waits_for_the_next_turn() -> None:
     driver.wait(5_000)
 
     assert len(driver.messages(HALF)) == 2
+
+
+HOURS_72_MS = 72 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "halves", "discarded"),
+    [
+        (6_000, 2, 0),
+        (5_999, 1, 0),
+        (0, 1, 0),
+        # The producer's clock is wrong.
+        (-1, 2, 0),
+        (HOURS_72_MS, 2, 0),
+        (HOURS_72_MS + 1, 1, 1),
+    ],
+)
+def test_a_half_message_is_checked_from_6_s_to_72_hours_after_its_birth(
+    age_ms: int, halves: int, discarded: int
+) -> None:
+    """Until then it waits, and afterwards the broker gives it up."""
+    driver = Driver()
+    header = send_header("T", {**ASKED}, sys_flag=4)
+    born_ms = EPOCH_MS + 30_000 - age_ms
+    header = dataclasses.replace(header, born_timestamp=born_ms)
+    driver.ask(RequestCode.SEND_MESSAGE_V2, header, body=b"hello")
+
+    driver.wait(30_000)
+
+    assert len(driver.messages(HALF)) == halves
+    assert len(driver.messages(DISCARDED)) == discarded
+
+
+@pytest.mark.parametrize(("stored_ms", "halves"), [(30_000, 1), (29_999, 2)])
+def test_a_message_of_the_same_millisecond_as_a_check_waits_for_the_next(
+    stored_ms: int, halves: int
+) -> None:
+    driver = Driver()
+    driver.wait(29_999)
+    driver.now = Now(29_999, EPOCH_MS + stored_ms)
+    half(driver)
+    driver.now = Now(29_999, EPOCH_MS + 29_999)
+
+    driver.wait(1)
+
+    assert len(driver.messages(HALF)) == halves
 
 
 def test_a_message_undecided_after_15_checks_is_given_up() -> None:
