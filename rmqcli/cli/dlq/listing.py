@@ -74,17 +74,19 @@ def list_(
             common.messages.clear_progress()
             found = list_letters(client)
     then = {each.group: each for each in before.groups}
+    silent = next((f"{n}: {e.message}" for n, e in before.errors.items()), None)
     elapsed_ms = None if sample is None else found.at_ms - before.at_ms
-    rows = [
-        letters_row(each)
-        | {
-            "growth": None if sample is None else growth(then.get(each.group), each),
-            "sample_ms": elapsed_ms,
-            "reason": each.reason or (_NO_SAMPLE if sample is None else None),
-        }
-        for each in found.groups
-        if show_all or each.count != 0
-    ]
+    rows = []
+    for each in found.groups:
+        earlier = then.get(each.group)
+        why_not = silent if earlier is None else earlier.reason
+        if sample is None:
+            why_not = _NO_SAMPLE
+        if show_all or each.count != 0:
+            row = letters_row(each) | {"sample_ms": elapsed_ms}
+            row["reason"] = each.reason or why_not
+            row["growth"] = None if why_not else growth(earlier, each)
+            rows.append(row)
     columns: tuple[Column, ...] = COLUMNS
     if common.output == "table":
         columns = _shown(has_sample=sample is not None)
@@ -110,6 +112,11 @@ def list_(
         raise PartialError(
             f"the dead letters of {counted(len(unknown), 'group')} are unknown:"
             f" {unknown[0].reason}"
+        )
+    if sample is not None and (untold := [r for r in rows if r["growth"] is None]):
+        raise PartialError(
+            f"the growth of {counted(len(untold), 'group')} is unknown:"
+            f" {untold[0]['reason']}"
         )
 
 

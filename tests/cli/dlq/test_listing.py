@@ -51,6 +51,27 @@ def test_a_second_look_shows_how_many_letters_arrived(rmq_cluster, capsys):
     assert rows[0]["sample_ms"] >= 10
 
 
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_ALL_TOPIC_CONFIG]
+)
+def test_a_first_look_that_did_not_see_the_letters_leaves_their_growth_unknown(
+    rmq_cluster_factory, capsys, code
+):
+    """All letters of a group would be new, if it seemed to have had none."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", ["x"] * 4)
+    no = faults.answer(1, "no")
+    cluster.faults.next(no, code=code, broker="broker-b")
+    cluster.faults.next(no, code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    code, rows, err = listed(cluster, capsys, "--sample", "10ms")
+    assert code == 6
+    assert [(row["count"], row["growth"]) for row in rows] == [(4, None)]
+    assert rows[0]["reason"].startswith("broker-b: ")
+    assert "the growth of 1 group is unknown: broker-b: " in err
+
+
 def test_one_group_whose_letters_may_not_be_seen_is_unknown_and_no_other(
     rmq_cluster, capsys
 ):
