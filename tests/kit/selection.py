@@ -121,6 +121,7 @@ def _has_sign(path: Path, marker: str) -> bool:
     return any(sign in text for sign in SIGNS[marker])
 
 
+@functools.cache
 def is_at_home(path: Path, marker: str) -> bool:
     """Whether a file lies where the tests with a marker are."""
     return any(path.is_relative_to(TESTS / name) for name in HOMES[marker])

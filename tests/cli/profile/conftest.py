@@ -40,7 +40,7 @@ def _environment_of_no_cluster(monkeypatch):
 def config_file():
     """The path of the user's file of profiles, in its folder with a `ca.pem`."""
     folder = Path(os.environ["XDG_CONFIG_HOME"], "rmq")
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "ca.pem").touch()
     return folder / "config.toml"
 

@@ -178,7 +178,7 @@ def write_profiles(monkeypatch):
 
     def write(text):
         folder = Path(os.environ["XDG_CONFIG_HOME"], "rmq")
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         folder.joinpath("config.toml").write_text(text, encoding="utf-8")
         folder.joinpath("config.toml").chmod(0o600)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import pickle
 import re
 from itertools import pairwise
@@ -53,6 +54,8 @@ _PLURAL = re.compile(
 )
 #: Constants, which are greater than one, and ids of queues.
 _NO_COUNT = re.compile(r"^_?[A-Z_]+$|queue_id$")
+#: The parts of hints for which the command line has words of its own.
+_PARTS = {"Setting": FLAGS, "Argument": FLAGS, "LibraryCall": COMMANDS}
 
 
 QUEUE = MessageQueue("T", "b", 3)
@@ -151,39 +154,55 @@ def test_an_error_becomes_text_with_flags():
     assert describe(RefusedError("not done", hint=hint)).hint == "add --remove-offsets"
 
 
+@functools.cache
+def _nodes():
+    """What these tests ask about, of all modules: reading those takes seconds.
+
+    Returns (module, node) of the calls that make parts of hints, of f-strings, and of
+    texts that are not docstrings.
+    """
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        found += [
+            (path.relative_to(PACKAGE), node)
+            for node in nodes
+            if isinstance(node, ast.JoinedStr)
+            or (isinstance(node, ast.Call) and getattr(node.func, "id", "") in _PARTS)
+            or (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in docs
+            )
+        ]
+    return found
+
+
 def _calls(name):
     """The calls of a class in the library: the place and the arguments of each."""
     return [
-        (f"{path.relative_to(PACKAGE)}:{node.lineno}", node.args)
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        (f"{module}:{node.lineno}", node.args)
+        for module, node in _nodes()
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name
     ]
 
 
 def test_a_number_that_can_be_one_is_counted_with_its_noun():
     """`1 queues, not 8`: `rmqcli.units.counted` chooses between the two forms."""
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.relative_to(PACKAGE).parts[0] in _FOR_PEERS:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            values = node.values if isinstance(node, ast.JoinedStr) else []
-            for value, text in pairwise(values):
-                if (
-                    isinstance(value, ast.FormattedValue)
-                    and isinstance(text, ast.Constant)
-                    and _PLURAL.match(str(text.value))
-                    and not _NO_COUNT.search(ast.unparse(value.value))
-                ):
-                    found.append(f"{path.relative_to(PACKAGE)}:{value.lineno}")
-    assert found == []
+    assert [
+        f"{module}:{value.lineno}"
+        for module, node in _nodes()
+        if isinstance(node, ast.JoinedStr) and module.parts[0] not in _FOR_PEERS
+        for value, text in pairwise(node.values)
+        if isinstance(value, ast.FormattedValue)
+        and isinstance(text, ast.Constant)
+        and _PLURAL.match(str(text.value))
+        and not _NO_COUNT.search(ast.unparse(value.value))
+    ] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "known"),
-    [("Setting", FLAGS), ("Argument", FLAGS), ("LibraryCall", COMMANDS)],
-)
+@pytest.mark.parametrize(("kind", "known"), _PARTS.items())
 def test_the_command_line_has_words_for_all_that_hints_name(kind, known):
     found = _calls(kind)
     assert found
@@ -212,10 +231,8 @@ def test_no_plain_text_of_the_library_names_an_argument_with_its_value():
     """Such a text would be shown as it is on the command line."""
     named = "|".join(FLAGS)
     found = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value!r}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] not in _COMMAND_LINE
-        for node in _texts(ast.parse(path.read_text()))
+        f"{module}:{node.lineno}: {node.value!r}"
+        for module, node in _texts()
         if " " in node.value
         and re.search(
             rf"(?<![\w/.=;\[-])({named})=('|True|None|\[|[A-Z])|\bAdmin\.[a-z]"
@@ -236,29 +253,23 @@ def test_the_command_of_every_call_exists():
 
 def test_no_text_of_the_library_names_a_flag_or_a_command():
     found = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value!r}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] not in _COMMAND_LINE
+        f"{module}:{node.lineno}: {node.value!r}"
+        for module, node in _texts()
         # A finding has a command line to try, in a field of its own.
-        and path.relative_to(PACKAGE).parts[:2] != ("admin", "doctor")
-        for node in _texts(ast.parse(path.read_text()))
-        if re.search(r"(?<![\w-])--[a-z]|\brmq (?!did )[a-z]", node.value)
+        if module.parts[:2] != ("admin", "doctor")
+        and re.search(r"(?<![\w-])--[a-z]|\brmq (?!did )[a-z]", node.value)
         and node.value not in _NOT_HINTS
         and not node.value.startswith("#!/bin/sh")
     ]
     assert found == []
 
 
-def _texts(tree):
-    """Return the string constants of a module that are not docstrings."""
-    nodes = list(ast.walk(tree))
-    docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+def _texts():
+    """The string constants of the library that are not docstrings."""
     return [
-        node
-        for node in nodes
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and id(node) not in docs
+        (module, node)
+        for module, node in _nodes()
+        if isinstance(node, ast.Constant) and module.parts[0] not in _COMMAND_LINE
     ]
 
 
