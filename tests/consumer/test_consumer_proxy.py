@@ -28,6 +28,7 @@ from rmqcli import (
 )
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.proxy.options import ProxyOptions
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.engine.reports import FailedDelivery, Fate
 from rmqcli.testing import ManualClock
 from rmqcli.wire.protobuf import definition_pb2 as pb
@@ -525,6 +526,93 @@ def test_receives_that_keep_failing_are_not_told_each_time(proxy, caplog):
     told = [each for each in caplog.messages if each.startswith("receive failed")]
     assert told[0].startswith("receive failed topic=orders broker=broker-a failures=1 ")
     assert len(told) <= 10
+
+
+def no_message(_request, _context):
+    yield PART(status=status("MESSAGE_NOT_FOUND"))
+
+
+def one_message(_request, _context):
+    yield PART(status=OK)
+    part = PART()
+    part.message.topic.name = "orders"
+    part.message.body = b"1"
+    part.message.system_properties.receipt_handle = "handle"
+    part.message.system_properties.message_id = "id"
+    part.message.system_properties.delivery_attempt = 1
+    yield part
+
+
+def broken(_request, context):
+    context.abort(grpc.StatusCode.INTERNAL, "broken")
+    yield
+
+
+def broken_after_a_message(request, context):
+    yield from one_message(request, context)
+    yield PART(status=status("INTERNAL_SERVER_ERROR", "broken"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "pauses_ms"),
+    [
+        (broken, {"pull_time_delay_when_exception_ms": 200}, [200, 200]),
+        (broken_after_a_message, {"pull_time_delay_when_exception_ms": 200}, [200] * 2),
+        (no_message, {}, [50, 100, 200, 400]),
+        (one_message, {"pull_interval_ms": 200}, [200, 200]),
+    ],
+)
+def test_a_source_rests_after_a_receive_that_failed_or_ended_early(
+    proxy, answer, options, pauses_ms
+):
+    asked_ms: list[int] = []
+
+    def noted(request, context):
+        asked_ms.append(SYSTEM_CLOCK.monotonic_ms())
+        yield from answer(request, context)
+
+    proxy.answers["ReceiveMessage"] = noted
+    seen = Seen()
+    with consumer(proxy, seen, **options):
+        wait_until(lambda: len(asked_ms) > len(pauses_ms))
+        if answer in (one_message, broken_after_a_message):
+            seen.wait_for(1)
+    for earlier, later, pause_ms in zip(
+        asked_ms, asked_ms[1:], pauses_ms, strict=False
+    ):
+        assert later - earlier >= pause_ms - 1
+
+
+def test_a_proxy_that_is_too_busy_is_soon_asked_again(proxy):
+    def busy(_request, _context):
+        yield PART(status=status("TOO_MANY_REQUESTS"))
+
+    proxy.answers["ReceiveMessage"] = busy
+    with consumer(proxy, Seen(), pull_time_delay_when_exception_ms=60_000):
+        wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 10)
+
+
+def test_a_fifo_receive_without_an_answer_is_repeated_under_its_id(proxy):
+    """Then the broker goes on with the queue; after an answer, an id is of no use."""
+
+    def fifo(asked):
+        answer = settings_of(asked)
+        answer.subscription.fifo = True
+        return answer
+
+    def answer(request, context):
+        attempts.append(request.attempt_id)
+        current = {1: broken, 2: broken, 3: one_message}.get(len(attempts), no_message)
+        yield from current(request, context)
+
+    settings_of = proxy.settings
+    proxy.settings = fifo
+    attempts: list[str] = []
+    proxy.answers["ReceiveMessage"] = answer
+    with consumer(proxy, Seen(), orderly=True, pull_time_delay_when_exception_ms=10):
+        wait_until(lambda: len(attempts) >= 5)
+    assert attempts[0] == attempts[1] == attempts[2]
+    assert len(set(attempts[2:5])) == 3
 
 
 def test_up_to_256_acks_that_fall_due_together_go_out_together(proxy, inbox):
