@@ -9,6 +9,7 @@ import zlib
 import pytest
 
 from rmqcli.broker.effects import Close, Peer, Send
+from rmqcli.broker.namesrv import routes, state
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import PROFILES
@@ -417,11 +418,75 @@ def test_the_key_value_table():
     assert driven.ask(101, place).code == 22
 
 
-def test_the_key_value_table_is_bounded():
+def test_an_entry_of_the_key_value_table_has_at_most_65536_characters():
     driven = Driven()
-    fields = {"namespace": "N", "key": "k", "value": "v" * 70_000}
+    longest = {"namespace": "N", "key": "k", "value": "v" * 65_534}
 
-    assert driven.ask(100, fields).code == 1
+    assert driven.ask(100, longest).code == 0
+    answer = driven.ask(100, {**longest, "value": "w" * 65_535})
+
+    assert (answer.code, answer.remark) == (
+        1,
+        "config item has more than 65536 characters",
+    )
+    assert driven.ask(101, longest).ext_fields == {"value": "v" * 65_534}
+
+
+def test_the_key_value_table_has_a_limited_number_of_entries(monkeypatch):
+    """A new value of a known key needs no room, and a deleted entry makes some."""
+    monkeypatch.setattr(state, "ENTRIES_MAX", 2)
+    driven = Driven()
+
+    def put(namespace, key):
+        fields = {"namespace": namespace, "key": key, "value": "v"}
+        return driven.ask(100, fields).code
+
+    assert [put("N", "a"), put("M", "a"), put("N", "b"), put("N", "a")] == [0, 0, 1, 0]
+    driven.ask(102, {"namespace": "N", "key": "a"})
+    assert [put("N", "b"), put("N", "c")] == [0, 1]
+
+
+def test_a_name_server_knows_at_most_1000_brokers():
+    driven = Driven()
+    addresses = [f"10.0.{number // 250}.{number % 250}:1" for number in range(1_001)]
+    *first, last = [
+        driven.register({}, name=f"b{number}", address=address).code
+        for number, address in enumerate(addresses)
+    ]
+
+    assert (set(first), last) == ({0}, 1)
+    assert driven.register({}, name="b0", address=addresses[0], counter=2).code == 0
+    driven.ask(104, broker("b0", address=addresses[0]))
+    assert driven.register({}, name="b1000", address=addresses[-1]).code == 0
+
+
+def test_a_name_server_knows_a_limited_number_of_topics(monkeypatch):
+    monkeypatch.setattr(routes, "TOPICS_MAX", 3)
+    driven = Driven()
+    queues = (
+        b'{"queueDatas":[{"brokerName":"broker-a","readQueueNums":2,'
+        b'"writeQueueNums":2,"perm":6}]}'
+    )
+
+    assert driven.register({"t": 4, "u": 4}).code == 0
+    assert driven.register({"v": 4, "w": 4}, counter=2).code == 1
+    assert driven.ask(217, {"topic": "v"}, body=queues).code == 0
+    assert driven.ask(217, {"topic": "w"}, body=queues).code == 1
+    assert driven.ask(217, {"topic": "t"}, body=queues).code == 0
+    assert driven.register({"t": 4, "v": 4}, counter=3).code == 0
+    assert driven.topics() == ["t", "u", "v"]
+
+
+def test_the_settings_of_a_request_have_at_most_262144_bytes():
+    driven = Driven()
+
+    assert driven.ask(318, body=b"#".ljust(262_144, b"x")).code == 0
+    answer = driven.ask(318, body=b"#".ljust(262_145, b"x"))
+
+    assert (answer.code, answer.remark) == (
+        1,
+        "the configuration has 262145 bytes; the maximum is 262144",
+    )
 
 
 def test_319_settings():

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rmqcli.broker.profiles import PROFILE_4_6_0, PROFILE_5_5_0, VersionProfile
+from rmqcli.broker.requests import broker_info
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state import stats
 from rmqcli.model import MessageQueue
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire import fastjson
@@ -215,12 +217,40 @@ def test_entries_of_a_consume_queue() -> None:
     assert (missing.code, missing.remark) == (1, "0@U is not exist!")
 
 
+@pytest.mark.parametrize(
+    ("count", "entries"), [(3, 2), (2, 2), (1, 1), (0, None), (-1, None)]
+)
+def test_one_answer_has_a_limited_number_of_entries_of_a_consume_queue(
+    monkeypatch: pytest.MonkeyPatch, count: int, entries: int | None
+) -> None:
+    monkeypatch.setattr(broker_info, "_ENTRIES_MAX", 2)
+    header = QueryConsumeQueueRequestHeader(topic="T", queue_id=0, index=1, count=count)
+    answer = filled().ask(321, header)
+    assert answer is not None
+    if entries is None:
+        assert answer.remark == "Index 1 of 0@T is not exist!"
+    else:
+        assert len(json.loads(bytes(answer.body))["queueData"]) == entries
+
+
 def test_4_6_0_hides_the_entries_of_a_consume_queue() -> None:
     """It encodes the answer before it fills it."""
     header = QueryConsumeQueueRequestHeader(topic="T", queue_id=0, index=1, count=2)
     answer = filled(PROFILE_4_6_0).ask(321, header)
     assert answer is not None
     assert json.loads(bytes(answer.body)) == {"maxQueueIndex": 0, "minQueueIndex": 0}
+
+
+def test_the_settings_of_a_request_have_at_most_262144_bytes() -> None:
+    longest = Driver().ask(25, body=b"#".ljust(262_144, b"x"))
+    assert longest is not None
+    assert longest.code == 0
+    answer = Driver().ask(25, body=b"#".ljust(262_145, b"x"))
+    assert answer is not None
+    assert (answer.code, answer.remark) == (
+        1,
+        "the configuration has 262145 bytes; the maximum is 262144",
+    )
 
 
 def test_settings_on_the_black_list_are_refused() -> None:
@@ -301,6 +331,38 @@ def test_rates_count_the_time_since_the_start() -> None:
     assert answer is not None
     table = decode_body(KVTable, bytes(answer.body)).table
     assert table["putTps"] == "0.0 0.2 0.2"
+
+
+def counted(driver: Driver, topic: str = "T") -> int | None:
+    """The messages of a topic in the last minute; None if they are not counted."""
+    header = ViewBrokerStatsDataRequestHeader(
+        stats_name="TOPIC_PUT_NUMS", stats_key=topic
+    )
+    answer = driver.ask(315, header)
+    assert answer is not None
+    if answer.code:
+        return None
+    total: int = json.loads(bytes(answer.body))["statsMinute"]["sum"]
+    return total
+
+
+def test_the_counters_of_a_topic_are_those_of_the_last_minute() -> None:
+    """They move in steps of ten seconds."""
+    driver = Driver()
+    sums = []
+    for _ in range(8):
+        send(driver)
+        sums.append(counted(driver))
+        driver.wait(10_000)
+    assert sums == [1, 2, 3, 4, 5, 6, 6, 6]
+
+
+def test_a_limited_number_of_topics_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "_KEYS_MAX", 2)
+    driver = Driver()
+    for topic in ("T", "U", "V", "U"):
+        send(driver, topic)
+    assert [counted(driver, topic) for topic in ("T", "U", "V")] == [1, 2, None]
 
 
 def test_counters_by_name() -> None:

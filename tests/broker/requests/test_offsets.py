@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.profiles import profile_of
+from rmqcli.broker.requests import view_message
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.header import BoundaryType
@@ -124,3 +125,20 @@ def test_messages_by_key_are_the_newest_oldest_first(count_max, expected):
     assert answer is not None
     assert answer.code == (0 if expected else 22)
     assert offsets(answer) == expected
+
+
+@pytest.mark.parametrize(("spare_bytes", "code"), [(0, 0), (-1, 1)])
+def test_messages_by_key_fit_into_one_frame(monkeypatch, spare_bytes, code):
+    driver = driver_with_topic()
+    for _ in range(2):
+        send(driver, "T", {"KEYS": "k"})
+    end = driver.store.log_bounds()[1]
+    monkeypatch.setattr(view_message, "_BODY_BYTES_MAX", end + spare_bytes)
+    header = QueryMessageRequestHeader(
+        topic="T", key="k", max_num=9, begin_timestamp=0, end_timestamp=1 << 60
+    )
+    answer = driver.ask(RequestCode.QUERY_MESSAGE, header)
+    assert answer is not None
+    assert answer.code == code
+    if code:
+        assert answer.remark == "2 messages with the key do not fit into one answer"

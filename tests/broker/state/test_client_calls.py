@@ -6,6 +6,7 @@ import pytest
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state import client_calls
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.bodies.heartbeat import ProducerData
@@ -118,6 +119,21 @@ def test_307_is_1_when_the_client_disconnects(driver):
     assert answer.code == 1
     driver.wait(20_000)
     assert len(answers(driver)) == 1
+
+
+def test_307_is_2_when_too_many_calls_wait(driver, monkeypatch):
+    """An answer makes room for the next one."""
+    monkeypatch.setattr(client_calls, "WAITING_MAX", 1)
+    assert driver.ask(307, INFO) is None
+
+    refused = need(driver.ask(307, INFO))
+
+    assert (refused.code, refused.remark) == (
+        2,
+        "1 calls to clients are already waiting for an answer",
+    )
+    reply(driver, LIVE, asked(driver, LIVE, 307), body=b"{}")
+    assert driver.ask(307, INFO) is None
 
 
 def test_307_only_the_called_client_can_answer(driver):

@@ -510,6 +510,68 @@ def test_a_real_brokers_check_point_that_comes_out_of_the_timers_is_taken_over()
     assert bodies(pop(driver)) == ["A1"]
 
 
+def write_check_point(driver, *, queue_id=0, **changes):
+    """Store a check point of another broker, whose messages are due at once."""
+    fields = {
+        "start_offset": 0,
+        "pop_time": 1_700_000_000_000,
+        "invisible_time": 0,
+        "num": 0,
+        "topic": "T",
+        "consumer_group": "g",
+        "queue_offset_diff": [],
+        "broker_name": "broker-a",
+    }
+    message = MessageFields(
+        topic="rmq_sys_REVIVE_LOG_DefaultCluster",
+        body=encode_body(PopCheckPoint(**{**fields, **changes})),
+        queue_id=queue_id,
+        properties={"TAGS": "ck"},
+    )
+    driver.broker.writer.put([message], driver.now)
+
+
+@pytest.mark.parametrize(
+    ("changes", "revived"),
+    [
+        ({"num": 0}, 0),
+        ({"num": -1}, 0),
+        ({"num": 1}, 1),
+        ({"num": 2, "start_offset": 1}, 2),
+        ({"num": 3, "queue_offset_diff": [0, 2]}, 2),
+        # What only a made-up check point can have.
+        ({"num": 1_025}, 1_024),
+        ({"num": 1_025, "queue_offset_diff": list(range(1_025))}, 1_024),
+        ({"num": 1, "queue_id": 8}, 0),
+    ],
+)
+def test_a_check_point_names_its_messages_or_counts_them(changes, revived):
+    """Without a list of offsets, they are as many as it says from its first one on."""
+    driver = driver_with_topic()
+    put(driver, *["A"] * 1_026)
+
+    write_check_point(driver, **changes)
+    driver.wait(2_000)
+
+    assert len(driver.messages("%RETRY%g_T")) == revived
+    assert len(driver.broker.check_points) == 0
+
+
+def test_a_restart_moves_a_group_behind_what_was_delivered():
+    """Also where its stored offset is that of the last message that was delivered."""
+    driver = driver_with_topic()
+    put(driver, "A", "B")
+    pop(driver, max_msg_nums=1)
+    after = Driver(store=driver.store, now=driver.now)
+    after.broker.topics.load(driver.broker.topics.all().values())
+    after.broker.offsets.commit("g", "T", 0, 0)
+
+    after.broker.check_points.recover(after.now)
+
+    assert after.broker.offsets.query("g", "T", 0) == 1
+    assert bodies(pop(after)) == ["B"]
+
+
 def test_rubbish_in_the_revive_topic_is_left_out():
     driver = driver_with_topic()
     for tag, body in (("ck", b"{"), ("ck", b"{}"), ("ack", b"[]"), ("x", b"")):
