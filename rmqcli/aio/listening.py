@@ -97,10 +97,9 @@ class ListenerTasks:
     def let_end(self) -> None:
         """See JobRunner. Tasks end with their jobs."""
 
-    def stop(self, timeout_ms: int) -> bool:  # see `ended`
-        """See JobRunner. Cancels the tasks that have not ended."""
+    def stop(self, timeout_ms: int) -> None:
+        """See JobRunner. Cancels the tasks that have not ended; see `ended`."""
         self._loop.post(self.cancel)
-        return True
 
     # --- inside the loop ---
 
@@ -274,9 +273,8 @@ class Iteration:
     def let_end(self) -> None:
         """See JobRunner."""
 
-    def stop(self, timeout_ms: int) -> bool:  # `leave` ends the job
-        """See JobRunner."""
-        return True
+    def stop(self, timeout_ms: int) -> None:
+        """See JobRunner. `leave` ends the job."""
 
     # --- the listener ---
 

@@ -59,8 +59,8 @@ class JobRunner(Protocol):
     def let_end(self) -> None:
         """Run nothing but the jobs that were put, without waiting. Idempotent."""
 
-    def stop(self, timeout_ms: int) -> bool:
-        """End; return whether all jobs have ended within the time. Idempotent."""
+    def stop(self, timeout_ms: int) -> None:
+        """End, and wait for jobs up to `timeout_ms`. Idempotent."""
 
 
 class Offsets(Protocol):

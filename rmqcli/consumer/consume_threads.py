@@ -68,8 +68,8 @@ class ConsumeThreads:
         for _ in self._threads:
             self._jobs.put(None)
 
-    def stop(self, timeout_ms: int) -> bool:
-        """End the threads; return whether all of them have ended. Idempotent.
+    def stop(self, timeout_ms: int) -> None:
+        """End the threads; an error is logged for those that do not end. Idempotent.
 
         Waits up to `timeout_ms` for threads that run a job. Idle threads end by
         themselves, on a busy machine perhaps later, and this waits for them without a
@@ -91,7 +91,6 @@ class ConsumeThreads:
                 len(alive),
                 ", ".join(alive),
             )
-        return not alive
 
     def _run(self) -> None:
         while True:

@@ -66,6 +66,21 @@ async def eventually(claim):
             await asyncio.sleep(_POLL_S)
 
 
+class HandLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still until it is set."""
+
+    now_s = 0.0
+
+    def time(self):
+        return self.now_s
+
+    async def at(self, now_s):
+        """Set the clock, and let the loop run what is due then."""
+        self.now_s = now_s
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
 @contextmanager
 def clean_end():
     """Fail if a loop reports something, or if a thread of a client is left."""
@@ -86,7 +101,7 @@ def clean_end():
     )
 
 
-def run_clean(main):
+def run_clean(main, loop_factory=None):
     """Run `main()` in a new loop, and return its result, once the end was clean."""
 
     async def watched(handler):
@@ -95,5 +110,8 @@ def run_clean(main):
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return result
 
-    with clean_end() as handler:
-        return asyncio.run(watched(handler))
+    with (
+        clean_end() as handler,
+        asyncio.Runner(loop_factory=loop_factory) as runner,
+    ):
+        return runner.run(watched(handler))

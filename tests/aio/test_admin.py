@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import aclosing
+from types import SimpleNamespace
 
 import pytest
 
 from rmqcli import Admin, DeniedError, NotFoundError, ProducerMessage, UsageError
 from rmqcli.aio import AsyncAdmin, connect
+from rmqcli.aio.admin import _portions
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from tests.aio.interrupting import run_clean
@@ -97,6 +99,23 @@ def test_a_read_hands_messages_over_before_it_has_read_all(
     assert count == 30 * sends
     assert pulls.seen >= all_pulls
     assert before < all_pulls
+
+
+@pytest.mark.parametrize(
+    ("sizes", "portions"),
+    [
+        ([0] * 1_001, [500, 500, 1]),
+        ([0] * 500, [500]),
+        # The second portion begins with nothing of the first.
+        ([1024 * 1024, 1024 * 1024 - 1, 1, 1], [1, 2, 1]),
+        ([], []),
+    ],
+)
+def test_a_portion_ends_with_500_messages_or_a_mebibyte(sizes, portions):
+    messages = [SimpleNamespace(body_bytes=size) for size in sizes]
+    handed_over = list(_portions(iter(messages)))  # type: ignore[arg-type]
+    assert [len(each) for each in handed_over] == portions
+    assert [each for portion in handed_over for each in portion] == messages
 
 
 def test_a_read_that_fails_has_handed_over_what_came_before(rmq_cluster):

@@ -16,10 +16,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli import ConfigError, ConsumerConfig, Fate, NotFoundError, UsageError
+from rmqcli import (
+    ConfigError,
+    ConnectError,
+    ConsumerConfig,
+    Fate,
+    NotFoundError,
+    UsageError,
+)
 from rmqcli.aio import AsyncConsumer
 from tests.aio.conftest import proxy_of
 from tests.aio.interrupting import (
+    HandLoop,
     Interruption,
     eventually,
     interrupted,
@@ -777,6 +785,95 @@ def test_a_consumer_whose_loop_was_closed_does_not_hold_up_the_end_of_the_proces
 # --- closing, errors, the rest ---
 
 
+@pytest.mark.parametrize(
+    ("setting_ms", "timeout_ms"), [(60_000, None), (3_600_000, 60_000)]
+)
+def test_a_close_cancels_its_listeners_when_its_time_is_over_and_not_before(
+    rmq_cluster, setting_ms, timeout_ms
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", NAMES[:1])
+
+    async def main():
+        loop: Any = asyncio.get_running_loop()
+        running, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def handle(_message):
+            running.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        async with AsyncConsumer(
+            "g",
+            "orders",
+            handle,
+            consume_from="earliest",
+            namesrv=rmq_cluster.namesrv,
+            config=ConsumerConfig(await_termination_ms=setting_ms),
+        ) as consumer:
+            await running.wait()
+            closing = asyncio.create_task(consumer.close(timeout_ms=timeout_ms))
+            await loop.at(0)
+            await loop.at(59.99)
+            assert not cancelled.is_set()
+            await loop.at(60)
+            assert cancelled.is_set()
+            await closing
+
+    run_clean(main, HandLoop)
+    assert committed(rmq_cluster, "g", "orders") == {0: 0}
+
+
+def test_a_wait_ends_when_its_time_is_up(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+
+    async def main():
+        loop: Any = asyncio.get_running_loop()
+        async with AsyncConsumer(
+            "g", "orders", namesrv=rmq_cluster.namesrv
+        ) as consumer:
+            waiting = asyncio.create_task(consumer.wait(timeout_ms=60_000))
+            await loop.at(0)
+            await loop.at(59.99)
+            assert not waiting.done()
+            await loop.at(60)
+            assert await waiting is False
+        assert await consumer.wait(timeout_ms=0) is True
+
+    run_clean(main, HandLoop)
+
+
+def test_the_task_that_has_left_a_loop_at_its_message_closes_at_once(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", NAMES[:2])
+
+    async def main():
+        async with AsyncConsumer(
+            "g",
+            "orders",
+            consume_from="earliest",
+            namesrv=rmq_cluster.namesrv,
+            config=ConsumerConfig(await_termination_ms=3_600_000),
+        ) as consumer:
+            async for _message in consumer:
+                return
+
+    run_clean(main)
+    assert committed(rmq_cluster, "g", "orders") == {0: 0}
+
+
+def test_a_start_without_any_name_server_fails_at_once():
+    async def main():
+        consumer = AsyncConsumer("g", "orders", namesrv="127.0.0.1:1")
+        with pytest.raises(ConnectError):
+            await consumer.start(timeout_ms=3_600_000)
+        assert await consumer.wait()
+
+    run_clean(main)
+
+
 @pytest.mark.parametrize("has_listener", [True, False])
 def test_a_loop_keeps_nothing_of_a_closed_consumer(rmq_cluster, has_listener):
     """A program may open and close many, with a long time for their listeners."""
@@ -949,6 +1046,36 @@ def test_a_listener_that_returns_a_coroutine_ends_the_consumer(rmq_cluster):
     with pytest.raises(TypeError, match="the listener returned a coroutine"):
         run_clean(main)
     assert committed(rmq_cluster, "g", "orders") == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [(None, "the listener returned a coroutine"), (TypeError("own"), "own")],
+)
+def test_leaving_a_consumer_raises_the_misuse_unless_the_program_has_an_error(
+    rmq_cluster, raised, expected
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", NAMES[:1])
+
+    async def work():
+        raise AssertionError("never run")
+
+    async def handle(_message):
+        return work()
+
+    async def main():
+        make: Any = AsyncConsumer
+        async with make(
+            "g", "orders", handle, consume_from="earliest", namesrv=rmq_cluster.namesrv
+        ) as consumer:
+            with suppress(TypeError):
+                await consumer.wait()
+            if raised is not None:
+                raise raised
+
+    with pytest.raises(TypeError, match=expected):
+        run_clean(main)
 
 
 def test_a_proxy_lets_a_listener_try_a_message(rmq_cluster_factory):

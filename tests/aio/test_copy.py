@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from rmqcli import RefusedError
 from rmqcli.aio import AsyncCopy, connect
 from tests.aio.interrupting import run_clean
 from tests.copy.copying import stored
+from tests.kit.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -73,6 +76,38 @@ def test_a_copy_that_follows_is_ended_by_cancelling_it(cluster):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await copy.execute()).copied == 0
+
+    run_clean(main)
+    assert stored(cluster, "dst") == stored(cluster, "src")
+
+
+@pytest.mark.parametrize(("at", "copied"), [("on_plan", 0), ("on_batch", 1)])
+def test_a_cancelled_copy_ends_between_two_batches(cluster, at, copied):
+    """The next one copies the rest. With one message a second, a batch has one."""
+    go_on = threading.Event()
+
+    async def main():
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hold(reported):
+            if at == "on_plan" or reported.copied:  # the first report is of nothing
+                loop.call_soon_threadsafe(begun.set)
+                assert go_on.wait(PATIENCE_S)
+
+        copy = connect(cluster.namesrv).copy("src", "dst")
+        task = asyncio.create_task(
+            copy.execute(rate_per_s=1, **dict[str, Any]({at: hold}))
+        )
+        await begun.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()  # the batch is not noted yet
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert sum(len(queue) for queue in stored(cluster, "dst").values()) == copied
+        assert (await copy.execute()).copied == 10 - copied
 
     run_clean(main)
     assert stored(cluster, "dst") == stored(cluster, "src")

@@ -10,7 +10,7 @@ import pytest
 
 from rmqcli import ConfigError
 from rmqcli.aio import AsyncProducer
-from rmqcli.aio.handover import Closing, EventLoop
+from rmqcli.aio.handover import BlockingCalls, Closing, EventLoop
 
 
 def test_the_error_of_a_close_is_raised_for_each_that_waits_for_its_end():
@@ -71,6 +71,23 @@ def test_a_close_that_hangs_does_not_keep_the_process():
         return thread.daemon, thread.is_alive()
 
     assert asyncio.run(main()) == (True, False)
+
+
+def test_four_calls_of_a_client_block_at_the_same_time():
+    """A thread begins with the call for which none is free."""
+    may_end = threading.Event()
+
+    async def main():
+        calls = BlockingCalls(EventLoop())
+        running = [asyncio.ensure_future(calls.run(may_end.wait)) for _ in range(6)]
+        await asyncio.sleep(0)
+        names = {each.name for each in threading.enumerate()}
+        may_end.set()
+        assert await asyncio.gather(*running) == [True] * 6
+        await calls.close(lambda: None).wait()
+        return {name for name in names if name.startswith("rmq-aio")}
+
+    assert asyncio.run(main()) == {f"rmq-aio_{n}" for n in range(4)}
 
 
 @pytest.mark.parametrize("count", [0, 1_000_001])

@@ -1,12 +1,17 @@
-"""How jobs end that have not begun when the loop or another task ends the work."""
+"""How often and for how long jobs run, and how those end that have not begun."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
 
 from rmqcli.aio.handover import EventLoop
-from rmqcli.aio.listening import ListenerTasks
+from rmqcli.aio.listening import Iteration, ListenerTasks
 from rmqcli.engine.listener import LeaveRest
+from tests.aio.interrupting import HandLoop
 
 
 def ends_of_jobs(count, function):
@@ -69,15 +74,6 @@ def test_no_more_calls_are_under_way_than_may_be():
     assert most == 2
 
 
-class HandLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still until it is set."""
-
-    now_s = 0.0
-
-    def time(self):
-        return self.now_s
-
-
 def test_after_five_milliseconds_of_listeners_other_tasks_run_once():
     """And not before: calls that end at once cost no turn of the loop."""
     done: list[str] = []
@@ -112,3 +108,119 @@ def test_after_five_milliseconds_of_listeners_other_tasks_run_once():
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main())
     assert done == [*"012", "other", *"345", "other", *"678", "other"]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_job_that_waits_begins_as_often_as_it_was_put(times):
+    async def main():
+        may_end = asyncio.Event()
+        begun: list[str] = []
+        runner = ListenerTasks(may_end.wait, on_lost=begun.append)
+        runner.count = 10
+        runner.attach(EventLoop())
+
+        async def job():
+            begun.append("begun")
+            await runner.call()
+
+        runner.put(job, times=times)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        may_end.set()
+        await runner.ended()
+        return begun
+
+    assert asyncio.run(main()) == ["begun"] * times
+
+
+def test_a_job_that_never_waits_runs_once_however_often_it_was_put():
+    begun: list[str] = []
+
+    async def main():
+        runner = ListenerTasks(asyncio.sleep, on_lost=begun.append)
+        runner.count = 10
+        runner.attach(EventLoop())
+
+        async def job():
+            begun.append("begun")
+
+        runner.put(job, times=5)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert begun == ["begun"]
+
+
+def test_cancelled_tasks_have_one_second_to_end(caplog):
+    async def main(loop):
+        may_end = asyncio.Event()
+
+        async def ignore():
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await may_end.wait()
+
+        runner = ListenerTasks(ignore, on_lost=print)
+        runner.attach(EventLoop())
+
+        async def job():
+            await runner.call()
+
+        runner.put(job)
+        await loop.at(0)
+        runner.cancel()
+        ended = asyncio.create_task(runner.ended())
+        await loop.at(0)
+        await loop.at(0.9995)
+        assert not ended.done()
+        await loop.at(1)
+        assert ended.done()
+        may_end.set()
+        await runner.ended()
+
+    with asyncio.Runner(loop_factory=HandLoop) as runner:
+        runner.run(main(runner.get_loop()))
+    assert caplog.text.count("tasks keep running count=1") == 1
+
+
+def test_an_idle_loop_ends_when_its_time_is_up():
+    async def main(loop):
+        iteration = Iteration(on_lost=print)
+        iteration.attach(EventLoop())
+        asked = asyncio.create_task(iteration.next(after=None, idle_timeout_ms=60_000))
+        await loop.at(0)
+        await loop.at(59.99)
+        assert not asked.done()
+        await loop.at(60)
+        return asked.done() and await asked
+
+    with asyncio.Runner(loop_factory=HandLoop) as runner:
+        assert runner.run(main(runner.get_loop())) is None
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_loop_gets_a_message_that_comes_just_when_its_time_is_up(turns):
+    """Of the loop's turn in which the time is up, or of the next."""
+    message: Any = object()
+
+    async def main(loop):
+        iteration = Iteration(on_lost=print)
+        iteration.attach(EventLoop())
+        asked = asyncio.create_task(iteration.next(after=None, idle_timeout_ms=60_000))
+        await loop.at(0)
+
+        async def job():
+            with suppress(LeaveRest):
+                await iteration(message)
+
+        loop.now_s = 60
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        iteration.put(job)
+        offered = await asked
+        iteration.cancel()
+        return offered
+
+    with asyncio.Runner(loop_factory=HandLoop) as runner:
+        assert runner.run(main(runner.get_loop())) is message
