@@ -49,6 +49,10 @@ SAME_TIME_MS: Final = 60_000
 #: A member that is idle pulls again when the broker has held its request for so long.
 _PULLS_EVERY_MS: Final = 45_000
 _SAME_CLOCK_MS: Final = 2_000
+#: Clients tell when they subscribed: those in Java in epoch ms, those in Go in
+#: nanoseconds. Neither comes near this number.
+_SUBSCRIBED_MS_MAX: Final = 10**15
+_MS_NANOSECONDS: Final = 1_000_000
 _NO_RECORD: Final = (
     "POP moves the offset when it hands a message out, or skips it, and there is no"
     " record of which it was"
@@ -706,6 +710,8 @@ def _subscribed_ms(
     shows how far that clock is behind at most. Without that time: None, and the reason.
     """
     holder, since_ms = seen.holder, subscription.sub_version
+    if since_ms > _SUBSCRIBED_MS_MAX:
+        since_ms //= _MS_NANOSECONDS
     if holder is None:  # behind a proxy, which has the time by its own clock
         return since_ms, None
     if holder.pulled_ms <= 0:

@@ -116,6 +116,17 @@ def test_a_member_without_a_time_of_its_last_pull_has_a_clock_that_is_not_known(
     )
 
 
+@pytest.mark.parametrize(
+    ("since_ms", "expected"),
+    [(STORED_MS - HOUR_MS, "consumed"), (STORED_MS + 1, "unknown")],
+)
+def test_go_clients_tell_when_they_subscribed_in_nanoseconds(
+    message, since_ms, expected
+):
+    seen = evidence(since_ms=since_ms * 1_000_000)
+    assert verdict(message, seen)[0] == expected
+
+
 def test_members_that_begin_at_the_first_message_skip_none(message):
     seen = evidence(since_ms=STORED_MS - 1, begins="CONSUME_FROM_FIRST_OFFSET")
     assert verdict(message, seen) == ("consumed", "")
