@@ -77,6 +77,8 @@ def test_a_member_that_does_not_answer_makes_subscriptions_unknown(shop):
 
 
 def test_two_members_with_the_same_id_are_a_problem(shop):
+    # They would not answer, which is waited for.
+    shop.faults.add(faults.answer(1, "no"), code=RequestCode.GET_CONSUMER_RUNNING_INFO)
     with open_client(shop.namesrv) as one, open_client(shop.namesrv) as other:
         heartbeat(one, "billing", "172.17.0.2@1")
         assert findings(shop.namesrv, "client-ids") == []

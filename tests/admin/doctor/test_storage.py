@@ -190,6 +190,10 @@ def test_lost_messages_of_a_group_with_members_are_a_problem(rmq_cluster):
     rmq_cluster.send("orders", list("abcde"))
     commit(rmq_cluster, "billing", "orders", 1)
     rmq_cluster.broker().trim("orders", 3)
+    # The member would not answer, which is waited for.
+    rmq_cluster.faults.add(
+        faults.answer(1, "no"), code=RequestCode.GET_CONSUMER_RUNNING_INFO
+    )
     with open_client(rmq_cluster.namesrv) as client:
         heartbeat(client, "billing", "10.0.0.1@1")
         assert only_finding(rmq_cluster, "expired-messages") == (

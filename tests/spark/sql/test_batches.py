@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 from rmqcli.cli.spark.sql import _columns, _data_row, _write_batch
@@ -21,14 +19,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def session():
-    from rmqcli.spark.sql.session import sql_session
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with sql_session() as session:
-            yield session
+@pytest.fixture
+def session(sql_session):
+    return sql_session
 
 
 def written(session, frame, output):
@@ -77,7 +70,7 @@ def check_random_frames(session, *, seed, count):
 
 
 def test_random_frames_are_written_as_the_same_bytes(session):
-    check_random_frames(session, seed=1, count=40)
+    check_random_frames(session, seed=1, count=15)
 
 
 #: What Python's values cannot hold, and the types that Spark casts to texts.

@@ -20,7 +20,7 @@ from rmqcli.errors import RmqError, UsageError
 from rmqcli.spark.sql.guess import guess_topics
 from rmqcli.spark.sql.statement import OUTSIDE
 from tests.kit.spark import no_java, patiently
-from tests.spark.sql.scans import session_of
+from tests.spark.sql.scans import give_views
 
 pytestmark = [
     pytest.mark.spark,
@@ -37,9 +37,9 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
-def session(cluster):
-    with session_of(cluster) as session:
-        yield session
+def session(sql_session, cluster):
+    give_views(sql_session, cluster, "orders")
+    return sql_session
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import io
 import json
-import warnings
 
 import pytest
 
@@ -65,14 +64,9 @@ def cluster():
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def session():
-    from rmqcli.spark.sql.session import sql_session
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with sql_session() as session:
-            yield session
+@pytest.fixture
+def session(sql_session):
+    return sql_session
 
 
 class Runner:

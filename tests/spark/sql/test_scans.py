@@ -9,7 +9,7 @@ import pytest
 from rmqcli.spark.sql.scans import COLUMNS, _places, narrow_scans
 from rmqcli.wire.codes import RequestCode
 from tests.kit.spark import no_java, patiently
-from tests.spark.sql.scans import check_queries, filled_cluster, session_of
+from tests.spark.sql.scans import check_queries, filled_cluster, give_views
 
 pytestmark = [
     pytest.mark.spark,
@@ -24,9 +24,9 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
-def session(cluster):
-    with session_of(cluster) as session:
-        yield session
+def session(sql_session, cluster):
+    give_views(sql_session, cluster, "orders")
+    return sql_session
 
 
 @pytest.fixture
