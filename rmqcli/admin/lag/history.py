@@ -72,7 +72,7 @@ class HistoryFolder:
         """Return a group's history, and why it begins anew if its file is unusable."""
         path = self.path(group)
         try:
-            value = json.loads(read_regular(path, _BYTES_MAX + 1, is_own=True))
+            value = json.loads(read_regular(path, _BYTES_MAX, is_own=True))
             if value["version"] != _VERSION:
                 return History(), f"{path} was written by another version of rmq"
             return _history(value), None

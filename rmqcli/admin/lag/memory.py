@@ -434,7 +434,7 @@ class LagMemory:
 
     def _load(self, now_ms: int) -> None:
         try:
-            value = json.loads(read_regular(self.path, _BYTES_MAX + 1, is_own=True))
+            value = json.loads(read_regular(self.path, _BYTES_MAX, is_own=True))
             if value["version"] != _VERSION or value["namesrv"] != self._namesrv:
                 return
             brokers = {

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from rmqcli.admin.lag import history
 from rmqcli.admin.lag.behaviour import History, Point, Series
 from rmqcli.admin.lag.history import HistoryFolder, history_directory
 
@@ -19,6 +20,13 @@ KEPT = History(
             (Point(NOW_MS, 7, 10), Point(NOW_MS + 60_000, 7, 12)), is_bounded=True
         ),
         ("T", "broker-a", 1): Series((Point(NOW_MS, -2, 5),), is_assumed=True),
+        # No message came.
+        ("T", "broker-a", 2): Series(
+            (Point(NOW_MS, 0, 0), Point(NOW_MS + 60_000, 0, 0))
+        ),
+        ("T", "broker-a", 3): Series(
+            (Point(NOW_MS, 5, 5), Point(NOW_MS + 60_000, 5, 5))
+        ),
     },
     is_begun=True,
 )
@@ -106,6 +114,14 @@ def test_a_link_or_a_pipe_is_not_followed(tmp_path):
     assert (tmp_path / "target").read_text() == "precious"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_used(tmp_path):
+    folder = folder_of(tmp_path)
+    assert folder.save("G", KEPT) is None
+    os.chown(folder.path("G"), 12_345, -1)
+    assert folder.load("G") == (History(), f"{folder.path('G')} cannot be used")
+
+
 def test_a_history_of_many_queues_is_thinned_and_then_refused(tmp_path):
     points = tuple(Point(NOW_MS + n * 30_000, 10**15, 10**16 + n) for n in range(40))
     folder = folder_of(tmp_path)
@@ -125,6 +141,37 @@ def test_a_history_of_many_queues_is_thinned_and_then_refused(tmp_path):
     assert (kept[0], kept[-1]) == (points[0], points[-1])
     refused = save(30_000, points=points[:4])
     assert refused == "the history of 30,000 queues is too large to keep"
+
+
+def test_a_history_may_have_exactly_as_many_bytes_as_are_kept(tmp_path, monkeypatch):
+    folder = folder_of(tmp_path)
+    short = History(
+        {("T", "broker-a", 0): Series(tuple(Point(n, n, n) for n in range(1, 5)))}
+    )
+    assert folder.save("G", short) is None
+    size = os.path.getsize(folder.path("G"))
+    monkeypatch.setattr(history, "_BYTES_MAX", size)
+    assert folder.save("G", short) is None
+    assert folder.load("G") == (short, None)
+    monkeypatch.setattr(history, "_BYTES_MAX", size - 1)
+    assert folder.load("G")[0] == History()
+    refused = folder.save("G", short)
+    assert refused == "the history of 1 queue is too large to keep"
+
+
+def test_the_oldest_of_too_many_files_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "_FILES_MAX", 2)
+    folder = folder_of(tmp_path)
+    for age_ms, group in enumerate("abcd"):
+        assert folder.save(group, KEPT) is None
+        written_ns = (NOW_MS - age_ms) * 1_000_000
+        os.utime(folder.path(group), ns=(written_ns, written_ns))
+    for _ in range(2):
+        folder.clean(now_ms=NOW_MS)
+        assert [folder.load(group)[0] == KEPT for group in "abcd"] == [
+            *(True, True),
+            *(False, False),
+        ]
 
 
 def test_checks_that_run_at_once_see_whole_files(tmp_path):
