@@ -183,7 +183,7 @@ def refuse_lost(
         if queue.trimmed is not None:
             raise PartialError(
                 f"{queue.broker_name} queue {queue.queue_id} has lost offsets "
-                f"{queue.trimmed[0]} to {queue.trimmed[1]} since the last run",
+                f"{queue.trimmed[0]} to {queue.trimmed[1] - 1} since the last run",
                 hint=Hint("export what is left with ", Setting("allow_gaps", True)),
             )
     for broker_name, queue_id, end in gone:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 #: Messages of one key whose traces are looked up; of more, the newest.
 TRACED_MAX = 20
-#: A scan begins this long before the message was stored: clocks differ.
+#: A scan begins this long before the message was sent: clocks differ.
 _BEFORE_MS = 60_000
 
 
@@ -321,7 +321,7 @@ class _Lookup:
         start: AtTime | Earliest = Earliest()
         since = ""
         if trace.messages:
-            begin_ms = max(0, trace.messages[0].store_timestamp_ms - _BEFORE_MS)
+            begin_ms = max(0, _sent_ms(trace.messages) - _BEFORE_MS)
             since = f" since {format_rfc3339(begin_ms)}"
             start = AtTime(begin_ms, since)
         ranges = resolve_ranges(self.client, queues, start, Latest())
@@ -386,7 +386,7 @@ class _Lookup:
         if not trace.messages:
             return ""
         oldest_ms = self._oldest_ms()
-        if oldest_ms is None or oldest_ms <= trace.messages[0].store_timestamp_ms:
+        if oldest_ms is None or oldest_ms <= _sent_ms(trace.messages):
             return ""
         return (
             f", or its report is deleted: the oldest trace is of"
@@ -432,6 +432,14 @@ class _Lookup:
                     reason=f"the trace topic of {name} is {other}, not"
                     f" {trace.trace_topic}",
                 )
+
+
+def _sent_ms(messages: Iterable[PulledMessage]) -> int:
+    """Return when a message was sent first, at the latest.
+
+    One with a delay, or of a transaction, is stored in its topic long after that.
+    """
+    return min(min(e.born_timestamp_ms, e.store_timestamp_ms) for e in messages)
 
 
 def _reports(

@@ -267,10 +267,14 @@ class TailView(View):
         self.none = "no message yet"
         if answer.has_stored:
             self.none = "reading ..." if answer.is_reading else "no new message yet"
-        known = {self.key_of(row) for row in self._rows}
+        known = {self.key_of(row): row for row in self._rows}
         for row in answer.rows:
-            if self.key_of(row) not in known:  # it began anew after an error
-                self._rows.appendleft(row)
+            before = known.get(self.key_of(row))
+            if row == before:  # it began anew after an error
+                continue
+            if before is not None and before in self._rows:
+                self._rows.remove(before)  # the topic was deleted and created again
+            self._rows.appendleft(row)
         self._skipped += answer.skipped
         self._said = answer.said
 

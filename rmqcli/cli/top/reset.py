@@ -92,6 +92,8 @@ class ResetView(View):
         return row["topic"], row["broker_name"], row["queue_id"]
 
     def run(self, feed: Reads) -> None:
+        if self.is_confirmed:
+            return  # it was applied before, and is shown again
         feed.begin()
         try:
             with Admin(client=feed.client.config) as admin:

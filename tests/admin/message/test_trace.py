@@ -17,7 +17,7 @@ from rmqcli.aio import AsyncAdmin
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.model import MessageQueue
-from rmqcli.testing import Seed, faults
+from rmqcli.testing import ManualClock, Seed, faults
 from rmqcli.trace.codec import encode_records
 from rmqcli.trace.record import (
     ConsumeReturnType,
@@ -276,6 +276,42 @@ def test_where_there_is_no_index_the_trace_topic_is_read(cluster, admin):
     cluster.faults.add(NOT_FOUND, code=RequestCode.QUERY_MESSAGE, topic=TRACE_TOPIC)
     (trace,) = admin.message_trace(m, topic="orders")
     assert shown(trace) == [("produced", 0, "shop", "success")]
+
+
+@pytest.fixture
+def delayed(rmq_cluster_factory):
+    """A message that was sent at T0, and stored in its topic two minutes later.
+
+    After the first of these minutes one trace of another message was stored.
+    """
+    clock = ManualClock(now_ms=T0)
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    cluster.create_topic(TRACE_TOPIC)
+    (seeded,) = cluster.send("orders", [Seed(body=b"x", delay_level=6)])
+    report(cluster, pub(f"A1,{seeded.msg_id}"))  # which the index does not find
+    clock.advance(61_000)
+    report(cluster, pub("other"))
+    clock.advance(61_000)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        wait_until(lambda: admin.find_messages(seeded.msg_id, topic="orders").messages)
+        yield cluster, admin, seeded.msg_id
+
+
+def test_a_scan_begins_when_a_delayed_message_was_sent(delayed):
+    _, admin, m = delayed
+    (trace,) = admin.message_trace(m, topic="orders", scan=True)
+    assert shown(trace) == [("produced", 0, "shop", "success")]
+
+
+def test_the_report_of_a_delayed_message_is_as_old_as_its_sending(delayed):
+    cluster, admin, m = delayed
+    cluster.broker().trim(TRACE_TOPIC, 1)
+    (trace,) = admin.message_trace(m, topic="orders")
+    assert shown(trace) == []
+    assert "or its report is deleted: the oldest trace is of 2023-11-14" in (
+        trace.missing[0].reason
+    )
 
 
 def test_the_report_of_a_batch_by_java_is_found_by_a_scan(cluster, admin):

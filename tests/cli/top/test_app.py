@@ -289,6 +289,30 @@ def test_a_reset_is_planned_confirmed_by_name_applied_and_read_back(cluster):
     )
 
 
+def test_a_reset_is_not_applied_again_when_its_view_is_shown_again(cluster):
+    """It went over the messages that had come in the meantime."""
+
+    async def story(screen):
+        await screen.until("billing")
+        await screen.press("r")
+        await screen.type("latest")
+        await screen.until("x changes the offsets in 1 queue")
+        await screen.press("x")
+        await screen.type("billing")
+        await screen.until("1 queue: 1 CONFIRMED; to undo: rmq")
+        await screen.press("?")
+        await screen.until("WHAT IT DOES")
+        cluster.send("orders", ["later"])
+        await screen.press("escape")
+        await screen.until("1 queue: 1 CONFIRMED; to undo: rmq")
+        assert screen.app.join(60_000)
+        return screen.app.done
+
+    done = on_screen(cluster.namesrv, story, allow_changes=True)
+    assert committed(cluster, "billing", "orders") == [10]
+    assert len(done) == 1
+
+
 def test_a_reset_to_what_is_no_position_says_so_and_changes_nothing(cluster):
     async def story(screen):
         await screen.until("billing")

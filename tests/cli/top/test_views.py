@@ -193,6 +193,31 @@ def test_a_tail_that_begins_anew_goes_on_where_it_ended(
     )
 
 
+def test_a_tail_shows_the_messages_of_a_topic_that_was_created_again(rmq_cluster):
+    """They have the offsets of those that are on the screen, and were left out."""
+    view = TailView("orders")
+
+    class UntilShown(Posts):
+        def post(self, answer):
+            super().post(answer)
+            if answer.rows:
+                raise Closed
+
+        def pause(self, duration_ms):
+            raise Closed
+
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    for bodies in (["a", "b"], ["c"]):
+        rmq_cluster.create_topic("orders", queues=1)
+        rmq_cluster.send("orders", bodies)
+        with Client(config) as client, suppress(Closed):
+            view.run(UntilShown(client, view))
+        with Admin(namesrv=rmq_cluster.namesrv) as admin:
+            admin.delete_topic("orders")
+    shown = [(row["queue_offset"], row["body"]) for row in view.rows()]
+    assert shown == [(0, "c"), (1, "b")]
+
+
 def test_a_tail_that_cannot_read_what_is_stored_does_not_read_for_ever(rmq_cluster):
     """It said "reading ..." until a message came."""
     rmq_cluster.create_topic("orders", queues=1)
