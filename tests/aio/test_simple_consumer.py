@@ -68,6 +68,10 @@ def test_a_consumer_that_has_received_nothing_acknowledges_another_ones_messages
     run_clean(main)
 
 
+# A proxy may take seconds to deliver what was put back.
+@pytest.mark.parametrize(
+    "protocol", ["remoting", pytest.param("proxy", marks=pytest.mark.slow)]
+)
 @settings(
     max_examples=6,
     deadline=None,

@@ -330,9 +330,15 @@ class RemotingBackend:
     def _counted(self, task: Any) -> Future[Any]:  # noqa: ANN401
         """Run a task, and count it as in flight so that `close` waits for it."""
         self._in_flight.begin()
-        future = self._thread.run(task)
-        future.add_done_callback(lambda _: self._in_flight.end())
-        return future
+        # The task itself counts its end: Ctrl-C may come before the caller's thread
+        # could ask for a callback, and `close` would wait for a send that has ended.
+        return self._thread.run(self._until_ended(task))
+
+    def _until_ended(self, task: Any) -> Any:  # noqa: ANN401
+        try:
+            return (yield from task)
+        finally:
+            self._in_flight.end()
 
     def _chosen(
         self, message: ProducerMessage, choice: QueueChoice
