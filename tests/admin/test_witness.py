@@ -118,6 +118,13 @@ def test_a_queue_is_proven_by_its_last_message_if_it_has_no_other(cluster):
         assert compared(client, bounds=(10, 10), is_noted=False) == ({}, [QUEUE])
 
 
+def test_an_end_that_is_late_enough_is_not_asked_for_again(cluster):
+    ends = cluster.faults.observe(code=RequestCode.GET_MAX_OFFSET)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        assert compared(client, settle_ms=600_000, bounds=(0, 10)) == ({}, [])
+    assert ends.seen == 0
+
+
 def test_a_queue_does_not_end_before_the_message_that_was_noted(cluster):
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         assert compared(client, until=5, bounds=(0, 10)) == ({}, [])

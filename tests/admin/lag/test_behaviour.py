@@ -71,6 +71,8 @@ STUCK = [(7, 10)] * 11
         ([(7, 10), (9, 15)], "UNKNOWN"),  # one of them may have waited for hours
         ([(7, 10)] * 10, "UNKNOWN"),  # 9 minutes
         (STUCK, "STALLED"),  # 10 minutes
+        ([(n, 20) for n in range(10)], "UNKNOWN"),
+        ([(n, 20) for n in range(11)], "BEHIND"),
         ([*STUCK, (8, 20)], "GROWING"),
         ([*STUCK, (8, 10)], "BEHIND"),
         ([*STUCK, (10, 10)], "OK"),

@@ -51,12 +51,18 @@ def held(**fields):
             False,
             ("STUCK_HEAD",),
         ),
+        (
+            held(cached_msg_count=1, last_consume_timestamp=NOW_MS - 60_000),
+            False,
+            (),
+        ),
         (held(last_consume_timestamp=NOW_MS - 60_001), False, ()),
         (held(last_lock_timestamp=NOW_MS - 30_000), True, ()),
         (held(last_lock_timestamp=NOW_MS - 30_001), True, ("EXPIRED_LOCK",)),
         (held(locked=False), True, ("EXPIRED_LOCK",)),
         (held(locked=False), False, ()),
         (held(droped=True, last_pull_timestamp=0), False, ("DROPPED",)),
+        (held(last_pull_timestamp=NOW_MS - 120_000), False, ()),
         (held(last_pull_timestamp=NOW_MS - 120_001), False, ("PULL_STOPPED",)),
     ],
 )

@@ -225,6 +225,13 @@ def test_rates_and_time_to_drain():
         assert (each.rate_in, each.rate_out, each.drain_ms) == (1.0, 3.0, 30_000)
 
 
+@pytest.mark.parametrize("elapsed_ms", [-5, 0, 1])
+def test_samples_of_one_moment_are_a_millisecond_apart(elapsed_ms):
+    """Such as those on both sides of a clock that is set back."""
+    trend = compare(lag_of((10, 20)), lag_of((14, 21)), elapsed_ms=elapsed_ms).group
+    assert (trend.rate_in, trend.rate_out) == (1_000, 4_000)
+
+
 def test_a_rate_of_one_message_in_a_minute_is_not_0():
     before, after = lag_of((0, 100)), lag_of((1, 102))
     trend = compare(before, after, elapsed_ms=60_000)
