@@ -646,7 +646,7 @@ class _Job:
         #: the line of the first of the last messages none of which is stored
         self._resume_at: str | None = None
         self._is_cut = False
-        self._errors: list[RmqError] = []
+        self._first_error: RmqError | None = None
         self._brokers: set[str] = set()
         #: whether the reader of stdout has closed it, and if input was left for that
         self._is_closed = self._is_unread = False
@@ -723,8 +723,7 @@ class _Job:
                 self.failed += 1
                 self._unknown += outcome.status == "UNKNOWN"
                 self._resume_at = self._resume_at or outcome.source
-                if outcome.error is not None and len(self._errors) < 100:
-                    self._errors.append(outcome.error)
+                self._first_error = self._first_error or outcome.error
             if (
                 self._common.output == "table"
                 and outcome.status in _STORED
@@ -749,7 +748,8 @@ class _Job:
     def _row(self, outcome: SendOutcome) -> dict[str, object]:
         """The row of an outcome. A table does not repeat the error that ends it."""
         row = row_of(COLUMNS, outcome)
-        is_last_word = self._errors and row["error"] == self._errors[0].message
+        first = self._first_error
+        is_last_word = first is not None and row["error"] == first.message
         if self._common.output == "table" and is_last_word:
             row["error"] = "see below"
         return row
@@ -867,7 +867,8 @@ class _Job:
             )
         if not self.failed:
             return
-        first = self._errors[0]
+        first = self._first_error
+        assert first is not None  # of the first that failed  # noqa: S101
         lost = self.failed - self._unknown
         if not self.stored:
             if lost > 1:

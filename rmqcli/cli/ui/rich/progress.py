@@ -58,10 +58,11 @@ class BarLine:
     def drawn(self, done: int, note: str) -> str:
         """Return the line when `done` are done, with its colours."""
         console = console_for(self._stream, color=self._color)
-        width = max(1, console.width - 1)  # the last cell would wrap on some terminals
+        # The last cell would wrap on some terminals.
+        console.width = max(1, console.width - 1)
         self._progress.update(self._task, completed=done)
         parts = self._parts(done, safe(note))
-        room = width - cell_len(self._label) - 1
+        room = console.width - cell_len(self._label) - 1
         if self._progress.tasks[0].total is not None:
             room -= _BAR_MIN + 1
         while len(parts) > 1 and cell_len("  ".join(parts)) > room:
@@ -70,7 +71,7 @@ class BarLine:
         self._bar.bar_width = min(_BAR_MAX, _BAR_MIN + max(0, room - cell_len(text)))
         self._progress.update(self._task, text=text)
         with console.capture() as capture:
-            console.print(self._progress.get_renderable(), end="", width=width)
+            console.print(self._progress.get_renderable(), end="")
         return capture.get().partition("\n")[0]
 
     def _parts(self, done: int, note: str) -> list[str]:
