@@ -641,17 +641,18 @@ def _gone(
     """Return the queues of earlier runs that have since left the route.
 
     They are returned as gaps without an end, except those that an earlier run recorded
-    as gone. The result is empty when the run does not follow the last one, or when the
-    request names its queues.
+    as gone and that have not been back since. The result is empty when the run does not
+    follow the last one, or when the request names its queues.
     """
     if request.from_position != SINCE_LAST or request.queues:
         return ()
+    recorded: set[tuple[str, int]] = set()
+    for run in manifest.runs:
+        recorded -= {(each.broker_name, each.queue_id) for each in run.queues}
+        recorded |= {(each.broker_name, each.queue_id) for each in run.gone}
     present = {(queue.broker_name, queue.queue_id) for queue in queues}
-    present |= {
-        (gap.broker_name, gap.queue_id) for run in manifest.runs for gap in run.gone
-    }
     return tuple(
         Gap(broker_name=name, queue_id=queue_id, start=end, end=None, reason="gone")
         for (name, queue_id), end in sorted(manifest.ends().items())
-        if (name, queue_id) not in present
+        if (name, queue_id) not in present | recorded
     )

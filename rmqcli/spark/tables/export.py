@@ -158,6 +158,7 @@ class TableExport:
             queues = self.cluster.last_messages(topic, queues)
             self.report.planned(topic, queues)
             read = {(q.broker_name, q.queue_id): (q.start, q.end) for q in queues}
+            left = () if newest is None else newest.gone
             record = TableRecord(
                 run_id=run_id,
                 sequence=state.sequence,
@@ -167,7 +168,7 @@ class TableExport:
                 decode=None if decoding is None else decoding.format,
                 read=read,
                 covered=merged({} if newest is None else newest.covered, read),
-                gone=gone if newest is None else tuple({*newest.gone, *gone}),
+                gone=tuple(sorted({*left, *gone} - read.keys())),
                 noted=with_last({} if newest is None else newest.noted, queues),
             )
             table.write(

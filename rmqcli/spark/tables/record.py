@@ -36,10 +36,10 @@ class TableRecord:
     """The offsets that one commit has read, and all that the table covers with it.
 
     `read` has the range `start <= o < end` of each queue. `covered` has the ranges of
-    all commits up to and including this one. `gone` lists the queues that had left the
-    route, which the user accepted. `sequence` increases with each commit. `noted` has
-    the last message of each queue, by which it can be recognized; it is empty in
-    records of earlier versions.
+    all commits up to and including this one. `gone` lists the queues that have left the
+    route and not come back, which the user accepted. `sequence` increases with each
+    commit. `noted` has the last message of each queue, by which it can be recognized;
+    it is empty in records of earlier versions.
     """
 
     run_id: str

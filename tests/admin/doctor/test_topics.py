@@ -148,6 +148,28 @@ def test_nothing_is_called_an_orphan_while_a_broker_does_not_tell_its_groups(pai
     assert [(str(f.status), f.subject) for f in found] == [("unknown", "broker-b")]
 
 
+def leaves(cluster):
+    cluster.broker("broker-b").kill()
+
+
+def loses_its_master(cluster):
+    cluster.add_slave("broker-b")
+    cluster.fail_over("broker-b")
+
+
+@pytest.mark.parametrize("event", [leaves, loses_its_master])
+def test_nothing_is_called_an_orphan_while_a_broker_cannot_tell_its_groups(pair, event):
+    """That broker may have the group, and the hint is to delete the topic."""
+    for topic in ("%RETRY%billing", "%DLQ%billing"):
+        pair.create_topic(topic)
+    for name in ("orphaned-retry", "orphaned-letters"):
+        assert only_finding(pair, name)[0] == "warning"  # which remembers the brokers
+    event(pair)
+    for name in ("orphaned-retry", "orphaned-letters"):
+        found = findings(pair.namesrv, name)
+        assert [(str(f.status), f.subject) for f in found] == [("unknown", "broker-b")]
+
+
 @pytest.mark.parametrize(
     ("behind", "unread", "expected"),
     [

@@ -384,6 +384,16 @@ def test_since_last_names_a_queue_that_left_the_route(tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 410)}), since_last=True).run()
 
 
+def test_a_queue_that_left_the_route_is_named_again_when_it_has_been_back(tmp_path):
+    export_of(tmp_path, MadeCluster({0: (0, 10), 1: (0, 10)})).run()
+    left = MadeCluster({0: (0, 10)})
+    export_of(tmp_path, left, since_last=True, allow_gaps=True).run()
+    back = MadeCluster({0: (0, 10), 1: (0, 20)})
+    export_of(tmp_path, back, since_last=True).run()
+    with pytest.raises(PartialError, match="queue 1 is no longer in the route; it was"):
+        export_of(tmp_path, left, since_last=True).run()
+
+
 def test_since_last_refuses_a_topic_that_was_created_again(tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
     with pytest.raises(

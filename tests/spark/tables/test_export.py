@@ -430,6 +430,24 @@ def test_a_queue_that_is_gone_has_to_be_accepted_once(export):
     assert run.commit is None, said
 
 
+def test_a_queue_that_left_the_route_is_named_again_when_it_has_been_back(
+    export, cluster
+):
+    def without_queue_1(extents):
+        return [each for each in extents if each.queue.queue_id != 1]
+
+    table = MemoryTable()
+    export(table)
+    gaps = {"since_last": True, "allow_gaps": True}.items()
+    export(table, found=without_queue_1, options=gaps)
+    assert table.kept.newest.gone == (("broker-a", 1),)
+    cluster.send("orders", ["more"] * 10)
+    export(table, options=FOLLOW)
+    assert table.kept.newest.gone == ()
+    with pytest.raises(PartialError, match="queue 1 is no longer in the route; it was"):
+        export(table, found=without_queue_1, options=FOLLOW)
+
+
 def test_offsets_that_were_removed_have_to_be_accepted(export):
     def without_four(extents):
         return [replace(each, min_offset=4) for each in extents]

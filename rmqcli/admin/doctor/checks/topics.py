@@ -172,7 +172,7 @@ def _attributes(attributes: Mapping[str, str]) -> str:
 def _known_groups(facts: Facts) -> set[str] | None:
     """Return all groups that brokers have settings for; None if one did not tell."""
     found: set[str] = set()
-    if facts.silent():
+    if facts.silent() or facts.departed or facts.without_master():
         return None
     for table in facts.groups.values():
         if isinstance(table, RmqError):
