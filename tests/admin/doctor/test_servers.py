@@ -503,14 +503,10 @@ def test_a_sync_master_alone_that_waits_for_no_slave_stores_on_one_disk(
 def test_a_replica_out_of_the_sync_state_set_is_named(rmq_cluster):
     address = rmq_cluster.namesrv
     plant_settings(rmq_cluster, enableControllerMode="true", controllerAddr=address)
+    alive = {2: {"alive": False}, 3: {"alive": True}, 4: {}}
     replicas = [
-        {"brokerName": "b", "brokerId": 2, "brokerAddress": "h:1"},
-        {
-            "brokerName": "broker-a",
-            "brokerId": 3,
-            "brokerAddress": "h:2",
-            "alive": True,
-        },
+        {"brokerName": "broker-a", "brokerId": n, "brokerAddress": f"h:{n}", **each}
+        for n, each in alive.items()
     ]
     table = {"broker-a": {"inSyncReplicas": [], "notInSyncReplicas": replicas}}
     body = json.dumps({"replicasInfoTable": table}).encode()
@@ -520,5 +516,5 @@ def test_a_replica_out_of_the_sync_state_set_is_named(rmq_cluster):
     assert only_finding(rmq_cluster, "slaves") == (
         "warning",
         "broker-a",
-        "replicas that are not in its SyncStateSet: 2 (h:1, gone), 3 (h:2)",
+        "replicas that are not in its SyncStateSet: 2 (h:2, gone), 3 (h:3), 4 (h:4)",
     )

@@ -305,7 +305,8 @@ def _slaves_of(facts: Facts, detail: BrokerDetail) -> Iterator[Finding]:
         return
     if row.sync_state is not None and row.sync_state.not_in_sync:
         gone = ", ".join(
-            f"{each.broker_id} ({each.address}{'' if each.is_alive else ', gone'})"
+            f"{each.broker_id} ({each.address}"
+            f"{', gone' if each.is_alive is False else ''})"
             for each in row.sync_state.not_in_sync
         )
         yield warning(
