@@ -421,17 +421,18 @@ def read_pop_lag(client: Client, group: str) -> PopLag | None:
     try:
         groups = LagGatherer(client, query).read().groups
     except RmqError as error:
-        return _unknown_pop(error.message)
+        return unknown_pop(error.message)
     if not groups:
         return None
     lag = compute_lag(groups[0])
     if lag.pop is not None or not lag.reading.failures:
         return lag.pop
     first = lag.reading.failures[0]
-    return _unknown_pop(f"{first.broker_name}: {first.message}")
+    return unknown_pop(f"{first.broker_name}: {first.message}")
 
 
-def _unknown_pop(reason: str) -> PopLag:
+def unknown_pop(reason: str) -> PopLag:
+    """Return what `read_pop_lag` does where it is not known, with the reason."""
     return PopLag(
         inflight=None,
         overdue=None,

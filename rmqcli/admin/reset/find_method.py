@@ -162,9 +162,7 @@ def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
     if not is_known:
         client.raise_if_none_answers(errors.values())
         raise next(iter(errors.values()), not_found("group", group))
-    if errors:  # such a plan cannot be applied; broken brokers are not asked again
-        return Membership(seen, errors)
-    of_proxies = find_proxied_members(client)
+    of_proxies = find_proxied_members(client, errors)
     proxied = of_proxies.by_group.get(group)
     return Membership(
         seen,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.lag.gather import read_pop_lag
+from rmqcli.admin.lag.gather import read_pop_lag, unknown_pop
 from rmqcli.admin.lag.memory import check_departed, departed_queues_of
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
@@ -59,6 +59,7 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rmqcli.admin.lag.model import PopLag
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.admin.reset.plan import MethodKey
@@ -103,7 +104,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     """
     members = read_members(client, client.route(request.topic), request.group)
     topics, retry = _read_topics(client, request, members)
-    pop = None if members.errors else read_pop_lag(client, request.group)
+    pop = _read_pop(client, request.group, members)
     facts: list[QueueFacts] = []
     unknown: dict[MessageQueue, RmqError] = {}
     departed: dict[MessageQueue, RmqError] = {}
@@ -138,6 +139,13 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
             {q: (c, targets[q]) for q, c in request.target.planned_from.items()},
         )
     return with_times(client, plan, with_edges=request.with_edges)
+
+
+def _read_pop(client: Client, group: str, members: Membership) -> PopLag | None:
+    """Do as `read_pop_lag`, but without asking a broker again that did not answer."""
+    for name, error in sorted(members.errors.items()):
+        return unknown_pop(f"{name}: {error.message}")
+    return read_pop_lag(client, group)
 
 
 def _with_unknown(

@@ -21,6 +21,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import BrokerError, NotFoundError, TransportError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, AtTime, Earliest, Latest
+from rmqcli.queue_selector import parse_queue_selector
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.codes import RequestCode
@@ -703,3 +704,26 @@ def test_a_group_that_may_use_pop_is_reset_as_one_that_does(start, connect):
         "messages may be handed out and not acknowledged, and are then delivered again:"
         " it is not known whether the group uses POP: consume stats of group G: "
     )
+
+
+@pytest.mark.parametrize("behind_proxy", [False, True])
+def test_queues_chosen_while_another_broker_is_silent_are_reset_as_those_of_pop(
+    start, connect, behind_proxy
+):
+    """Nothing shows that the group does not use POP, and brokers forget a commit.
+
+    Positions of POP that a broker has in memory overwrite it, after the read-back.
+    """
+    cluster = start(brokers=2)
+    if behind_proxy:
+        heartbeat(cluster, "broker-a")
+    client = connect(cluster)
+    commit(cluster, client, 3, 3)
+    cluster.faults.add(faults.disconnect(), code=CONNECTIONS, broker="broker-b")
+    chosen = (parse_queue_selector("broker-a:0"),)
+    plan = plan_of(client, ToPosition(Earliest()), selectors=chosen)
+    assert not plan.unknown
+    method = plan.methods[A]
+    assert (method.mechanism, method.is_live) == (Mechanism.SERVER_RESET, behind_proxy)
+    assert plan.client_ids == ((GRPC,) if behind_proxy else ())
+    assert [w for w in plan.warnings if "whether the group uses POP: broker-b" in w]
