@@ -400,8 +400,10 @@ def drain_progress(
             if end > since.ends.get(topic, 0)
         }
         arrived = sum(arriving.values())
-    is_quiet = since is not None and not arrived and all(s.writable == 0 for s in steps)
-    quiet_ms = 0 if since is None else since.quiet_ms + at_ms - since.at_ms
+    quiet_ms = 0
+    if since is not None and since.is_write_off:
+        quiet_ms = since.quiet_ms + at_ms - since.at_ms
+    is_quiet = not arrived and all(step.writable == 0 for step in steps)
     delayed = None if skip_delayed else _delayed(runtime)
     if delayed is None and not skip_delayed:
         unknown.append("how many delayed messages wait there is not known")

@@ -201,6 +201,20 @@ def test_a_permission_that_came_back_is_no_silence(cluster):
         assert "with the write permission" in second.blockers[0]
 
 
+def test_silence_counts_from_the_first_look_that_saw_the_permission_off(cluster):
+    """Before it was taken, producers could fetch a route to the broker."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        before = admin.drain_progress("broker-a", settle_ms=1)
+        assert not before.is_write_off
+        admin.apply_drain(admin.plan_drain("broker-a"))
+        first = admin.drain_progress("broker-a", since=before, settle_ms=1)
+        assert (first.arrived, first.is_write_off) == (0, True)
+        assert (first.quiet_ms, first.is_safe) == (0, False)
+        second = admin.drain_progress("broker-a", since=first, settle_ms=1)
+        assert second.quiet_ms == second.at_ms - first.at_ms
+        assert second.is_safe
+
+
 def test_a_permission_that_came_back_is_taken_again(rmq, cluster):
     broker = cluster.broker()
     wiped = cluster.faults.observe(code=WIPE)
