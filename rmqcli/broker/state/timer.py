@@ -59,8 +59,8 @@ class TimerService:
         self._read_ms = 0
         self._queue_offset = 0
         self._armed_ms: int | None = None
-        #: delete key of a message to delete -> its due time in epoch ms
-        self._deletions: dict[str, int] = {}
+        #: (due time in epoch ms, delete key) of the messages to delete
+        self._deletions: set[tuple[int, str]] = set()
         writer.listen(TIMER_TOPIC, self._arrived)
 
     @property
@@ -100,7 +100,7 @@ class TimerService:
     ) -> None:
         heapq.heappush(self._waiting, (due_ms, commit_log_offset, queue_offset))
         if TIMER_DEL_UNIQKEY in properties:
-            self._deletions[properties[TIMER_DEL_UNIQKEY]] = due_ms
+            self._deletions.add((due_ms, properties[TIMER_DEL_UNIQKEY]))
 
     def _arm(self, now: Now) -> None:
         due_ms = self._waiting[0][0]
@@ -119,7 +119,7 @@ class TimerService:
                 deleted_ms = waiting[0][0]
                 deleted = self._deleted(deleted_ms)
             try:
-                self._deliver(waiting[0][1], now, deleted)
+                self._deliver(deleted_ms, waiting[0][1], now, deleted)
             except StoreError:
                 self._armed_ms = now.epoch_ms + _RETRY_MS
                 self._context.background.at(now.monotonic_ms + _RETRY_MS, self._run)
@@ -132,11 +132,11 @@ class TimerService:
 
     def _deleted(self, due_ms: int) -> set[str]:
         """The delete keys of the messages of this second that delete another one."""
-        if not self._deletions:
-            return set()
-        return {key for key, at_ms in self._deletions.items() if at_ms == due_ms}
+        return {key for at_ms, key in self._deletions if at_ms == due_ms}
 
-    def _deliver(self, commit_log_offset: int, now: Now, deleted: set[str]) -> None:
+    def _deliver(
+        self, due_ms: int, commit_log_offset: int, now: Now, deleted: set[str]
+    ) -> None:
         message = look_message(self._context.store, commit_log_offset)
         if message is None:
             return  # its log file was deleted
@@ -144,7 +144,7 @@ class TimerService:
         if place is None:
             return
         if TIMER_DEL_UNIQKEY in message.properties:
-            self._deletions.pop(message.properties[TIMER_DEL_UNIQKEY], None)
+            self._deletions.discard((due_ms, message.properties[TIMER_DEL_UNIQKEY]))
             return
         topic, queue_id = place
         unique_key = message.properties.get(UNIQ_KEY, "")

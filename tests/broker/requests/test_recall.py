@@ -76,6 +76,18 @@ def test_only_the_message_of_that_key_and_time_is_recalled(cluster):
     assert counts(cluster, "D", 1) == [2]
 
 
+def test_copies_that_are_due_at_different_times_are_recalled_one_by_one(cluster):
+    """A producer that sends a delayed message again makes two of one key."""
+    first = send(cluster, "01", START_MS + 10_000)
+    second = send(cluster, "01", START_MS + 20_000)
+    assert recall(cluster, first["recallHandle"]).code == 0
+    assert recall(cluster, second["recallHandle"]).code == 0
+    cluster.advance(15_000)
+    assert counts(cluster, "D", 1) == [0]
+    cluster.advance(15_000)
+    assert counts(cluster, "D", 1) == [0]
+
+
 @pytest.mark.parametrize(("with_topic", "left"), [(False, 0), (True, 1)])
 def test_a_recall_names_its_topic_only_if_that_is_set(cluster, with_topic, left):
     """By default another topic's message of that key and second goes too, as in 5.5.0.
