@@ -262,7 +262,7 @@ def _about_broker(broker: BrokerState, now: Now) -> dict[str, str]:
             "brokerActive": "true",
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
+            "timerCongestNum": str(len(broker.timer_messages)),
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
@@ -336,9 +336,13 @@ def _tps(broker: BrokerState, now: Now, *counted: int) -> str:
 
 
 def _schedule(broker: BrokerState) -> dict[str, str]:
-    """`offset,maxOffset` of each delay level that has an offset."""
-    table: dict[str, str] = {}
-    for level, offset in sorted(broker.schedule.offsets.items()):
-        _, high = broker.store.queue_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
-        table[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
+    """`offset,maxOffset` of each delay level that has an offset, or messages.
+
+    RocketMQ gives a level its offset as soon as there is a message.
+    """
+    offsets, table = broker.schedule.offsets, {}
+    levels = {n + 1 for topic, n in broker.store.queues() if topic == SCHEDULE_TOPIC}
+    for level in sorted(levels.union(offsets)):
+        low, high = broker.store.queue_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+        table[f"scheduleMessageOffset_{level}"] = f"{offsets.get(level, low)},{high}"
     return table

@@ -63,6 +63,10 @@ class TimerService:
         self._deletions: set[tuple[int, str]] = set()
         writer.listen(TIMER_TOPIC, self._arrived)
 
+    def __len__(self) -> int:
+        """Return how many messages wait, with those that delete another one."""
+        return len(self._waiting)
+
     @property
     def progress(self) -> TimerProgress:
         """How far the timers have come, for the next start."""

@@ -99,7 +99,10 @@ def test_delay_levels_have_their_offset_and_the_end_of_their_queue():
     send(driver, properties={"DELAY": "2"})
     table = runtime(driver)
     found = {k: v for k, v in table.items() if k.startswith("scheduleMessageOffset_")}
-    assert found == {"scheduleMessageOffset_2": "2,3"}
+    assert found == {
+        "scheduleMessageOffset_2": "2,3",
+        "scheduleMessageOffset_3": "0,1",
+    }
 
 
 @pytest.mark.parametrize(

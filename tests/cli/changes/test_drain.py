@@ -17,7 +17,7 @@ from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError
 from rmqcli.model import PERM_WRITE
-from rmqcli.testing import faults
+from rmqcli.testing import Seed, faults
 from tests.admin.doctor.planting import plant_settings
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -384,6 +384,16 @@ def test_name_servers_that_are_not_asked_are_named(cluster):
 def test_a_broker_that_does_not_exist_is_not_drained(cluster):
     with Admin(namesrv=cluster.namesrv) as admin, pytest.raises(NotFoundError):
         admin.plan_drain("nope")
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": "18"}, {"TIMER_DELAY_SEC": "7200"}])
+def test_messages_that_wait_for_their_delivery_time_are_waited_for(cluster, properties):
+    """The first of its delay level, too, which the broker has not delivered yet."""
+    cluster.send("orders", [Seed(body=b"x", properties=properties)], broker="broker-a")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.drain_progress("broker-a", settle_ms=1)
+    assert found.delayed == 1
+    assert "1 delayed message waits there" in found.blockers
 
 
 @pytest.mark.parametrize(
