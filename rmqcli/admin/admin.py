@@ -47,6 +47,7 @@ from rmqcli.engine.message import (
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,
+    DecodeError,
     NotFoundError,
     PartialError,
     RefusedError,
@@ -1292,17 +1293,24 @@ class Admin:
 
     @_typed
     def message_at(self, queue: MessageQueue, queue_offset: int) -> PulledMessage:
-        """Return the message at an offset. Raises NotFoundError if there is none."""
+        """Return the message at an offset.
+
+        Raises NotFoundError if there is none, and DecodeError if it is damaged.
+        """
         from rmqcli.api.calls.pull import pull_message
 
         address = self._client.reader_of(queue)
         call = pull_message(queue, queue_offset, max_msg_nums=1)
         answer = self._client.invoke(address, call)
         for message in _decoded(answer.body, queue, queue_offset):
-            if isinstance(message, UndecodableMessage):
+            if message.queue_offset != queue_offset:
                 continue
-            if message.queue_offset == queue_offset:
-                return message
+            if isinstance(message, UndecodableMessage):
+                raise DecodeError(
+                    f"the message at {queue}:{queue_offset} is damaged:"
+                    f" {message.failure.error}"
+                )
+            return message
         raise _no_message(f"{queue} has no message at offset {queue_offset}")
 
     @_typed

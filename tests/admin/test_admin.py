@@ -17,6 +17,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     ConfigError,
     ConnectError,
+    DecodeError,
     DeniedError,
     NotFoundError,
     PartialError,
@@ -27,6 +28,7 @@ from rmqcli.errors import (
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.admin.message.damage import damage_record
 from tests.transport.peer import free_port
 
 #: Answers of a name server that does not know all brokers of a topic yet.
@@ -256,6 +258,14 @@ def test_messages_are_found_by_place_id_and_key(admin, orders):
         admin.message_at(queue, 10)
     with pytest.raises(NotFoundError):
         admin.message_by_id("orders", "0" * 32)
+
+
+def test_a_place_whose_message_is_damaged_is_not_empty(rmq_cluster, admin, orders):
+    queue = MessageQueue("orders", "broker-a", 1)
+    damage_record(rmq_cluster, queue, "1-4")
+    assert admin.message_at(queue, 3).body == b"1-3"
+    with pytest.raises(DecodeError, match="at orders@broker-a:1:4 is damaged: "):
+        admin.message_at(queue, 4)
 
 
 def test_a_range_is_read_in_order_without_a_commit(admin, orders):
