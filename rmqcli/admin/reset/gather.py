@@ -57,14 +57,13 @@ from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.admin.reset.plan import MethodKey
     from rmqcli.api.client import Client
-    from rmqcli.api.positions import ResolvedPosition
     from rmqcli.model import TopicRoute
 
 
@@ -329,6 +328,9 @@ def _aim(
         case ToOffsets(targets):
             facts, lost = _recognized(client, topic.target, facts)
             aimed = [replace(each, wanted=targets[each.queue]) for each in facts]
+            # The others are compared with the offsets that the file was made from.
+            bare = [e for e in aimed if e.queue not in topic.target.planned_from]
+            _check_ends(bare, hint="correct the file, or make a plan here")
             return aimed, unknown | lost
         case Restore(committed):
             facts, lost = _recognized(client, topic.target, facts)
@@ -376,10 +378,8 @@ def _aim_at_position(
     before = {each.queue: each for each in facts}
     check_groups(client, before, [target.position])
     aimed, lost = [], {}
-    resolved = resolve_each(client, before, target.position)
-    if isinstance(target.position, AtOffset):
-        _check_ends(target.position.queue_offset, resolved)
-    for queue, found in resolved.items():
+    is_offset = isinstance(target.position, AtOffset)
+    for queue, found in resolve_each(client, before, target.position).items():
         if isinstance(found, RmqError):
             lost[queue] = found
             continue
@@ -388,36 +388,36 @@ def _aim_at_position(
                 before[queue],
                 min_offset=found.min_offset,
                 max_offset=found.max_offset,
-                wanted=found.offset,
+                wanted=found.wanted if is_offset else found.offset,
                 note=found.note,
             )
         )
+    if is_offset:
+        hint = "move to the end with the position latest, or choose the queues that"
+        _check_ends(aimed, hint=f"{hint} have this offset")
     return aimed, lost
 
 
-def _check_ends(
-    wanted: int, resolved: Mapping[MessageQueue, ResolvedPosition | RmqError]
-) -> None:
-    """Raise RefusedError if the offset is beyond the end of a queue.
+def _check_ends(aimed: Iterable[QueueFacts], *, hint: str) -> None:
+    """Raise RefusedError if a target is an offset beyond the end of its queue.
 
     Moved to the end, it would skip all messages of that queue; to skip them, use the
     position latest. An offset whose message was deleted is moved to the oldest one,
     which skips nothing.
     """
     short = {
-        queue: found.max_offset
-        for queue, found in resolved.items()
-        if not isinstance(found, RmqError) and wanted > found.max_offset
+        each.queue: each
+        for each in aimed
+        if each.wanted is not None and each.wanted > each.max_offset
     }
     if short:
-        queue, max_offset = min(short.items())
+        first = short[min(short)]
         others = len(short) - 1
         more = f" and of {counted(others, 'more queue')}" if others else ""
         raise RefusedError(
-            f"offset {wanted} is beyond the end of {queue} ({max_offset}){more}:"
-            " nothing was changed",
-            hint="move to the end with the position latest, or choose the queues that"
-            " have this offset",
+            f"offset {first.wanted} is beyond the end of {first.queue}"
+            f" ({first.max_offset}){more}: nothing was changed",
+            hint=hint,
         )
 
 

@@ -384,6 +384,24 @@ def test_a_group_that_a_broker_refuses_is_an_error_of_that_kind(start, capsys):
     assert (code, results(done)) == (4, ["NOT_ATTEMPTED", "NOT_ATTEMPTED"]), err
 
 
+def test_an_offset_beyond_the_end_in_a_file_of_kafka_is_refused(
+    start, capsys, tmp_path
+):
+    """Such a file does not say which offsets it was made from."""
+    cluster = start()
+    commit(cluster, [30, 40])
+    file = tmp_path / "offsets.csv"
+    file.write_text("T,0,61\nT,1,60\n")
+    code, plan, err = reset(cluster, capsys, "--apply", str(file), *DO)
+    assert (code, plan) == (7, None), err
+    assert "offset 61 is beyond the end of T@broker-a:0 (60): nothing was" in err
+    assert at(cluster) == [30, 40]
+    file.write_text("T,0,60\nT,1,60\n")
+    code, done, err = reset(cluster, capsys, "--apply", str(file), *DO)
+    assert (code, results(done)) == (0, ["CONFIRMED", "CONFIRMED"]), err
+    assert at(cluster) == [60, 60]
+
+
 def test_an_offset_beyond_the_end_of_a_queue_is_refused(start, capsys):
     """It was moved to the end, which skips every message, with exit code 0."""
     cluster = start()
