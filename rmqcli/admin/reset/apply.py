@@ -15,13 +15,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from rmqcli.admin.brokers import ask_each
 from rmqcli.admin.positions import resolve
 from rmqcli.admin.reset.backup import save_backup
+from rmqcli.admin.reset.find_method import Membership
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import bounds_of, method_key
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
 from rmqcli.admin.witness import Noted, note_ends
+from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import (
     PENDING_RESET_REMARK,
     invoke_broker_to_reset_offset,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
     from rmqcli.tasks import Task
+    from rmqcli.wire.bodies.consumer import ConsumerConnection
 
 
 T = TypeVar("T")
@@ -359,7 +363,8 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
     backup. Then the queue has a warning, and the backup will hold the new offset.
     Raises RefusedError for any other offset that moved, and for one that moved past its
     target, so that messages to be skipped would be replayed or the other way round.
-    Raises a broker's error when the offset cannot be read.
+    Also when members consume by now where the plan knew of none and commits the offset:
+    they would overwrite it. Raises a broker's error when it does not tell either.
     """
     changes = {each.queue: each for each in plan.changes}
     moved = {}
@@ -384,8 +389,34 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
             " changed",
             hint="run it again",
         )
+    _check_still_idle(client, plan)
     queues = tuple(moved.get(each.queue, each) for each in plan.queues)
     return replace(plan, queues=queues)
+
+
+def _check_still_idle(client: Client, plan: ResetPlan) -> None:
+    """Raise RefusedError if a member consumes where the plan knew of none."""
+    idle = {
+        method_key(each.queue): method.address
+        for each in plan.changes
+        for method in [plan.method_of(each.queue)]
+        if method.mechanism is Mechanism.COMMIT and not method.is_live
+    }
+    call = get_consumer_connection_list(plan.group)
+    answers = ask_each(client, {name: at for (_, name), at in idle.items()}, call)
+    seen: dict[str, ConsumerConnection | None] = {}
+    for name, answer in answers.items():
+        if isinstance(answer, RmqError):
+            raise answer
+        seen[name] = answer
+    members = Membership(seen, {})
+    for topic, name in idle:
+        if members.is_live(name, topic):
+            raise RefusedError(
+                f"since the plan was made, members of group {plan.group} consume"
+                f" {topic} at {name}: nothing was changed",
+                hint="run it again",
+            )
 
 
 def _moved(plan: QueuePlan, committed: int | None) -> QueuePlan:

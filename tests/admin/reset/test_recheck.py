@@ -20,9 +20,12 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
-from rmqcli.errors import RefusedError, TransportError
+from rmqcli.errors import BrokerError, RefusedError, TransportError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, Earliest
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.reset.member import FakeMember
 
 FIRST = MessageQueue("T", "broker-a", 0)
 
@@ -102,6 +105,32 @@ def test_a_queue_that_was_to_be_left_alone_may_move(cluster, client):
     plan = planned(client, target, is_live=False)
     commit(cluster, client, 30, 44)
     assert recheck(client, plan, target) == plan
+
+
+def test_a_member_that_came_online_since_is_refused(cluster, client):
+    """It stores its own offset again within seconds, after the commit was read back."""
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=False)
+    with FakeMember(cluster, topics=("another",)):
+        assert recheck(client, plan, target) == plan
+    with (
+        FakeMember(cluster),
+        pytest.raises(
+            RefusedError,
+            match="since the plan was made, members of group G consume T at broker-a",
+        ),
+    ):
+        recheck(client, plan, target)
+
+
+def test_where_members_are_not_told_nothing_is_changed(cluster, client):
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=False)
+    cluster.faults.add(
+        faults.answer(1, "busy"), code=RequestCode.GET_CONSUMER_CONNECTION_LIST
+    )
+    with pytest.raises(BrokerError, match="busy"):
+        recheck(client, plan, target)
 
 
 def test_a_broker_that_is_gone_is_an_error(cluster, client):
