@@ -404,7 +404,10 @@ def drain_progress(
     if since is not None and since.is_write_off:
         quiet_ms = since.quiet_ms + at_ms - since.at_ms
     is_quiet = not arrived and all(step.writable == 0 for step in steps)
-    delayed = None if skip_delayed else _delayed(runtime)
+    shown = ask_each(client, {broker_name: address}, get_broker_config())[broker_name]
+    delayed = None
+    if not skip_delayed and not _has_timers_in_rocksdb(shown):
+        delayed = _delayed(runtime)
     if delayed is None and not skip_delayed:
         unknown.append("how many delayed messages wait there is not known")
     transactions = None if skip_transactions else 0
@@ -578,6 +581,13 @@ def _unread(
         if each.broker_name == broker_name
     ]
     return tuple(sorted(found, key=lambda each: each.group)), failures
+
+
+def _has_timers_in_rocksdb(settings: Mapping[str, str] | RmqError) -> bool:
+    """Whether a broker keeps timers where its runtime info does not count them."""
+    if isinstance(settings, RmqError):
+        return False  # RocketMQ's default
+    return settings.get("timerRocksDBEnable") == "true"
 
 
 def _delayed(runtime: Mapping[str, str]) -> int | None:

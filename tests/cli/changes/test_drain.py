@@ -386,6 +386,18 @@ def test_a_broker_that_does_not_exist_is_not_drained(cluster):
         admin.plan_drain("nope")
 
 
+def test_timers_in_rocksdb_are_unknown_and_not_none(cluster):
+    """The runtime info is that of the timer wheel, which then is empty."""
+    plant_settings(cluster, timerRocksDBEnable="true")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.drain_progress("broker-a", settle_ms=1)
+        assert found.delayed is None
+        unknown = "how many delayed messages wait there is not known"
+        assert unknown in found.blockers
+        found = admin.drain_progress("broker-a", skip_delayed=True)
+        assert unknown not in found.blockers
+
+
 @pytest.mark.parametrize("properties", [{"DELAY": "18"}, {"TIMER_DELAY_SEC": "7200"}])
 def test_messages_that_wait_for_their_delivery_time_are_waited_for(cluster, properties):
     """The first of its delay level, too, which the broker has not delivered yet."""
