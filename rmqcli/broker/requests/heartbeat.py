@@ -1,6 +1,7 @@
 """Heartbeats of clients, unregistering, and the members of a group: 34, 35 and 38.
 
-Imitated: the first heartbeat creates the group and its retry topic; the remarks.
+Imitated: the first heartbeat creates the group and its retry topic; a client of a group
+that may not be created is no member of it in 5.x; the remarks.
 Not imitated: `rejectPullConsumerEnable`; the order flag of retry topics.
 
 Source: `ClientManageProcessor`, `ConsumerManageProcessor` in apache/rocketmq.
@@ -8,6 +9,7 @@ Source: `ClientManageProcessor`, `ConsumerManageProcessor` in apache/rocketmq.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
@@ -21,6 +23,7 @@ from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
+from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.HEART_BEAT)
 def heart_beat(broker: BrokerState, request: BrokerRequest) -> Reply:
-    """Register the client on this connection in all its groups (34)."""
+    """Register the client on this connection in its groups (34)."""
     data = request.body(HeartbeatData)
     broker.clients.check(request.peer, data)
     command = request.command
@@ -37,6 +40,7 @@ def heart_beat(broker: BrokerState, request: BrokerRequest) -> Reply:
     member = ConnectedMember(
         data.client_id, request.peer, int(language), command.version, request.now
     )
+    joined = []
     for consumer in data.consumers:
         config = broker.groups.find_or_create(consumer.group_name)
         if config is not None:
@@ -45,7 +49,9 @@ def heart_beat(broker: BrokerState, request: BrokerRequest) -> Reply:
                 queue_nums=config.retry_queue_nums,
                 perm=PERM_READ | PERM_WRITE,
             )
-    broker.clients.heartbeat(member, data)
+        if config is not None or broker.profile.version < V5_0_0:
+            joined.append(consumer)
+    broker.clients.heartbeat(member, replace(data, consumers=tuple(joined)))
     return Reply()
 
 

@@ -7,7 +7,9 @@ import dataclasses
 import pytest
 
 from rmqcli.broker.effects import Peer
+from rmqcli.broker.profiles import PROFILE_4_9_7, PROFILE_5_5_0
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rmqcli.wire.body import decode_body, encode_body
@@ -72,14 +74,22 @@ def test_a_heartbeat_creates_the_group_and_its_retry_topic():
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
 
 
-def test_a_member_joins_even_if_its_group_cannot_be_created():
-    driver = Driver(BrokerSettings(auto_create_subscription_group=False))
+@pytest.mark.parametrize(
+    ("profile", "joined"), [(PROFILE_4_9_7, ["g", "h"]), (PROFILE_5_5_0, ["h"])]
+)
+def test_a_member_of_a_group_that_cannot_be_created_joins_it_only_in_4_x(
+    profile, joined
+):
+    driver = Driver(
+        BrokerSettings(profile=profile, auto_create_subscription_group=False)
+    )
+    driver.broker.groups.put(SubscriptionGroupConfig(group_name="h"))
 
-    beat(driver, ONE, consumer())
+    assert beat(driver, ONE, consumer(), consumer("h")).code == 0
 
     assert driver.broker.groups.get("g") is None
     assert driver.broker.topics.get("%RETRY%g") is None
-    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "*"
+    assert driver.broker.clients.groups() == joined
 
 
 def test_every_member_is_notified_of_a_new_one_the_new_one_too():
