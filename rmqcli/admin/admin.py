@@ -383,8 +383,9 @@ class Admin:
         `watch` it also waits until they must have stored their own offsets again.
         Raises RefusedError, before anything is changed, for a plan with queues that
         could not be read, for a plan that would not last (`plan.refusals`), and when
-        offsets have moved since the plan was made. The result reports later failures,
-        and queues on brokers that have left the route (`plan.departed`).
+        offsets have moved, or members came online, since the plan was made. The result
+        reports later failures, and queues on brokers that have left the route
+        (`plan.departed`).
         """
         from rmqcli.admin.reset.apply import ResetRun, recheck
         from rmqcli.units import counted
