@@ -263,12 +263,10 @@ def clone_offsets(broker: BrokerState, request: BrokerRequest) -> Reply:
     subscribe, unless the request has `offline` or the target group has no members.
     """
     header = request.header(CloneGroupOffsetRequestHeader)
-    table = broker.offsets.table()
-    for topic in _asked_topics(broker, header.src_group, header.topic):
+    source, target = header.src_group, header.dest_group
+    for topic in _asked_topics(broker, source, header.topic):
         if broker.topics.get(topic) is None:
             continue
-        if not header.offline and not _is_subscribed(broker, header.dest_group, topic):
-            continue
-        for queue_id, offset in table.get((topic, header.src_group), {}).items():
-            broker.offsets.commit(header.dest_group, topic, queue_id, offset)
+        if header.offline or _is_subscribed(broker, target, topic):
+            broker.offsets.clone(topic, source, target)
     return Reply()

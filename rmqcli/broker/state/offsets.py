@@ -32,6 +32,13 @@ class ConsumerOffsets:
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self.version += 1
 
+    def clone(self, topic: str, source: str, target: str) -> None:
+        """Replace the offsets of a group in a topic by those of another, if any."""
+        offsets = self._committed.get((topic, source))
+        if offsets is not None:
+            self._committed[topic, target] = dict(offsets)
+            self.version += 1
+
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a pending reset, or else the committed offset.
 
