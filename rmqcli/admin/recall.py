@@ -33,6 +33,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.hint import Argument, Hint, LibraryCall
+from rmqcli.units import SECOND_MS, read_count
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.properties import REAL_TOPIC
 from rmqcli.wire.recall_handle import (
@@ -89,7 +90,12 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
             continue
         try:
             waiting, _ = waiting_timers(client, name, address, topic)
-            found = [each for each in waiting if each.msg_id in spellings]
+            found = [
+                each
+                for each in waiting
+                if each.msg_id in spellings
+                and (handle is None or _is_named_by(handle, each))
+            ]
             if not found and handle is None:
                 _refuse_level(client, name, address, topic, spellings)
         except RefusedError:
@@ -176,6 +182,18 @@ def apply_recall(client: Client, plan: RecallPlan) -> None:
             f"message {plan.message.msg_id} was due while it was recalled: it may have"
             " been delivered"
         )
+
+
+def _is_named_by(handle: RecallHandle, message: DelayedMessage) -> bool:
+    """Whether a handle with the id of this message also has the time of it.
+
+    Copies of a message have its id, too. Brokers round the time down to the second, and
+    a full second to the one before.
+    """
+    at_ms = read_count(handle.timestamp_ms)
+    if at_ms is None or at_ms == 0:
+        return False
+    return message.due_ms in (at_ms - 1, (at_ms - 1) // SECOND_MS * SECOND_MS)
 
 
 def parse_handle(ref: str, *, topic: str | None) -> RecallHandle | None:

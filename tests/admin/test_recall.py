@@ -233,6 +233,32 @@ def test_copies_on_one_broker_are_recalled_by_when_they_are_due(start):
         first, _ = caught.value.hint.partition(": ")[2].split(", ")
         admin.apply_recall(admin.plan_recall(first))
         assert waiting(admin) == ["later"]
+        with pytest.raises(NotFoundError, match="no message AA of topic orders waits"):
+            admin.plan_recall(first)  # which is not the handle of the later copy
+
+
+@pytest.mark.parametrize(("ms", "is_it"), [(-1_000, False), (0, True), (999, True)])
+def test_a_handle_names_the_message_of_its_second(start, ms, is_it):
+    """A handle may have any ms of the second that a broker rounds the time down to."""
+    cluster = start()
+    due_ms = (SYSTEM_CLOCK.epoch_ms() // 1_000 + 3_600) * 1_000
+    properties = {"UNIQ_KEY": "AA", "TIMER_DELIVER_MS": str(due_ms + 1)}
+    cluster.send("orders", [Seed(body=b"x", keys="it", properties=properties)])
+    handle = encode_recall_handle(
+        RecallHandle(
+            topic="orders",
+            broker_name="broker-a",
+            timestamp_ms=str(due_ms + 1 + ms),
+            message_id="AA",
+        )
+    )
+    with Admin(namesrv=cluster.namesrv) as admin:
+        if is_it:
+            admin.apply_recall(admin.plan_recall(handle))
+        else:
+            with pytest.raises(NotFoundError):
+                admin.plan_recall(handle)
+        assert waiting(admin) == ([] if is_it else ["it"])
 
 
 def test_a_handle_of_another_topic_is_refused(start):
