@@ -280,7 +280,7 @@ class Admin:
         to: str | Position | None = None,
         shift: int | None = None,
         past_message: str | None = None,
-        queues: Collection[MessageQueue] = (),
+        queues: Collection[MessageQueue] | None = None,
         include_retry: bool = False,
     ) -> PlannedReset:
         """Plan a reset of a group's committed offsets; nothing is changed.
@@ -288,15 +288,20 @@ class Admin:
         Pass exactly one of `to`, a position such as "earliest", "-1h",
         "@2026-01-02T03:04:05Z" or "group:other"; `shift`, a number of messages forward
         or (negative) back; and `past_message`, the id of a message to skip. `queues`
-        limits the reset to some queues of the topic; `include_retry` also resets the
-        group's retry topic. Before you apply the result, check its `plan.queues`,
-        `plan.warnings` and `plan.refusals`.
+        limits the reset to some queues of the topic, of which there must be at least
+        one; `include_retry` also resets the group's retry topic. Before you apply the
+        result, check its `plan.queues`, `plan.warnings` and `plan.refusals`.
         """
         from rmqcli.admin.reset import target as targets
 
         given = [each for each in (to, shift, past_message) if each is not None]
         if len(given) != 1:
             raise ConfigError("give one of to, shift and past_message")
+        if queues is not None and not queues:
+            raise ConfigError(
+                "queues is empty: there is no queue to reset",
+                hint="leave it out to reset all queues of the topic",
+            )
         target: Target
         if shift is not None:
             target = targets.Shift(shift)
@@ -308,7 +313,7 @@ class Admin:
             assert to is not None  # one of the three is given  # noqa: S101
             target = targets.ToPosition(_position(to))
         return self._planned(
-            group, topic, target, queues=queues, include_retry=include_retry
+            group, topic, target, queues=queues or (), include_retry=include_retry
         )
 
     @_typed

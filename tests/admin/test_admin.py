@@ -119,6 +119,13 @@ def test_a_reset_may_shift_some_queues_only(admin, orders):
     assert offsets(admin) == {0: 3, 1: 5}
 
 
+def test_a_reset_of_no_queue_is_not_one_of_all(admin, orders):
+    """A program may have found none to move."""
+    with pytest.raises(ConfigError) as caught:
+        admin.plan_reset("billing", orders, to="latest", queues=[])
+    assert caught.value.message == "queues is empty: there is no queue to reset"
+
+
 def test_a_reset_past_a_message_commits_the_offset_behind_it(admin, orders):
     queue = MessageQueue("orders", "broker-a", 0)
     message = admin.message_at(queue, 3)
