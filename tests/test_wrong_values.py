@@ -360,7 +360,7 @@ def test_a_text_is_no_collection_of_names():
     with Admin(namesrv="127.0.0.1:1") as admin, pytest.raises(TypeError) as caught:
         admin.create_topic("orders", brokers="broker-a")
     assert str(caught.value) == (
-        "brokers is 'broker-a', a str; it must be a Collection"
+        "brokers is 'broker-a', a str; it must be a Collection or None"
     )
 
 

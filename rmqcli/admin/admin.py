@@ -487,7 +487,7 @@ class Admin:
         order: bool | None = None,
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> list[TopicResult]:
         """Create a topic, and wait for its route.
 
@@ -502,10 +502,7 @@ class Admin:
         broker's error when none did.
         """
         check_topic(topic)
-        if cluster is not None and brokers:
-            raise ConfigError("cluster and brokers cannot be used together")
-        client = self._client
-        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        client, masters = self._client, self._masters(cluster, brokers)
         change = topics_admin.TopicChange(
             queue_nums=queue_nums,
             perm=perm,
@@ -527,7 +524,7 @@ class Admin:
         attributes: Mapping[str, str] | None = None,
         remove_attributes: Collection[str] = (),
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
         force: bool = False,
     ) -> list[TopicResult]:
         """Change the given settings of a topic on the brokers that have it.
@@ -537,10 +534,7 @@ class Admin:
         messages would be removed, unless `force` is given: consumers cannot read them
         any more.
         """
-        if cluster is not None and brokers:
-            raise ConfigError("cluster and brokers cannot be used together")
-        client = self._client
-        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        client, masters = self._client, self._masters(cluster, brokers)
         change = topics_admin.TopicChange(
             queue_nums=queue_nums,
             perm=perm,
@@ -736,7 +730,7 @@ class Admin:
         group: str,
         *,
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
         **settings: Unpack[GroupSettings],
     ) -> list[GroupResult]:
         """Create a consumer group.
@@ -747,8 +741,7 @@ class Admin:
         brokers failed.
         """
         check_group(group)
-        client = self._client
-        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        client, masters = self._client, self._masters(cluster, brokers)
         change = _group_change("create_group", settings)
         results = groups_admin.create_group(client, group, masters, change)
         return _checked(results, f"group {group}")
@@ -759,19 +752,22 @@ class Admin:
         group: str,
         *,
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
         **settings: Unpack[GroupSettings],
     ) -> list[GroupResult]:
         """Change the given settings of a group on the brokers that have it."""
-        client = self._client
-        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        client, masters = self._client, self._masters(cluster, brokers)
         change = _group_change("update_group", settings)
         results = groups_admin.update_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
     @_typed
     def pause_group(
-        self, group: str, *, cluster: str | None = None, brokers: Collection[str] = ()
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        brokers: Collection[str] | None = None,
     ) -> list[GroupResult]:
         """Let the members of a group get no messages until `resume_group`.
 
@@ -784,7 +780,11 @@ class Admin:
 
     @_typed
     def resume_group(
-        self, group: str, *, cluster: str | None = None, brokers: Collection[str] = ()
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        brokers: Collection[str] | None = None,
     ) -> list[GroupResult]:
         """Let the members of a paused group get messages again."""
         return self._set_consumption(group, cluster, brokers, is_on=True)
@@ -793,7 +793,7 @@ class Admin:
         self,
         group: str,
         cluster: str | None,
-        brokers: Collection[str],
+        brokers: Collection[str] | None,
         *,
         is_on: bool,
     ) -> list[GroupResult]:
@@ -812,7 +812,7 @@ class Admin:
         remove_offsets: bool = True,
         force: bool = False,
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> list[GroupResult]:
         """Delete a group's settings, and with `remove_offsets` its committed offsets.
 
@@ -820,8 +820,7 @@ class Admin:
         known, both unless `force` is given; and RefusedError when a broker would create
         the group again.
         """
-        client = self._client
-        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        client, masters = self._client, self._masters(cluster, brokers)
         groups_admin.check_may_delete(
             client,
             group,
@@ -1184,7 +1183,7 @@ class Admin:
 
     @_typed
     def clean_expired_queues(
-        self, *, cluster: str | None = None, brokers: Collection[str] = ()
+        self, *, cluster: str | None = None, brokers: Collection[str] | None = None
     ) -> list[CleanStep]:
         """Remove queues whose messages have all expired; return each with its result.
 
@@ -1199,7 +1198,7 @@ class Admin:
 
     @_typed
     def clean_unused_topics(
-        self, *, cluster: str | None = None, brokers: Collection[str] = ()
+        self, *, cluster: str | None = None, brokers: Collection[str] | None = None
     ) -> list[CleanStep]:
         """Remove queues of topics that do not exist; return those that were known.
 
@@ -1213,12 +1212,18 @@ class Admin:
         return _checked(done, "clean-up")
 
     def _masters(
-        self, cluster: str | None, brokers: Collection[str]
+        self, cluster: str | None, brokers: Collection[str] | None
     ) -> dict[str, str | None]:
-        if cluster is not None and brokers:
+        """Return what `choose_masters` does; no brokers are not all of them."""
+        if brokers is not None and not brokers:
+            raise ConfigError(
+                "brokers is empty: there is no broker to change",
+                hint="leave it out for all masters of the cluster",
+            )
+        if cluster is not None and brokers is not None:
             raise ConfigError("cluster and brokers cannot be used together")
         return topics_admin.choose_masters(
-            self._client, cluster=cluster, brokers=brokers
+            self._client, cluster=cluster, brokers=brokers or ()
         )
 
     # --- draining brokers ---

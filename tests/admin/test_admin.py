@@ -126,6 +126,29 @@ def test_a_reset_of_no_queue_is_not_one_of_all(admin, orders):
     assert caught.value.message == "queues is empty: there is no queue to reset"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda admin, **on: admin.create_topic("new", **on),
+        lambda admin, **on: admin.update_topic("orders", perm=4, **on),
+        lambda admin, **on: admin.create_group("new", **on),
+        lambda admin, **on: admin.update_group("billing", retry_max_times=3, **on),
+        lambda admin, **on: admin.pause_group("billing", **on),
+        lambda admin, **on: admin.resume_group("billing", **on),
+        lambda admin, **on: admin.delete_group("billing", **on),
+        lambda admin, **on: admin.clean_expired_queues(**on),
+        lambda admin, **on: admin.clean_unused_topics(**on),
+    ],
+)
+def test_a_change_on_no_broker_is_not_one_on_all(admin, orders, change):
+    """A program may have found none to change."""
+    with pytest.raises(ConfigError) as caught:
+        change(admin, brokers=[])
+    assert caught.value.message == "brokers is empty: there is no broker to change"
+    with pytest.raises(ConfigError, match="cluster and brokers cannot be used toget"):
+        change(admin, cluster="DefaultCluster", brokers=["broker-a"])
+
+
 def test_a_reset_past_a_message_commits_the_offset_behind_it(admin, orders):
     queue = MessageQueue("orders", "broker-a", 0)
     message = admin.message_at(queue, 3)
