@@ -26,6 +26,7 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.cli.main import run
 from tests.kit import selection
 from tests.kit.configuration import Account
+from tests.kit.embedded import EMBEDDED
 from tests.kit.waiting import wait_until
 
 ADMIN = Account("admin", "admin-secret")
@@ -64,15 +65,23 @@ class Guarded:
         )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "embedded",
-        *(pytest.param(each, marks=pytest.mark.java) for each in WITH_ACCOUNTS),
-    ],
-)
+def pytest_generate_tests(metafunc):
+    """Run each test on the embedded proxy, and on real ones of the chosen versions."""
+    if "cluster" in metafunc.fixturenames:
+        option = metafunc.config.getoption("--rmq-versions")
+        real = [
+            pytest.param(each, marks=pytest.mark.java)
+            for each in selection.versions(option, WITH_ACCOUNTS)
+            if each != EMBEDDED
+        ]
+        metafunc.parametrize(
+            "cluster", [EMBEDDED, *real], indirect=True, scope="module"
+        )
+
+
+@pytest.fixture(scope="module")
 def cluster(request, start_shared):
-    if request.param == "embedded":
+    if request.param == EMBEDDED:
         options = ProxyOptions(
             accounts={each.name: each.secret for each in (ADMIN, SENDER)},
             rights={ADMIN.name: {"*": "All"}, SENDER.name: RIGHTS},
@@ -80,9 +89,6 @@ def cluster(request, start_shared):
         with EmbeddedCluster(proxy=options) as made:
             yield made
         return
-    option = request.config.getoption("--rmq-versions")
-    if request.param not in selection.versions(option, WITH_ACCOUNTS):
-        pytest.skip(f"--rmq-versions does not name {request.param}")
     made = start_shared(request.param, proxy=True, superuser=ADMIN)
     made.create_account(SENDER, RIGHTS)
     yield made

@@ -3,6 +3,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -33,7 +34,7 @@ public final class Filler {
         int bodyBytes = Integer.parseInt(args[3]);
         int batchSize = Integer.parseInt(args[4]);
         boolean keys = args[6].equals("keys");
-        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
+        List<MessageQueue> queues = queuesOf(producer, topic);
         AtomicLong next = new AtomicLong();
         AtomicLong sent = new AtomicLong();
         long before = readable(producer, queues);
@@ -72,6 +73,19 @@ public final class Filler {
                 throw new IllegalStateException("the consume queues do not catch up");
             }
             Thread.sleep(20);
+        }
+    }
+
+    /** The topic's queues. On a busy machine a name server may not answer in the client's time. */
+    private static List<MessageQueue> queuesOf(DefaultMQProducer producer, String topic) throws Exception {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                return producer.fetchPublishMessageQueues(topic);
+            } catch (MQClientException error) {
+                if (attempt == 10) {
+                    throw error;
+                }
+            }
         }
     }
 
