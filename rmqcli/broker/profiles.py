@@ -99,6 +99,8 @@ class VersionProfile:
     min_offset_remark: str | None = ""
     #: SQL92 has the operators CONTAINS, STARTSWITH and ENDSWITH
     has_sql_text_words: bool = True
+    #: a client of a group that may not be created becomes a member of it
+    joins_groups_that_are_missing: bool = False
 
     # name server
     #: the URL in the answer for an unknown topic
@@ -156,6 +158,7 @@ _PROFILE_4: Final = VersionProfile(
     searches_nearest_time=True,
     min_offset_remark=None,
     has_sql_text_words=False,
+    joins_groups_that_are_missing=True,
     has_bodies_of_5=False,
     resets_at_broker=False,
     recreates_deleted_group=False,

@@ -23,7 +23,6 @@ from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
-from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
@@ -49,7 +48,12 @@ def heart_beat(broker: BrokerState, request: BrokerRequest) -> Reply:
                 queue_nums=config.retry_queue_nums,
                 perm=PERM_READ | PERM_WRITE,
             )
-        if config is not None or broker.profile.version < V5_0_0:
+        # A group beyond our limit is not one that the settings forbid.
+        if (
+            config is not None
+            or broker.profile.joins_groups_that_are_missing
+            or broker.groups.is_full
+        ):
             joined.append(consumer)
     broker.clients.heartbeat(member, replace(data, consumers=tuple(joined)))
     return Reply()
