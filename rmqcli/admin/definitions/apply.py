@@ -597,9 +597,10 @@ def _write(
             else:
                 group = changed_group(name, has.groups.get(name), settings)
                 groups.setdefault(broker, {})[name] = group
-    errors: dict[_Key, RmqError] = {}
     found = _put(client, entries, topics, put_topic, create_topics, V5_3_0)
-    errors |= {("topic", name, broker): e for (name, broker), e in found.items()}
+    errors: dict[_Key, RmqError] = {
+        ("topic", name, broker): e for (name, broker), e in found.items()
+    }
     found = _put(
         client,
         entries,
