@@ -330,6 +330,15 @@ def test_a_compressed_registration():
     assert driven.topics() == ["t", "u"]
 
 
+def test_a_compressed_registration_may_end_with_the_number_of_its_topics():
+    driven = Driven()
+    body = zlib.compress(text(b'{"counter":1,"timestamp":5}') + struct.pack(">i", 0))
+
+    assert driven.ask(103, broker(compressed="true"), body=body).code == 0
+
+    assert b"broker-a" in driven.ask(106).body
+
+
 @pytest.mark.parametrize(
     ("fields", "body"),
     [
