@@ -406,7 +406,7 @@ def drain_progress(
     is_quiet = not arrived and all(step.writable == 0 for step in steps)
     shown = ask_each(client, {broker_name: address}, get_broker_config())[broker_name]
     delayed = None
-    if not skip_delayed and not _has_timers_in_rocksdb(shown):
+    if not skip_delayed and _tells_timers(shown):
         delayed = _delayed(runtime)
     if delayed is None and not skip_delayed:
         unknown.append("how many delayed messages wait there is not known")
@@ -583,11 +583,14 @@ def _unread(
     return tuple(sorted(found, key=lambda each: each.group)), failures
 
 
-def _has_timers_in_rocksdb(settings: Mapping[str, str] | RmqError) -> bool:
-    """Whether a broker keeps timers where its runtime info does not count them."""
+def _tells_timers(settings: Mapping[str, str] | RmqError) -> bool:
+    """Whether the runtime info counts a broker's timers: not those kept in RocksDB.
+
+    A broker that does not show its settings may keep them there.
+    """
     if isinstance(settings, RmqError):
-        return False  # RocketMQ's default
-    return settings.get("timerRocksDBEnable") == "true"
+        return False
+    return settings.get("timerRocksDBEnable") != "true"
 
 
 def _delayed(runtime: Mapping[str, str]) -> int | None:

@@ -18,6 +18,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError
 from rmqcli.model import PERM_WRITE
 from rmqcli.testing import Seed, faults
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from tests.admin.doctor.planting import plant_settings
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -396,6 +397,16 @@ def test_timers_in_rocksdb_are_unknown_and_not_none(cluster):
         assert unknown in found.blockers
         found = admin.drain_progress("broker-a", skip_delayed=True)
         assert unknown not in found.blockers
+
+
+def test_delayed_messages_are_unknown_where_the_settings_are(cluster):
+    """The broker may keep its timers in RocksDB."""
+    denied = faults.answer(ResponseCode.NO_PERMISSION, "denied")
+    cluster.faults.add(denied, code=RequestCode.GET_BROKER_CONFIG)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.drain_progress("broker-a", settle_ms=1)
+    assert found.delayed is None
+    assert "how many delayed messages wait there is not known" in found.blockers
 
 
 @pytest.mark.parametrize("properties", [{"DELAY": "18"}, {"TIMER_DELAY_SEC": "7200"}])
