@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from contextlib import aclosing
 from types import SimpleNamespace
 
@@ -55,6 +56,20 @@ def test_a_cluster_is_queried_and_changed(rmq_cluster, tmp_path):
     assert (total_lag, body, brokers) == (3, b"0002", 1)
     assert [each.group for each in backups] == ["billing"]
     assert committed(rmq_cluster, "billing", "orders") == {0: 0}
+
+
+def test_calls_of_one_admin_run_one_after_the_other(rmq_cluster):
+    """In one thread, however many there are: `Admin` is not for several at once."""
+
+    async def main():
+        async with AsyncAdmin(namesrv=rmq_cluster.namesrv) as admin:
+            both = [asyncio.ensure_future(admin.brokers()) for _ in range(2)]
+            await asyncio.sleep(0)
+            names = {each.name for each in threading.enumerate()}
+            await asyncio.gather(*both)
+            return {name for name in names if name.startswith("rmq-aio")}
+
+    assert run_clean(main) == {"rmq-aio_0"}
 
 
 def test_a_range_is_read_beside_other_calls_and_reads(rmq_cluster):
