@@ -289,7 +289,8 @@ def _execute(
         )
     given_up = run.given_up
     if given_up is not None and done.stored + done.unknown:
-        why = ", because no broker answered" * isinstance(given_up, TransportError)
+        is_silent = isinstance(given_up, TransportError)
+        why = ", because no broker answered" if is_silent else ""
         hint = given_up.hint if isinstance(given_up, RefusedError) else None
         raise PartialError(
             f"stopped{why}: {given_up.message}",
