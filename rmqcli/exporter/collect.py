@@ -227,9 +227,8 @@ class MetricsCollector:
                     found.errors.setdefault("groups", message)
             if lag.reading.failures and self._keep_group(found, lag):
                 kept.add(label_text(lag.group))
-            lag.reading.clients = None  # the next collection compares only lags
         rows.end()
-        self._samples.add({lag.group: lag for lag in lags}, at_ms=reading.at_ms)
+        self._samples.add({lag.group: lag.queues for lag in lags}, at_ms=reading.at_ms)
         for labels, values in self._rows.get(GROUP_TOPICS, {}).items():
             if labels[0] in kept:
                 found.rows[GROUP_TOPICS].setdefault(labels, values)

@@ -132,7 +132,7 @@ def test_output_help_lists_every_key_of_a_queue(capsys):
     assert run(["lag", "-o", "help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     lag = compute_lag(group("G", queue(1, 2)))
-    trends = {"G": compare(lag, lag, elapsed_ms=10_000)}
+    trends = {"G": compare(lag.queues, lag, elapsed_ms=10_000)}
     row = LagView(groups=(), trends=trends).group_json(lag)
     assert listed == ["group", *order_of_columns(row["queues"][0])]
 
@@ -243,7 +243,7 @@ def test_a_group_without_queues_is_not_a_blank(capsys):
 
 def test_csv_has_the_rates_of_a_second_sample_behind_its_other_columns(capsys):
     before, now = (compute_lag(group("G", queue(at, 5))) for at in (1, 3))
-    trends = {"G": compare(before, now, elapsed_ms=10_000)}
+    trends = {"G": compare(before.queues, now, elapsed_ms=10_000)}
     LagView(groups=[now], trends=trends).write(Common(output="csv"))
     rows = csv.DictReader(capsys.readouterr().out.splitlines())
     assert list(rows.fieldnames or ())[-5:] == [

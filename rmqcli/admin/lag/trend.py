@@ -27,7 +27,6 @@ than normal variation.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,9 +36,14 @@ from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import TypeAlias
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.engine.queue_lag import QueueKey, QueueLag
+
+    #: The queues of some groups at one moment. What else was read of the groups takes
+    #: more memory than these, and is not compared.
+    Sample: TypeAlias = Mapping[str, tuple[QueueLag, ...]]
 
 COMMIT_INTERVAL_MS = 5_000  # ClientConfig.persistConsumerOffsetInterval
 TREND_MIN_MS = 2 * COMMIT_INTERVAL_MS
@@ -82,8 +86,9 @@ class Samples:
         """`apart_ms`: the next sample is taken no earlier; saves memory."""
         self._least_ms = least_ms
         self._apart_ms = apart_ms
-        #: (epoch ms, group -> lag), oldest first
-        self._samples: deque[tuple[int, dict[str, GroupLag]]] = deque()
+        #: (epoch ms, sample), oldest first. A list, because `rmq top` keeps one for
+        #: each of thousands of groups, and an empty deque has room for 64 samples.
+        self._samples: list[tuple[int, Sample]] = []
 
     def take(self, lags: Iterable[GroupLag], *, at_ms: int) -> dict[str, GroupTrend]:
         """Add a sample; return each group's trend since a sample that is old enough.
@@ -91,32 +96,35 @@ class Samples:
         That is the newest sample that is at least `least_ms` old. A group that is not
         in it has no trend, and without such a sample no group has.
         """
-        now = {lag.group: lag for lag in lags}
+        now = {}
         then_ms, before = self.baseline(at_ms=at_ms)
-        trends = {
-            group: compare(before[group], lag, elapsed_ms=at_ms - then_ms)
-            for group, lag in now.items()
-            if group in before
-        }
+        trends = {}
+        for lag in lags:
+            now[lag.group] = lag.queues
+            if lag.group in before:
+                elapsed_ms = at_ms - then_ms
+                trends[lag.group] = compare(
+                    before[lag.group], lag, elapsed_ms=elapsed_ms
+                )
         self.add(now, at_ms=at_ms)
         return trends
 
-    def baseline(self, *, at_ms: int) -> tuple[int, Mapping[str, GroupLag]]:
+    def baseline(self, *, at_ms: int) -> tuple[int, Sample]:
         """Return the sample to compare one of `at_ms` with: empty if there is none."""
         samples = self._samples
         while len(samples) > 1 and at_ms - samples[1][0] >= self._least_ms:
-            samples.popleft()
+            del samples[0]
         if samples and at_ms - samples[0][0] >= self._least_ms:
             return samples[0]
         return at_ms, {}
 
-    def add(self, lags: dict[str, GroupLag], *, at_ms: int) -> None:
+    def add(self, sample: Sample, *, at_ms: int) -> None:
         """Add a sample."""
         samples = self._samples
-        samples.append((at_ms, lags))
+        samples.append((at_ms, sample))
         next_ms = at_ms + self._apart_ms
         while len(samples) > 1 and next_ms - samples[1][0] >= self._least_ms:
-            samples.popleft()
+            del samples[0]
 
 
 def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
@@ -126,10 +134,12 @@ def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
     return dataclasses.replace(lag, state=trend.state)
 
 
-def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend:
+def compare(
+    before: Iterable[QueueLag], after: GroupLag, *, elapsed_ms: int
+) -> GroupTrend:
     """Return the trend of a group between two samples, `elapsed_ms` apart."""
     elapsed_ms = max(1, elapsed_ms)
-    earlier = {queue.key: queue for queue in before.queues}
+    earlier = {queue.key: queue for queue in before}
     moves = {q.key: _moved(earlier.get(q.key), q) for q in after.queues}
     is_at_work = _is_at_work(after, moves.values())
     trends = {

@@ -229,7 +229,7 @@ def _look(
     common.messages.progress(f"waiting {format_duration(sample_ms)}")
     SYSTEM_CLOCK.wait_ms(threading.Event(), sample_ms)
     common.messages.clear_progress()
-    before = {item.group: item for item in lags}
+    before = {item.group: item.queues for item in lags}
     again = gatherer.read()
     lags = [compute_lag(group) for group in again.groups]
     elapsed_ms = again.at_ms - reading.at_ms
