@@ -122,6 +122,9 @@ def _settings(folder: str) -> tuple[tuple[str, str], ...]:
         # Commands show times in UTC, so times in a statement are in UTC, too.
         ("spark.sql.session.timeZone", "UTC"),
         ("spark.sql.shuffle.partitions", str(cores())),
+        # Else '${x}' in a statement, as bodies of templates have it, would be replaced:
+        # by nothing, or by a variable of the environment.
+        ("spark.sql.variable.substitute", "false"),
     )
 
 

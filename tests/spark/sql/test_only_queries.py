@@ -335,6 +335,26 @@ def test_a_statement_that_only_reads_is_allowed(session, text):
     assert set(guess_topics(text)) <= set(statement.topics) <= {"orders"}
 
 
+def test_a_text_with_a_dollar_sign_is_that_text(sql):
+    """Spark would replace it by a variable of the environment, and others by nothing.
+
+    A query for bodies with ${order} then finds all bodies.
+    """
+    assert sql(
+        "select '${env:PATH}' a, '${system:user.home}' b, '${order}' c,"
+        " '${spark.sql.session.timeZone}' d, count(*) n from orders"
+        " where cast(body as string) not like '%${order}%'"
+    ) == [
+        {
+            "a": "${env:PATH}",
+            "b": "${system:user.home}",
+            "c": "${order}",
+            "d": "${spark.sql.session.timeZone}",
+            "n": 10,
+        }
+    ]
+
+
 def test_an_xpath_asks_no_server_that_a_document_names(sql):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}/named.dtd"
