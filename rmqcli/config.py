@@ -90,7 +90,7 @@ class ClientConfig:
         if isinstance(endpoints, str):
             endpoints = _named("endpoints", parse_endpoints, endpoints)
         for name, given in (("namesrv", namesrv), ("endpoints", endpoints)):
-            check_type(given, Iterable, name)
+            check_type(given, (str, Iterable), name)
         values = {
             "namesrv": tuple(namesrv),
             "timeout_ms": timeout_ms,
