@@ -90,7 +90,7 @@ class ClientConfig:
         if isinstance(endpoints, str):
             endpoints = _named("endpoints", parse_endpoints, endpoints)
         for name, given in (("namesrv", namesrv), ("endpoints", endpoints)):
-            check_type(given, Iterable, name)
+            check_type(given, (str, Iterable), name)
         values = {
             "namesrv": tuple(namesrv),
             "timeout_ms": timeout_ms,
@@ -321,7 +321,7 @@ def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
         what = f"port {int(port)} is not in 1..65535"
         raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or any(c.isspace() or not c.isprintable() or c in "/@" for c in bare):
+    if not bare or any(c.isspace() or not c.isprintable() or c in "/@=" for c in bare):
         end = at + max(1, len(host))
         raise TextError(text, "not a host name", start=at, end=end, hint=hint)
     if bare.isdigit() and not colon:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
-    Value: TypeAlias = "str | int | bool | MessageQueue | Blank | None"
+    Value: TypeAlias = "str | int | bool | MessageQueue | dict[str, str] | Blank | None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import rmqcli
+import rmqcli.aio
+import rmqcli.testing
 from rmqcli import ClientConfig, ConfigError, UsageError, connect, errors
 from rmqcli.engine.message import PulledItem, PulledRecord
 from tests.consumer.collecting import FROM_FIRST
@@ -148,6 +150,8 @@ def test_everything_that_a_program_gets_has_a_short_repr_without_secrets(rmq_clu
         wait_until(lambda: contexts)
         shown += [admin, producer, consumer, simple, result, *contexts]
         shown += [result.queue, *admin.read(topic), *simple.receive(1)]
+        shown += [admin.lag("g"), admin.lag("g").topics[0], rmq_cluster]
+        shown += [*admin.lag("g").queues]
         assert repr(admin) == f"Admin(namesrv={rmq_cluster.namesrv!r})"
         assert repr(consumer) == (
             f"Consumer('g', ['orders'], namesrv={rmq_cluster.namesrv!r}, open)"
@@ -163,6 +167,55 @@ def test_everything_that_a_program_gets_has_a_short_repr_without_secrets(rmq_clu
         assert " object at 0x" not in text
 
 
+@pytest.mark.parametrize("module", [rmqcli, rmqcli.aio, rmqcli.testing])
+def test_no_public_class_shows_where_it_is_in_memory(module):
+    """But for classes without instances of their own, and what Spark shows."""
+    kinds = {name: getattr(module, name) for name in module.__all__}
+    plain = [
+        name
+        for name, kind in kinds.items()
+        if inspect.isclass(kind)
+        and kind.__repr__ is object.__repr__
+        and not getattr(kind, "_is_protocol", False)
+    ]
+    assert plain == (["Position", "RocketMQDataSource"] if module is rmqcli else [])
+
+
+def test_a_lag_shows_what_it_is(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["a"])
+    with rmqcli.Admin(namesrv=rmq_cluster.namesrv) as admin:
+        admin.apply_reset(admin.plan_reset("billing", "orders", to="earliest"))
+        lag = admin.lag("billing")
+    shown = (
+        "GroupLag(group='billing', state=<GroupState.STOPPED: 'STOPPED'>, total_lag=1,"
+        f" reason=None, age_ms={lag.age_ms}, topics=1, queues=1)"
+    )
+    assert repr(lag) == shown
+    assert repr(lag.topics[0]).startswith("TopicLag(topic='orders', lag=1, known_lag=1")
+
+
+def test_strategies_are_compared_and_shown_by_their_settings():
+    default = rmqcli.ConsumerConfig()
+    assert default == rmqcli.ConsumerConfig()
+    assert "strategy=AllocateMessageQueueAveragely()," in repr(default)
+    assert {
+        rmqcli.AllocateMessageQueueConsistentHash(5),
+        rmqcli.AllocateMessageQueueConsistentHash(5),
+        rmqcli.AllocateMessageQueueConsistentHash(6),
+        rmqcli.AllocateMessageQueueAveragely(),
+    } == {
+        rmqcli.AllocateMessageQueueAveragely(),
+        rmqcli.AllocateMessageQueueConsistentHash(6),
+        rmqcli.AllocateMessageQueueConsistentHash(5),
+    }
+    rooms = rmqcli.AllocateMessageQueueByMachineRoom(["b"])
+    assert repr(rooms) == (
+        "AllocateMessageQueueByMachineRoom(rooms=frozenset({'b'}), like_4_6=False)"
+    )
+
+
 def test_a_text_names_servers_wherever_a_list_does():
     config = ClientConfig(namesrv="127.0.0.1:9")
     assert config.namesrv == ("127.0.0.1:9",)
@@ -171,6 +224,8 @@ def test_a_text_names_servers_wherever_a_list_does():
     assert ClientConfig().namesrv == ("127.0.0.1:9876",)
     assert dataclasses.replace(config, timeout_ms=7).timeout_ms == 7
     assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(TypeError, match="namesrv is 5, an int; it must be a str or an"):
+        ClientConfig(namesrv=5)  # type: ignore[arg-type]  # as a program may
     with pytest.raises(ConfigError, match="namesrv is '': no name server"):
         ClientConfig(namesrv="")
     with pytest.raises(ValueError, match="namesrv is empty"):

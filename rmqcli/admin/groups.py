@@ -583,6 +583,15 @@ class GroupResult:
     error: RmqError | None = None
 
 
+def _differences(known: SubscriptionGroupConfig, change: GroupChange) -> str:
+    """Say which settings of `change` a group does not have, and what it has instead."""
+    new = change.applied_to(known)
+    pairs = [
+        (f.name, getattr(known, f.name), getattr(new, f.name)) for f in fields(new)
+    ]
+    return ", ".join(f"{name} {has}, not {it}" for name, has, it in pairs if has != it)
+
+
 def create_group(
     client: Client, group: str, masters: Addresses, change: GroupChange
 ) -> list[GroupResult]:
@@ -605,7 +614,8 @@ def create_group(
             results[name] = _result(group, name, masters, "unchanged", known)
         else:
             error = RefusedError(
-                f"group {group} exists on {name} with other settings",
+                f"group {group} exists on {name} with other settings:"
+                f" {_differences(known, change)}",
                 hint=Hint(
                     "change them with: ", LibraryCall("Admin.update_group", group)
                 ),

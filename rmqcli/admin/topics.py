@@ -585,7 +585,7 @@ def create_topic(
             failed[name] = RefusedError(
                 f"topic {topic} exists on {name} with other settings:"
                 f" {_differences(config, change)}",
-                hint=_how_to_change(topic, change),
+                hint=_how_to_change(topic, config, change),
             )
     return _write(client, masters, wanted, unchanged, failed, change, done="created")
 
@@ -1070,12 +1070,25 @@ def _differences(known: TopicConfig, change: TopicChange) -> str:
     return ", ".join(parts)
 
 
-def _how_to_change(topic: str, change: TopicChange) -> str:
+def _how_to_change(topic: str, known: TopicConfig, change: TopicChange) -> str:
+    """Name the call that gives a topic the settings that it does not have."""
     call = LibraryCall("Admin.update_topic", topic)
-    if change.queue_nums is None:
-        return Hint("change them with: ", call)
-    nums = Setting("queue_nums", change.queue_nums)
-    return Hint("change them with: ", call, ForPrograms(" with"), " ", nums)
+    wanted: list[Setting] = []
+    nums = change.queue_nums
+    if nums is not None and {known.read_queue_nums, known.write_queue_nums} != {nums}:
+        wanted.append(Setting("queue_nums", nums))
+    if change.perm not in (None, known.perm):
+        wanted.append(Setting("perm", change.perm))
+    if change.order not in (None, known.order):
+        wanted.append(Setting("order", change.order))
+    attributes = {
+        name: value
+        for name, value in change.attributes.items()
+        if known.attributes.get(name) != value
+    }
+    if attributes:
+        wanted.append(Setting("attributes", attributes))
+    return Hint("change them with: ", call, ForPrograms(" with"), " ", *wanted)
 
 
 def _how_to_create(topic: str) -> str:

@@ -50,6 +50,20 @@ class AllocateMessageQueueStrategy(Protocol):
         """
 
 
+class _Strategy:
+    """Compared and shown by class and settings, as settings of a consumer are."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({shown})"
+
+
 def _utf16(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
@@ -85,7 +99,7 @@ def is_member(
     return current_cid in cids
 
 
-class AllocateMessageQueueAveragely:
+class AllocateMessageQueueAveragely(_Strategy):
     """Gives each member adjacent queues; the first members may get one more."""
 
     name = "AVG"
@@ -108,7 +122,7 @@ class AllocateMessageQueueAveragely:
         return list(queues[start : start + size + (index < more)])
 
 
-class AllocateMessageQueueAveragelyByCircle:
+class AllocateMessageQueueAveragelyByCircle(_Strategy):
     """Gives the queues to the members one by one in turn."""
 
     name = "AVG_BY_CIRCLE"
@@ -128,7 +142,7 @@ class AllocateMessageQueueAveragelyByCircle:
         return list(queues[list(cids).index(current_cid) :: len(cids)])
 
 
-class AllocateMessageQueueByConfig:
+class AllocateMessageQueueByConfig(_Strategy):
     """Gives a member its configured queues, whatever the other members have."""
 
     name = "CONFIG"
@@ -163,7 +177,7 @@ def queue_key(queue: MessageQueue) -> str:
     )
 
 
-class AllocateMessageQueueConsistentHash:
+class AllocateMessageQueueConsistentHash(_Strategy):
     """Consistent hashing with `virtual_node_count` points on the ring for each member.
 
     All members must use the same `hash_of`. Raises ConfigError for a count below 0 or
@@ -213,7 +227,7 @@ class AllocateMessageQueueConsistentHash:
         return ring
 
 
-class AllocateMessageQueueByMachineRoom:
+class AllocateMessageQueueByMachineRoom(_Strategy):
     """Shares out only the queues of `rooms`, whose brokers are named `room@name`.
 
     `like_4_6` is for groups with clients before 4.8, which by mistake take their share
@@ -256,7 +270,7 @@ class AllocateMessageQueueByMachineRoom:
         return len(parts) == _PARTS and parts[0] in self.rooms
 
 
-class AllocateMachineRoomNearby:
+class AllocateMachineRoomNearby(_Strategy):
     """Gives a room's queues to its members; queues of empty rooms go to all members."""
 
     def __init__(

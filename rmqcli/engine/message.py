@@ -104,6 +104,12 @@ class UndecodableMessage:
         self.consume_start_ms: int
         self.origin: Origin
 
+    def __repr__(self) -> str:
+        return (
+            f"UndecodableMessage(queue_offset={self.queue_offset},"
+            f" body_bytes={self.body_bytes}, error={self.failure.error!r})"
+        )
+
     @property
     def message_queue(self) -> MessageQueue:
         """The queue from which it was pulled."""

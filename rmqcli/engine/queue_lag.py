@@ -55,6 +55,13 @@ QueueKey = tuple[str | None, str, int | None]
 ValueT = TypeVar("ValueT")
 
 
+def _shown(value: object) -> str:
+    """Return the text that `dataclass` would generate a function for."""
+    names = [each.name for each in dataclasses.fields(value)]  # type: ignore[arg-type]
+    shown = ", ".join(f"{name}={getattr(value, name)!r}" for name in names)
+    return f"{type(value).__name__}({shown})"
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def fast_dataclass(cls: type[ValueT]) -> type[ValueT]:
     """Make `cls` a dataclass with slots and keyword arguments, compared by identity.
@@ -62,6 +69,8 @@ def fast_dataclass(cls: type[ValueT]) -> type[ValueT]:
     Without generated `__eq__` and `__repr__` a class takes a quarter of the time to
     create, and a dozen are created before the first request can be sent.
     """
+    if "__repr__" not in vars(cls):
+        cls.__repr__ = _shown  # type: ignore[method-assign]  # of every class alike
     return dataclasses.dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
 
 

@@ -143,7 +143,7 @@ class ProducerMessage:
     def _check_keys(self) -> None:
         if not isinstance(self.keys, str):
             # A list of keys must not change later, and the message has a hash.
-            check_type(self.keys, Iterable, "keys")
+            check_type(self.keys, (str, Iterable), "keys")
             object.__setattr__(self, "keys", tuple(self.keys))
         for key in self.key_list:
             check_type(key, str, "a key")

@@ -17,6 +17,9 @@ class ManualClock:
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
 
+    def __repr__(self) -> str:
+        return f"ManualClock({self.now_ms})"
+
     def advance(self, by_ms: int) -> None:
         """Move the time `by_ms` milliseconds forward."""
         self.now_ms += by_ms

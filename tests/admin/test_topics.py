@@ -349,6 +349,16 @@ def test_a_topic_with_other_settings_is_not_created_again(admin, change, says):
     )
 
 
+def test_the_hint_names_each_setting_that_differs(admin):
+    change = {"queue_nums": 3, "perm": 4, "attributes": {"message.type": "FIFO"}}
+    with pytest.raises(RefusedError) as caught:
+        admin.create_topic("orders", brokers=["broker-a"], **change)
+    assert caught.value.hint == (
+        "change them with: Admin.update_topic('orders') with perm=4,"
+        " attributes={'message.type': 'FIFO'}"
+    )
+
+
 def test_a_topic_with_one_queue_has_one_queue_not_eight(admin):
     admin.create_topic("single", queue_nums=1, brokers=["broker-a"])
     with pytest.raises(RefusedError) as caught:

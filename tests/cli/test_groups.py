@@ -125,7 +125,8 @@ def test_creating_does_not_change_a_group_that_exists(start):
     rmq.rows("create", "G", "--max-retries", "3")
     code, rows, err = rmq("create", "G", "--max-retries", "4")
     assert (code, rows[0]["result"]) == (7, "failed")
-    assert "group G exists on broker-a with other settings" in err
+    says = "group G exists on broker-a with other settings: retry_max_times 3, not 4"
+    assert says in err
     assert "rmq group update G" in err
     assert rmq.settings("G")["broker-a"]["retry_max_times"] == 3
 

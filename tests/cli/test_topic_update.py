@@ -34,19 +34,25 @@ def queues_of(cluster):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "other"),
     [
-        (["--queues", "8"], "4 queues, not 8"),
-        (["--queues", "2"], "4 queues, not 2"),
-        (["--queues", "4", "--perm", "r"], "permissions rw, not r"),
-        (["--attribute", "+message.type=FIFO"], "message.type not set, not FIFO"),
+        (["--queues", "8"], "4 queues, not 8", "--queues 8"),
+        (["--queues", "2"], "4 queues, not 2", "--queues 2"),
+        (["--queues", "4", "--perm", "r"], "permissions rw, not r", "--perm r"),
+        (["--order"], "not ordered", "--order"),
+        (
+            ["--queues", "2", "--attribute", "+message.type=FIFO"],
+            "4 queues, not 2, message.type not set, not FIFO",
+            "--queues 2 --attribute +message.type=FIFO",
+        ),
     ],
 )
-def test_create_does_not_change_an_existing_topic(rmq, rmq_cluster, words, said):
+def test_create_does_not_change_an_existing_topic(rmq, rmq_cluster, words, said, other):
+    """The hint names every setting that differs; without one it changes nothing."""
     code, rows, err = rmq("topic", "create", "T", *words)
     assert (code, rows) == (7, [("broker-a", "failed")])
     assert f"topic T exists on broker-a with other settings: {said}" in err
-    assert "change them with: rmq topic update T" in err
+    assert f'"change them with: rmq topic update T {other}"' in err
     assert queues_of(rmq_cluster) == (4, 4)
 
 

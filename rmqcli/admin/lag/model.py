@@ -194,6 +194,14 @@ class GroupLag:
     reading: GroupReading
     pop: PopLag | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"GroupLag(group={self.group!r}, state={self.state!r},"
+            f" total_lag={self.total_lag}, reason={self.reason!r},"
+            f" age_ms={self.age_ms}, topics={len(self.topics)},"
+            f" queues={len(self.queues)})"
+        )
+
     @property
     def is_partial(self) -> bool:
         """Whether a broker did not report what was requested."""

@@ -171,6 +171,10 @@ class EmbeddedCluster:
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        brokers = [broker.name for broker in self._brokers]
+        return f"EmbeddedCluster(namesrv={self.namesrv!r}, brokers={brokers})"
+
     def __enter__(self) -> Self:
         return self
 

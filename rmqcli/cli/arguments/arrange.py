@@ -38,8 +38,7 @@ def arrange(arguments: Sequence[str], paths: Iterable[str]) -> list[str]:
     known = frozenset(paths)
     lead, rest = _split_lead(arguments)
     for length in (3, 2, 1):
-        path = " ".join(rest[:length])
-        path = habits.COMMANDS.get(path, path) if path not in known else path
+        path = habits.command_of(" ".join(rest[:length]), known)
         if path in known:
             words = [*lead, *rest[length:]]
             return [*path.split(), *_with_our_options(path, words)]

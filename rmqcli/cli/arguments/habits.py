@@ -8,16 +8,17 @@ kcat, rpk, kafkactl, Kafka's own scripts, and tail.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.units import counted
 
 #: Commands that work: what is typed -> the command.
 COMMANDS = {
     "alter topic": "topic update",
     "broker describe": "broker show",
     "broker ls": "brokers",
-    "brokers describe": "broker show",
     "brokers list": "brokers",
     "create group": "group create",
     "create topic": "topic create",
@@ -31,9 +32,6 @@ COMMANDS = {
     "get topics": "topics",
     "group describe": "group show",
     "group ls": "groups",
-    "groups create": "group create",
-    "groups delete": "group delete",
-    "groups describe": "group show",
     "groups list": "groups",
     "list brokers": "brokers",
     "list groups": "groups",
@@ -43,15 +41,15 @@ COMMANDS = {
     "profile delete": "profile remove",
     "profile ls": "profile list",
     "profile rm": "profile remove",
+    "show broker": "broker show",
+    "show group": "group show",
+    "show topic": "topic show",
     "topic add": "topic create",
     "topic alter": "topic update",
     "topic consume": "tail",
     "topic describe": "topic show",
     "topic ls": "topics",
     "topic produce": "send",
-    "topics create": "topic create",
-    "topics delete": "topic delete",
-    "topics describe": "topic show",
     "topics list": "topics",
 }
 
@@ -155,6 +153,7 @@ HINTS = {
     " GROUP",
     "sendMessage": "rmq send TOPIC BODY",
     "sendMsgStatus": "rmq send TOPIC BODY",
+    "show": "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
     "skipAccumulatedMessage": "rmq reset-offset GROUP TOPIC --to latest",
     "startMonitoring": "rmq lag --watch 10s",
     "statsAll": "rmq lag --sample 10s",
@@ -220,6 +219,7 @@ FLAG_HINTS = {
     ("send", "--dry-run"): "to try it, send to a cluster of your own: rmq serve",
     ("spark package", "-o"): "the file to write: --out FILE",
     ("tail", "--tail"): "for the last N messages: --last N",
+    ("tail", "-f"): "to follow: --follow; for the last N messages: --last N",
     ("tail", "-e"): "to end at the last message: --no-follow",
     ("topic create", "-b"): "--broker BROKER",
     ("topic create", "-c"): "--cluster CLUSTER",
@@ -241,6 +241,9 @@ _SHOW = {
     "topic list": "topic show",
     "topics": "topic show",
 }
+
+#: A number of messages where a number is wrong: `-20f` of tail, `-n 20` and `-n=20`.
+_NUMBER = re.compile(r"[-=]?(\d{1,9})f?", re.ASCII)
 
 #: Values that kcat's `-o` takes, and rpk's -> a position.
 _STARTS = {
@@ -305,23 +308,37 @@ def hint_for_extra(path: str, word: str) -> str:
     return f"write: rmq {_SHOW[path]} {shlex.quote(word)}"
 
 
-def _last(number: str) -> str:
-    noun = "message" if number == "1" else "messages"
-    return f"for the last {number} {noun}: --last {number}"
+def command_of(path: str, known: Collection[str]) -> str:
+    """Return the command that some words mean; the words if that is none of ours.
+
+    The plural of what has commands works as the singular: `topics show` is `topic
+    show`.
+    """
+    for typed in (path, path.replace("s ", " ", 1)):
+        if typed in known or typed in COMMANDS:
+            return typed if typed in known else COMMANDS[typed]
+    return path
+
+
+def _first_or_last(path: str, number: re.Match[str]) -> str:
+    messages = counted(int(number[1]), "message")
+    if path == "consume":
+        return f"to end after {messages}: --count {number[1]}"
+    return f"for the last {messages}: --last {number[1]}" if path == "tail" else ""
 
 
 def hint_for_flag(path: str, flag: str) -> str:
     """Return what to type instead of an option that the command does not have."""
-    if path == "tail" and flag[1:].isdigit():
-        return _last(flag[1:])
+    if path == "tail" and (number := _NUMBER.fullmatch(flag)):
+        return _first_or_last(path, number)
     hint = FLAG_HINTS.get((path, flag)) or FLAG_HINTS.get(("", flag), "")
     return f"write: {hint}" if hint[:1] == "-" else hint
 
 
 def hint_for_value(path: str, option: str, value: str) -> str:
     """Return what to type instead of a value that an option does not take."""
-    if path == "tail" and option == "--namesrv" and value.isdigit():
-        return _last(value)
+    if option == "--namesrv" and (number := _NUMBER.fullmatch(value)):
+        return _first_or_last(path, number)
     if path == "dlq export" and option == "--to" and _FILE.search(value):
         import shlex  # only when it was mistyped
 

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from rmqcli.cli.arguments.arrange import Piece, pieces
+from rmqcli.cli.arguments.arrange import Piece, arrange, pieces
 from rmqcli.cli.commands import CommandEntry, entries_below
 from rmqcli.cli.help import command_help, help_of, show, unknown_command
 from rmqcli.errors import ExitCode, UsageError
@@ -64,8 +64,17 @@ def _find(
 
 def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> object:
     """Show help or the version, or say which command is missing or unknown."""
-    names = [word for word in words if not word.startswith("-")]
     asks_help = any(word in _HELP for word in words)
+    if asks_help and words[0].startswith("-"):  # `rmq --help lag`
+        words = arrange(
+            [each for each in words if each not in _HELP],
+            [each.path for each in table],
+        )
+        entry, _ = _find(words, table)
+        if entry is not None:
+            show(command_help(entry))
+            return None
+    names = [word for word in words if not word.startswith("-")]
     if words[:1] == ["--version"]:
         from rmqcli import __version__
 
@@ -74,12 +83,7 @@ def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> obj
     if words[:1] == ["broker"] and not asks_help:
         _check_serve(words[1:])
     if words and words[0].startswith("-") and not asks_help:
-        from rmqcli.cli.arguments.habits import hint_for_command
-
-        raise UsageError(
-            f"no such option: {words[0]}",
-            hint=hint_for_command(words[0]) or "see: rmq --help",
-        )
+        raise _unknown_option(words[0])
     if not names or entries_below(f"{' '.join(names)} ", table=table):
         text = help_of(" ".join(names), table)
         if asks_help:
@@ -88,6 +92,18 @@ def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> obj
         sys.stderr.write(text)
         return ExitCode.USAGE
     raise unknown_command(" ".join(names), table)
+
+
+def _unknown_option(word: str) -> UsageError:
+    from rmqcli.cli.arguments.habits import hint_for_command
+    from rmqcli.cli.arguments.table import COMMON
+    from rmqcli.cli.ui.errors import unknown_name
+
+    hint = hint_for_command(word)
+    if hint:
+        return UsageError(f"option {word} does not exist", hint=hint)
+    known = ["--version", "--help", "--output", *COMMON] if word[:2] == "--" else []
+    return unknown_name("option", word, known, help_command="rmq")
 
 
 def _check_serve(words: Sequence[str]) -> None:

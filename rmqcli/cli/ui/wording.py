@@ -49,6 +49,7 @@ FLAGS: Final = {
     "allow_undecodable": "--allow-undecodable",
     "allow_unencrypted": "--allow-unencrypted-keys",
     "archives": "--archives",
+    "attributes": "--attribute",
     "ca_file": "--tls-ca",
     "cluster": "--cluster",
     "conf": "--conf",
@@ -68,6 +69,7 @@ FLAGS: Final = {
     "may_create": "--create",
     "message_group": "--message-group",
     "namesrv": "--namesrv",
+    "order": "--order",
     "orderly": "--orderly",
     "other_cluster": "--other-cluster",
     "perm": "--perm",
@@ -126,8 +128,11 @@ def _flag(name: str, value: Value) -> str:
     flag = FLAGS[name]
     if value is True:
         return flag
-    if value is None:
+    if value is None or value is False:
         return f"without {flag}"
+    if isinstance(value, dict):
+        texts = [f"+{key.removeprefix('+')}={text}" for key, text in value.items()]
+        return " ".join(f"{flag} {_quoted(text)}" for text in texts)
     if isinstance(value, Blank):
         is_duration = name.endswith("_ms")
         shown = "BROKER:ID" if name == "queues" else value.text

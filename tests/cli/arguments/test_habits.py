@@ -26,12 +26,18 @@ PATHS = [entry.path for entry in COMMANDS]
         ("broker ls", "brokers"),
         ("brokers list", "brokers"),
         ("brokers describe B", "broker show B"),
+        ("brokers show B", "broker show B"),
         ("groups describe G", "group show G"),
         ("groups create G", "group create G"),
         ("groups delete G", "group delete G"),
+        ("groups members G", "group members G"),
+        ("groups ls", "groups"),
         ("topics describe T", "topic show T"),
         ("topics create T", "topic create T"),
+        ("topics alter T", "topic update T"),
         ("topics delete T", "topic delete T"),
+        ("topics permission T rw", "topic permission T rw"),
+        ("topics show T", "topic show T"),
         ("topic alter T", "topic update T"),
         ("group describe G", "group show G"),
         ("group ls", "groups"),
@@ -43,6 +49,9 @@ PATHS = [entry.path for entry in COMMANDS]
         ("describe broker B", "broker show B"),
         ("describe group -g G", "group show G"),
         ("describe topic T", "topic show T"),
+        ("show broker B", "broker show B"),
+        ("show group G", "group show G"),
+        ("show topic T", "topic show T"),
         ("get topics -o json", "topics -o json"),
         ("get groups", "groups"),
         ("get brokers", "brokers"),
@@ -132,6 +141,13 @@ def test_every_hint_names_commands_and_options_that_exist():
         ("tail T -1", "for the last 1 message: --last 1"),
         ("tail T -5", "for the last 5 messages: --last 5"),
         ("lag -n 5", "write HOST:PORT, or several separated by commas"),
+        ("tail T -20f", "for the last 20 messages: --last 20"),
+        ("tail -1f T", "for the last 1 message: --last 1"),
+        ("tail T -fn 5", "to follow: --follow; for the last N messages: --last N"),
+        ("tail -n=5 T", "for the last 5 messages: --last 5"),
+        ("tail -n=h:1 T", "write HOST:PORT, or several separated by commas"),
+        ("consume T -g G -n 5", "to end after 5 messages: --count 5"),
+        ("consume T -g G -n 1", "to end after 1 message: --count 1"),
         ("tail T -e", "to end at the last message: --no-follow"),
         ("tail T -b h:1", "name servers: --namesrv HOST:PORT"),
         ("topics --bootstrap-server h:1", "name servers: --namesrv HOST:PORT"),
@@ -248,6 +264,10 @@ def test_every_hint_names_commands_and_options_that_exist():
         ("ls", "to list them: rmq topics, rmq groups, rmq brokers"),
         (
             "describe",
+            "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
+        ),
+        (
+            "show orders",
             "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
         ),
         ("-L -b h:1", "to list topics and brokers: rmq topics, rmq brokers"),
@@ -386,3 +406,33 @@ def test_a_message_without_a_verb_is_shown_how_to_be_shown(capfd, words, hint):
 def test_a_mistyped_verb_of_message_names_the_right_one(capfd):
     assert run(["message", "fnd", "orders"]) == 2
     assert "did you mean find?" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["--help lag", "-h lag", "-v --help lag -o json"])
+def test_help_before_a_command_is_the_help_of_the_command(capfd, typed):
+    """It said: command lag does not exist; did you mean lag?"""
+    assert run(shlex.split(typed)) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith("Usage: rmq lag [OPTIONS] [GROUP]...\n")
+    assert err == ""
+
+
+@pytest.mark.parametrize("typed", ["--help topic shwo", "--help lagg"])
+def test_help_before_a_mistyped_command_names_the_right_one(capfd, typed):
+    assert run(shlex.split(typed)) == 2
+    assert "did you mean " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--verison", "option --verison does not exist; did you mean --version?"),
+        ("-V", "option -V does not exist\nhint: see: rmq --help"),
+        ("--tiemout 5s", "option --tiemout does not exist; did you mean --timeout?"),
+    ],
+)
+def test_an_option_before_the_command_that_does_not_exist_is_one_sentence(
+    capfd, typed, said
+):
+    assert run(shlex.split(typed)) == 2
+    assert capfd.readouterr().err == f"error: {said}\n"
