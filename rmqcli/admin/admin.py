@@ -840,9 +840,10 @@ class Admin:
         """Return the topics, groups, users and rules of a cluster with their settings.
 
         `kinds` are "topic", "group", "user" and "rule" (default: all that the brokers
-        tell). `to_text` of the result is the file that `rmq definitions export` writes,
-        and `parse_definitions` reads one. Raises PartialError when a broker does not
-        answer, and the error of one that does not tell a kind of `kinds`.
+        can have). `to_text` of the result is the file that `rmq definitions export`
+        writes, and `parse_definitions` reads one. Raises PartialError when a broker
+        does not answer, or does not tell its users and rules, and the error of one that
+        does not tell a kind of `kinds`.
         """
         from rmqcli.admin.definitions.read import export_definitions
 

@@ -123,7 +123,7 @@ def export(
 
     The order of the file is stable, so that it can be kept in git. System topics, retry
     and dead letter topics and system groups are left out. If a broker does not answer,
-    nothing is written, and the exit code is 6.
+    or does not tell its users, nothing is written, and the exit code is 6.
     """
     from rmqcli.admin.definitions.read import export_definitions
 

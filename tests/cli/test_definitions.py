@@ -339,6 +339,23 @@ def test_kinds_that_a_broker_denies_end_the_export(rmq, clusters, tmp_path):
     assert not file.exists()
 
 
+def test_users_that_one_broker_denies_end_an_export_of_everything(
+    rmq, clusters, tmp_path
+):
+    """The file had no users, and only a warning said so: the exit code was 0."""
+    source, _ = clusters
+    denied = faults.answer(16, "no")
+    source.faults.add(denied, code=RequestCode.AUTH_LIST_USER, broker="broker-b")
+    file = tmp_path / "d.json"
+    file.write_text("yesterday")
+    code, out, err = rmq(source, "export", "--out", file)
+    assert (code, out, file.read_text()) == (6, "", "yesterday")
+    assert "broker-b did not tell its users and rules, so nothing was exported" in err
+    assert "to leave them out, name the others with --only" in err
+    words = ["--only", "topics", "--only", "groups", "--out", file]
+    assert rmq(source, "export", *words)[0] == 0
+
+
 def test_the_library_refuses_an_export_that_would_not_be_complete(clusters):
     source, _ = clusters
     source.faults.add(faults.answer(2, "busy"), code=201, broker="broker-b")

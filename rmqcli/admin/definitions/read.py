@@ -44,13 +44,14 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
+from rmqcli.hint import Argument, Hint
 from rmqcli.model import is_system_group
 from rmqcli.wire.bodies.config import SubscriptionGroupWrapper
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_3_0, version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from rmqcli.admin.definitions.model import Definitions, Kind
     from rmqcli.admin.definitions.settings import Settings
@@ -70,9 +71,10 @@ def export_definitions(
 ) -> Definitions:
     """Return the definitions of a cluster, which may be None for the only one.
 
-    Without `kinds` they are of all kinds that its brokers tell. Raises PartialError
-    when one of them does not answer: what only that broker has would be missing without
-    a trace. Raises the error of one that does not tell a kind of `kinds`.
+    Without `kinds` they are of all kinds that its brokers can have. Raises PartialError
+    when one of them does not answer, or does not tell its users and rules: what only
+    that broker has would be missing without a trace. Raises the error of one that does
+    not tell a kind of `kinds`.
     """
     named = tuple(kinds)
     kinds = named or tuple(SECTIONS)
@@ -85,6 +87,12 @@ def export_definitions(
     for broker in entries.brokers.values():
         for kind in broker.unknown.keys() & set(named):
             raise broker.unknown[kind]
+    for name, error in () if named else _unknown_accounts(entries.brokers.values()):
+        raise PartialError(
+            f"{name} did not tell its users and rules, so nothing was exported:"
+            f" {error.message}",
+            hint=Hint("to leave them out, name the others with ", Argument("kinds")),
+        )
     return definitions_of(entries, kinds, left_out)
 
 
@@ -164,25 +172,24 @@ def _read(
         left_out += _forbidden(broker, wrapper)  # type: ignore[arg-type]  # no error
         left_out += [f"on {broker}, {each}" for each in found.left_out]
     client.raise_if_none_answers(errors.values() if not brokers else ())
-    left_out += _unknown_accounts(brokers.values())
     if any(each.entries["user"] for each in brokers.values()) and "user" in kinds:
         left_out.append("passwords of users")
     return ClusterEntries(cluster=name, brokers=brokers, errors=errors), left_out
 
 
-def _unknown_accounts(brokers: Collection[BrokerEntries]) -> list[str]:
-    """Say on which brokers users and rules are not known, if there may be any.
+def _unknown_accounts(
+    brokers: Collection[BrokerEntries],
+) -> Iterator[tuple[str, RmqError]]:
+    """Yield the brokers whose users and rules are not known, if there may be any.
 
     There are none on a broker without access control, or before 5.3; but where another
-    broker of the cluster has some, the file has none.
+    broker of the cluster has some, the file would have none.
     """
     has_some = any(not each.unknown and each.entries["user"] for each in brokers)
-    return [
-        f"on {each.broker_name}, users and rules: {error.message}"
-        for each in brokers
-        for error in list(each.unknown.values())[:1]
-        if has_some or not isinstance(error, UnsupportedError)
-    ]
+    for each in brokers:
+        for error in each.unknown.values():
+            if has_some or not isinstance(error, UnsupportedError):
+                yield each.broker_name, error
 
 
 def _entries(

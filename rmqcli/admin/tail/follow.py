@@ -175,11 +175,7 @@ class Follower:
         #: queues that were given up, and why
         self.abandoned: dict[MessageQueue, RmqError] = {}
         for queue, offset in positions.items():
-            self.add(queue, offset)
-        for queue, (first, latest) in (seen or {}).items():
-            followed = self._queues[queue]
-            followed.witness, followed.latest = first, latest
-            followed.is_doubtful = True
+            self.add(queue, offset, (seen or {}).get(queue))
 
     @property
     def is_over(self) -> bool:
@@ -205,15 +201,27 @@ class Follower:
         """Stop following all queues; answers to open pulls are ignored."""
         self._queues.clear()
 
-    def add(self, queue: MessageQueue, offset: int) -> None:
+    @property
+    def seen(self) -> dict[MessageQueue, Seen]:
+        """The remembered messages, by which another run can compare the queues."""
+        return {
+            queue: Seen(followed.witness, followed.latest)
+            for queue, followed in self._queues.items()
+            if followed.witness is not None
+        }
+
+    def add(self, queue: MessageQueue, offset: int, seen: Seen | None = None) -> None:
         """Follow `queue` from `offset`, also if it is followed already."""
         self._brokers.add(queue.broker_name)
         wanted = OffsetRange(queue, offset, LONG_MAX)
         options = self._options
         filtered = (options.expression, options.expression_type) != ("*", "TAG")
-        self._queues[queue] = _Followed(
+        self._queues[queue] = followed = _Followed(
             RangeReading(wanted, filtered=filtered, one_at_a_time=True)
         )
+        if seen is not None:
+            followed.witness, followed.latest = seen
+            followed.is_doubtful = True
 
     def poll(self, timeout_ms: int) -> list[Chunk]:
         """Wait for at most `timeout_ms`; return the chunks that arrived, if any."""

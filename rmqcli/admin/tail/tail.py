@@ -21,7 +21,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from rmqcli.admin.read.body import Chunk, Span
     from rmqcli.admin.tail.batch import Batcher
@@ -56,6 +56,9 @@ class TailPlan:
     lost: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
     start: Position | None = None
     own_starts: Mapping[MessageQueue, Position] = field(default_factory=dict)
+    #: of queues that an earlier run read, what its `seen` had at its end: those that
+    #: have become others since are followed from their first new message
+    seen: Mapping[MessageQueue, Seen] = field(default_factory=dict)
     started_ms: int | None = None
     last: int | None = None
     look_back: int | None = None
@@ -108,15 +111,17 @@ class Tail(Generic[T]):
         self.is_showing_last = plan.last is not None
         #: whether --timeout or --idle-timeout ended the run
         self.is_timed_out = False
+        #: messages by which a run that continues this one compares the queues
+        self.seen: dict[MessageQueue, Seen] = dict(plan.seen)
         #: what was read of queues, until they are followed
-        self._seen: dict[MessageQueue, Seen] = {}
+        self._seen: dict[MessageQueue, Seen] = dict(plan.seen)
         #: brokers whose outage was announced
         self._troubled: set[str] = set()
         clock = client.clock
         self._started_ms = self._heard_ms = clock.monotonic_ms()
         self._next_item_ms = float(self._started_ms)
 
-    def items(self) -> Iterator[list[T]]:
+    def items(self) -> Generator[list[T], None, None]:
         """Yield all items to show, in lists that are never empty."""
         yield from self._items()
         self._compare_seen()
@@ -343,7 +348,8 @@ class Tail(Generic[T]):
             seen=self._seen,
         )
         follower.abandoned = self.abandoned
-        self._seen = {}  # the follower compares from here on
+        # The follower compares from here on.
+        self.seen, self._seen = self.seen | self._seen, {}
         try:
             while (left_ms := self.left_ms()) > 0:
                 self._plan.on_turn()
@@ -353,6 +359,7 @@ class Tail(Generic[T]):
                 yield from self._arrived(follower.poll(left_ms))
         finally:
             self.abandoned.update(follower.away)
+            self.seen |= follower.seen
             follower.stop()
 
     def _take_back(self, lost: BrokerReturn, follower: Follower) -> None:
@@ -362,7 +369,7 @@ class Tail(Generic[T]):
                 continue
             self.abandoned.pop(queue, None)
             self.positions[queue] = found
-            follower.add(queue, found)
+            follower.add(queue, found, self._plan.seen.get(queue))
 
     def _go_back(self, queue: MessageQueue, offset: int) -> None:
         """Have a run that continues this one begin with what is stored at `offset`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmqcli.admin.message.gather import MessageOutcome
+    from rmqcli.admin.tail.follow import Seen
     from rmqcli.api.client import Client
     from rmqcli.cli.top.view import Reads
     from rmqcli.cli.ui.output import Row
@@ -131,6 +133,8 @@ class TailView(View):
         #: queue -> where a tail goes on that begins anew, None if it was never read;
         #: for the thread of the feed
         self._positions: dict[MessageQueue, int | None] = {}
+        #: by which it notices that a topic was deleted and created again
+        self._seen: dict[MessageQueue, Seen] = {}
 
     @property
     def command(self) -> list[str]:
@@ -219,6 +223,7 @@ class TailView(View):
                     for queue, offset in self._positions.items()
                     if queue in lost and offset is not None
                 },
+                seen=self._seen,
                 last=None if is_resumed else _LAST,
                 look_back=LOOK_BACK,
                 follow=True,
@@ -236,13 +241,16 @@ class TailView(View):
         )
         flush()
         try:
-            for rows in tail.items():
-                state["arrived"] += len(rows)
-                waiting.extend(rows)
-                on_turn()
+            with closing(tail.items()) as arriving:
+                for rows in arriving:
+                    state["arrived"] += len(rows)
+                    waiting.extend(rows)
+                    on_turn()
         finally:
             if not tail.is_showing_last:
-                self._positions |= {**dict.fromkeys(lost), **tail.positions}
+                unread = dict.fromkeys(lost.keys() - self._positions.keys())
+                self._positions |= {**unread, **tail.positions}
+                self._seen = tail.seen
             flush()
 
     def _resumed(self, stored: list[OffsetRange]) -> tuple[list[OffsetRange], int]:

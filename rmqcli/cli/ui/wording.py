@@ -65,6 +65,7 @@ FLAGS: Final = {
     "group": "--group",
     "include_retry": "--include-retry",
     "insecure": "--tls-insecure",
+    "kinds": "--only",
     "master": "--master",
     "may_create": "--create",
     "message_group": "--message-group",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -22,6 +23,7 @@ from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
 from tests.cli.top.test_frame import content, lines_of
+from tests.kit.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize("width", [80, 110])
@@ -216,6 +218,76 @@ def test_a_tail_shows_the_messages_of_a_topic_that_was_created_again(rmq_cluster
             admin.delete_topic("orders")
     shown = [(row["queue_offset"], row["body"]) for row in view.rows()]
     assert shown == [(0, "c"), (1, "b")]
+
+
+@pytest.mark.parametrize("stored_again", [7, 2])
+def test_a_tail_opened_again_shows_the_whole_of_a_topic_that_was_made_anew(
+    rmq_cluster, stored_again
+):
+    """What lay before the offset where it had ended was skipped, and nothing said."""
+    view = TailView("orders")
+
+    class UntilBody(Posts):
+        def post(self, answer):
+            super().post(answer)
+            shown = {row["body"] for row in view.rows()}
+            if wanted <= shown:
+                raise Closed
+            assert time.monotonic() < end, shown
+
+        def pause(self, duration_ms):
+            raise AssertionError(view.notes())
+
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    end = time.monotonic() + PATIENCE_S
+    for bodies in (
+        [f"old {n}" for n in range(4)],
+        [f"new {n}" for n in range(stored_again)],
+    ):
+        rmq_cluster.create_topic("orders", queues=1)
+        rmq_cluster.send("orders", bodies)
+        wanted = set(bodies)
+        with Client(config) as client, suppress(Closed):
+            view.run(UntilBody(client, view))
+        with Admin(namesrv=rmq_cluster.namesrv) as admin:
+            admin.delete_topic("orders")
+    shown = [row["body"] for row in view.rows()]
+    assert shown.count("new 0") == 1
+
+
+def test_a_tail_keeps_its_place_in_queues_whose_broker_was_away_when_it_was_opened(
+    rmq_cluster_factory,
+):
+    """What was stored meanwhile was left out: it went on at the end of the queue."""
+    cluster = rmq_cluster_factory(queues=1, brokers=2)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["a", "b"])
+    view = TailView("orders")
+    end = time.monotonic() + PATIENCE_S
+
+    def read(is_enough):
+        class Until(Posts):
+            def post(self, answer):
+                super().post(answer)
+                if is_enough(answer, {row["body"] for row in view.rows()}):
+                    raise Closed
+                assert time.monotonic() < end, view.rows()
+
+            def pause(self, duration_ms):
+                raise AssertionError(view.notes())
+
+        config = ClientConfig(namesrv=(cluster.namesrv,))
+        with Client(config) as client, suppress(Closed):
+            view.run(Until(client, view))
+
+    read(lambda answer, shown: not answer.is_reading and len(shown) == 2)
+    match = faults.Match(broker="broker-b")
+    away = faults.Rule(match, faults.answer(14, "the service is not available"))
+    cluster.faults.add_rule(away)
+    read(lambda answer, _shown: len(answer.said) > 1)
+    cluster.faults.remove(away)
+    cluster.send("orders", ["c", "d"])
+    read(lambda _answer, shown: shown == {"a", "b", "c", "d"})
 
 
 def test_a_tail_that_cannot_read_what_is_stored_does_not_read_for_ever(rmq_cluster):
