@@ -29,7 +29,7 @@ from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.pull_answer import PullStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from rmqcli.api.client import Client
     from rmqcli.clock import Clock
@@ -121,7 +121,9 @@ def read_proxy_heartbeats(
                 since_ms=now_ms - _ONLINE_MS + clock_ahead_ms,
             )
             for record in (yield from records):
-                _take(record, record.store_timestamp_ms - clock_ahead_ms, found)
+                heartbeat = _decoded(record, clock_ahead_ms)
+                if heartbeat is not None:
+                    _take(heartbeat, found)
     return found
 
 
@@ -213,14 +215,89 @@ def _read_broker(address: str, clock: Clock) -> Task[ProxyHeartbeats]:
     )
 
 
-def _take(record: StoredMessage, at_ms: int, found: ProxyHeartbeats) -> None:
+def filters_since_ms(
+    client: Client, groups: Collection[str], topic: str, *, from_ms: int
+) -> dict[str, int]:
+    """Return since when the members of each group have had their filter of `topic`.
+
+    A proxy gives a subscription the time of the heartbeat, so that only the heartbeats
+    before tell. They are read from two minutes before `from_ms` on; as long as their
+    filter is the same, and no two minutes pass without one, members have had it. All
+    times are epoch ms by our clock. A group without a heartbeat is missing, and all are
+    if a broker does not answer, which may have heartbeats with another filter.
+    """
+    tasks: list[Task[list[ProxyHeartbeat]]] = []
+    for broker in client.cluster_info().brokers.values():
+        if broker.master_address is None:
+            return {}
+        since_ms = from_ms - _ONLINE_MS
+        tasks.append(_read_history(broker.master_address, client.clock, since_ms))
+    heartbeats: list[ProxyHeartbeat] = []
+    for answer in run_tasks(client, tasks):
+        if not isinstance(answer, RmqError):
+            heartbeats += answer
+        elif not isinstance(answer, NotFoundError):  # without proxies no such topic
+            return {}
+    runs: dict[str, _Run] = {}
+    for each in sorted(heartbeats, key=lambda each: each.at_ms):
+        group = each.data.group
+        if group is not None and group in groups and each.is_online:
+            own = _filter(each.data, topic)
+            run = runs.get(group)
+            if run is None or not run.goes_on(each.at_ms, own):
+                run = runs[group] = _Run(each.at_ms, own)
+            run.last_ms = each.at_ms
+    return {group: run.first_ms for group, run in runs.items()}
+
+
+@dataclass(slots=True)
+class _Run:
+    """Heartbeats with one filter that follow each other."""
+
+    first_ms: int
+    expression: tuple[str, str] | None
+    last_ms: int = 0
+
+    def goes_on(self, at_ms: int, expression: tuple[str, str] | None) -> bool:
+        return expression == self.expression and at_ms <= self.last_ms + _ONLINE_MS
+
+
+def _filter(data: HeartbeatSyncerData, topic: str) -> tuple[str, str] | None:
+    for each in data.subscription_data_set:
+        if each.topic == topic:
+            return each.expression_type or "TAG", each.sub_string
+    return None
+
+
+def _read_history(
+    address: str, clock: Clock, since_ms: int
+) -> Task[list[ProxyHeartbeat]]:
+    """Read all heartbeats on a broker since then (by our clock)."""
+    ends = yield Request(address, get_topic_stats_info(HEARTBEAT_TOPIC))
+    clock_ahead_ms = yield from read_clock_ahead_ms(address, clock)
+    found: list[ProxyHeartbeat] = []
+    for queue, limits in ends.items():
+        if limits.max_offset > limits.min_offset:
+            records = yield from _read_queue(
+                address, queue, limits.max_offset, since_ms=since_ms + clock_ahead_ms
+            )
+            decoded = (_decoded(record, clock_ahead_ms) for record in records)
+            found += (each for each in decoded if each is not None)
+    return found
+
+
+def _decoded(record: StoredMessage, clock_ahead_ms: int) -> ProxyHeartbeat | None:
     try:
         data = decode_body(HeartbeatSyncerData, record.body)
     except BodyError:
-        return
+        return None
+    return ProxyHeartbeat(record.store_timestamp_ms - clock_ahead_ms, data)
+
+
+def _take(heartbeat: ProxyHeartbeat, found: ProxyHeartbeats) -> None:
+    data = heartbeat.data
     if data.group is None:
         return
-    heartbeat = ProxyHeartbeat(at_ms, data)
     known = found.get((data.group, data.client_id))
     if known is None or known.at_ms <= heartbeat.at_ms:
         found[data.group, data.client_id] = heartbeat

@@ -24,7 +24,11 @@ from rmqcli.admin.lag.check_points import (
     PopPlace,
     read_deliveries,
 )
-from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
+from rmqcli.admin.lag.proxied import (
+    filters_since_ms,
+    find_proxied_members,
+    is_grpc_client,
+)
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
     GroupEvidence,
@@ -199,6 +203,8 @@ class _Reading:
         self._late_indexes: dict[str, int] = {}
         #: how far the clock of the message's broker is ahead of this machine's
         self._ahead_ms = 0
+        #: groups whose members are behind proxies in cluster mode
+        self._proxied: set[str] = set()
 
     def run(self, groups: Collection[str], backups: Sequence[Backup]) -> MessageOutcome:
         pending = self._pending()
@@ -230,6 +236,7 @@ class _Reading:
         self._read_selection(evidence)
         self._read_copies(evidence)
         self._read_deliveries(evidence)
+        self._read_filter_times(evidence)
         if backups:
             here = identity_of(self._client.route(self._queue.topic))
             for name, seen in evidence.items():
@@ -480,10 +487,11 @@ class _Reading:
                         f"whether it consumes with POP is not known: {route.message}"
                     )
             if seen.connection is not None:
-                seen.is_pop |= any(
+                seen.is_renewed = any(
                     is_grpc_client(each.client_id)
                     for each in seen.connection.connections
                 )
+                seen.is_pop |= seen.is_renewed
             if isinstance(configs, RmqError):
                 seen.no_deliveries = (
                     f"whether the group is orderly is not known: {configs.message}"
@@ -506,9 +514,43 @@ class _Reading:
         for seen in alone:
             if seen.group in proxied.by_group:
                 seen.connection = proxied.by_group[seen.group][0]
-                seen.is_pop = True
+                seen.is_pop = seen.is_renewed = True
+                self._proxied.add(seen.group)
             else:
                 seen.no_members = proxied.unknown_because
+
+    def _read_filter_times(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Find out since when members behind proxies have their filter.
+
+        Only where the verdict depends on it, since that takes many requests.
+        """
+        message, topic = self._message, self._queue.topic
+        asked = {
+            name: seen.connection
+            for name, seen in evidence.items()
+            if name in self._proxied
+            and seen.connection is not None
+            and topic in seen.connection.subscriptions
+            and (seen.committed or 0) > message.queue_offset
+            and seen.delivery is None
+            and not seen.copies
+        }
+        if not asked:
+            return
+        from_ms = message.store_timestamp_ms - self._ahead_ms
+        since = filters_since_ms(self._client, asked, topic, from_ms=from_ms)
+        for name, connection in asked.items():
+            if name in since:
+                subscription = connection.subscriptions[topic]
+                since_ms = since[name] + self._ahead_ms
+                evidence[name].is_renewed = False
+                evidence[name].connection = replace(
+                    connection,
+                    subscriptions={
+                        **connection.subscriptions,
+                        topic: replace(subscription, sub_version=since_ms),
+                    },
+                )
 
     def _read_holders(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Find the member of each group that pulls the queue, and what it holds.

@@ -72,6 +72,10 @@ _LATER_FILTER: Final = (
     "the members' subscription is newer than the message, and they may have had another"
     " filter before"
 )
+_RENEWED: Final = (
+    "gRPC members renew the time of their subscription, so that it does not show"
+    " whether they had another filter before"
+)
 
 
 #: Kinds of copies of a message that the group has given up.
@@ -209,6 +213,8 @@ class GroupEvidence:
     holder: Holder | None = None
     selected: bool | None = None
     no_selection: str | None = None
+    #: whether members renew the time of a subscription that stays the same
+    is_renewed: bool = False
     #: names the backup of a reset that moved the group over the message
     moved_by: str | None = None
     #: the last reset that moved the group back to the message or before it, and when,
@@ -653,7 +659,7 @@ def _passed(
             group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
         )
     if not selected:
-        return _unknown(seen, f"{why}, but {no_clock or _LATER_FILTER}", evidence)
+        return _unknown(seen, f"{why}, but {no_clock or _later(seen)}", evidence)
     if is_pop:
         return _unknown(seen, seen.no_deliveries or _NO_RECORD, evidence)
     if seen.no_copies is not None:
@@ -677,6 +683,10 @@ def _passed(
     )
 
 
+def _later(seen: GroupEvidence) -> str:
+    return _RENEWED if seen.is_renewed else _LATER_FILTER
+
+
 def _may_have_skipped(
     message: PulledMessage,
     seen: GroupEvidence,
@@ -687,7 +697,7 @@ def _may_have_skipped(
     if since_ms is None:
         return no_clock
     if since_ms <= 0 or since_ms > message.store_timestamp_ms:
-        return _LATER_FILTER
+        return _later(seen)
     connection = seen.connection
     begins_at_first = (
         connection is not None

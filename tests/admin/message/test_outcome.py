@@ -139,6 +139,14 @@ def test_a_tag_that_is_not_selected_is_filtered_only_by_who_was_there(message):
     assert (found, "may have had another filter" in why) == ("unknown", True)
 
 
+def test_the_time_of_a_subscription_that_members_renew_says_nothing(message):
+    """The reason said that it was newer than the message, as it always is."""
+    seen = evidence(expression="Paid", since_ms=STORED_MS + 1, is_renewed=True)
+    found, why = verdict(message, seen)
+    assert found == "unknown"
+    assert why.startswith("tag New is not selected by 'Paid', but gRPC members renew")
+
+
 def test_what_is_not_committed_waits_or_is_held(message):
     seen = evidence(committed=3, pulled=5)
     found = judge(message, seen, min_offset=0)

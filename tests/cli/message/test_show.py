@@ -31,7 +31,7 @@ from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.model import MessageQueue
-from rmqcli.testing import faults
+from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill
 from tests.kit.half_messages import roll_back, send_half
@@ -1174,3 +1174,58 @@ def test_a_retry_that_failed_again_was_not_consumed(cluster, show):
         fail(second, -1)
         for ref in (sent.msg_id, first, second):
             assert verdict(show(cluster, ref))["verdict"] == "dead"
+
+
+def beat(cluster, expression, at_ms, **fields):
+    """Write what a proxy in cluster mode writes about a member of billing."""
+    subscription = {"topic": "orders", "subString": expression, "subVersion": at_ms}
+    record = {
+        "clientId": "host@1@1@a",
+        "group": "billing",
+        "heartbeatType": "REGISTER",
+        "consumeType": "CONSUME_ACTIVELY",
+        "messageModel": "CLUSTERING",
+        "channelData": "{}",
+        "subscriptionDataSet": [{**subscription, "tagsSet": [expression]}],
+        **fields,
+    }
+    cluster.send("DefaultHeartBeatSyncerTopic", [json.dumps(record)])
+
+
+@pytest.mark.parametrize(
+    ("beats", "reason"),
+    [
+        # Seconds before and after the message, with a filter.
+        ({-100: "New", -5: "New", 60: "New", 100: "New"}, None),
+        ({-100: "Paid", -5: "New", 60: "New", 100: "New"}, None),
+        ({5: "New", 60: "New", 100: "New"}, "is newer than the message"),
+        ({-5: "New", 60: "Paid", 100: "New"}, "is newer than the message"),
+        ({-50: "New", 71: "New", 100: "New"}, "is newer than the message"),
+        ({-5: "New", 60: "", 100: "New"}, "is newer than the message"),
+    ],
+)
+def test_heartbeats_tell_since_when_members_behind_a_proxy_have_their_filter(
+    rmq_cluster_factory, show, beats, reason
+):
+    """Each heartbeat renewed the filter: what members passed over became unknown."""
+    now_ms = SYSTEM_CLOCK.epoch_ms()
+    clock = ManualClock(now_ms=now_ms - 240_000)
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent_ms = now_ms - 120_000
+    sent: list[Any] = []
+    for at_s, expression in sorted({**beats, 0: None}.items()):
+        clock.now_ms = at_ms = sent_ms + at_s * 1_000
+        if expression is None:
+            sent = cluster.send("orders", [Seed(body=b"a", tags="Paid")])
+        elif expression:
+            beat(cluster, expression, at_ms)
+        else:  # it has another topic
+            beat(cluster, "*", at_ms, subscriptionDataSet=[])
+    clock.now_ms = now_ms
+    commit(cluster, "billing", 1)
+    found = verdict(show(cluster, sent[0].offset_msg_id))
+    expected = "filtered" if reason is None else "unknown"
+    assert found["verdict"] == expected, found
+    assert reason is None or reason in found["reason"]
