@@ -49,7 +49,7 @@ _TYPES: Final[dict[str, type]] = {
     "Sequence": Sequence,
 }
 #: Between the types of an annotation, outside of brackets.
-_ALTERNATIVES: Final = re.compile(r" \| (?![^\[]*\])")
+_ALTERNATIVES: Final = r" \| (?![^\[]*\])"
 #: A text is a collection of its characters, which nobody means.
 _OF_SEVERAL: Final = (Collection, Iterable, Sequence)
 #: What to do about a function that returns before its work is done.
@@ -153,7 +153,7 @@ def checks_arguments(
 
 def _wanted(annotation: str, known: Mapping[str, type]) -> dict[str, type] | None:
     """The types of an annotation by name; None if one of them is not known."""
-    names = [re.sub(r"\[.*", "", each) for each in _ALTERNATIVES.split(annotation)]
+    names = [re.sub(r"\[.*", "", each) for each in re.split(_ALTERNATIVES, annotation)]
     if not all(name in known for name in names):
         return None
     return {name: known[name] for name in names}

@@ -22,6 +22,8 @@ from typing import Final, Protocol
 from rmqcli.errors import UsageError
 
 _DEFAULT_INSTANCE: Final = "DEFAULT"
+#: Characters of a client id of gRPC: host@pid@index@random.
+_GRPC_SEPARATORS: Final = 3
 #: Numbers that distinguish the clients of this process.
 _NUMBERS: Final = itertools.count()
 
@@ -102,3 +104,12 @@ def claim_client_id(owner: Owner, namesrv: str, client_id: str) -> None:
                 hint="leave instance_name unset, or give each consumer another one",
             )
         _owners[key] = owner
+
+
+def is_grpc_client(client_id: str) -> bool:
+    """Return whether a client id is one of gRPC, `host@pid@index@random`.
+
+    Remoting clients have ids such as `10.0.0.1@4711#1234567`. A gRPC client cannot
+    answer what a broker asks of members: only its proxy talks to it.
+    """
+    return client_id.count("@") >= _GRPC_SEPARATORS and "#" not in client_id

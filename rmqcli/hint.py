@@ -8,7 +8,8 @@ can name the flag of an argument and the command of a call in their places:
     on the command line         to delete it anyway, add --force
 
 A hint that names neither an argument nor a call is an ordinary str. See
-`rmqcli.cli.ui.wording` for the flags and commands.
+`rmqcli.cli.ui.wording` for the flags and commands. Treat the parts as immutable: frozen
+classes take twice as long to create, and every start creates these.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Value: TypeAlias = "str | int | bool | MessageQueue | dict[str, str] | Blank | None"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Blank:
     """A value that the reader knows, such as FILE."""
 
@@ -32,7 +33,7 @@ class Blank:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Setting:
     """An argument with the value that it should have.
 
@@ -49,7 +50,7 @@ class Setting:
         return f"{self.name}={value}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Argument:
     """An argument that should be given, checked or left out."""
 
@@ -59,7 +60,7 @@ class Argument:
         return self.name if "_" in self.name else f"the {self.name} argument"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LibraryCall:
     """A call of the library, such as `Admin.topic`, with its first argument if any."""
 
@@ -71,7 +72,7 @@ class LibraryCall:
         return f"{self.name}({argument})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ForPrograms:
     """A text that the command line leaves out: it has nothing that does the same."""
 

@@ -116,7 +116,7 @@ class Pending(Generic[T]):
             callback(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request(Generic[T]):
     """One API call to one address.
 
@@ -128,21 +128,21 @@ class Request(Generic[T]):
     timeout_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sleep:
     """Resumes the task after `delay_ms`, with None."""
 
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class All:
     """Runs all `parts` at the same time; the outcomes are in the same order."""
 
     parts: Sequence[Part]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Race:
     """Runs alternatives until one of `parts` succeeds.
 
@@ -155,7 +155,7 @@ class Race:
     next_after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Within:
     """Waits for `part`; raises TimeLimitError after `limit_ms`. The part continues."""
 

@@ -32,10 +32,9 @@ from rmqcli.api.calls.config import (
     get_broker_runtime_info,
     update_broker_config,
 )
-from rmqcli.api.calls.namesrv import (
+from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
+from rmqcli.api.calls.namesrv_config import (
     add_write_perm_of_broker,
-    get_broker_cluster_info,
-    get_route_info_by_topic,
     wipe_write_perm_of_broker,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info

@@ -28,7 +28,7 @@ from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
-from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
+from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.admin.topics import about_attribute, check_removed, delete_topic
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -43,6 +43,7 @@ from rmqcli.api.calls.consumer import (
 )
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_fields
+from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, change_each, failed_word
-from rmqcli.api.calls.namesrv import (
+from rmqcli.api.calls.namesrv_config import (
     delete_kv_config,
     get_kv_config,
     get_kvlist_by_namespace,

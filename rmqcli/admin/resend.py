@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.groups import chosen_member, online_members
-from rmqcli.admin.lag.proxied import is_grpc_client
 from rmqcli.admin.message.find import (
     PENDING_TOPICS,
     find_messages,
@@ -33,6 +32,7 @@ from rmqcli.api.calls.consumer import (
     get_consumer_connection_list,
 )
 from rmqcli.api.calls.stats import query_topic_consume_by_who
+from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import ask_many, change_many, failed_word
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
-from rmqcli.api.calls.namesrv import get_namesrv_config, update_namesrv_config
+from rmqcli.api.calls.namesrv_config import get_namesrv_config, update_namesrv_config
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,

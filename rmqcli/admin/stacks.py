@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.groups import chosen_member, online_members
-from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
+from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.api.calls.consumer import get_consumer_running_info
+from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import DecodeError, RmqError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -38,11 +38,13 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.namesrv import (
-    delete_kv_config,
     delete_topic_in_namesrv,
     get_all_topic_list,
-    get_kv_config,
     get_route_info_by_topic,
+)
+from rmqcli.api.calls.namesrv_config import (
+    delete_kv_config,
+    get_kv_config,
     put_kv_config,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info, query_topic_consume_by_who

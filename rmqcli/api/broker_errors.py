@@ -6,6 +6,7 @@ to the caller is decided here.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import (
@@ -168,7 +169,7 @@ def error_of(
     )
     # The peer may be a proxy's remoting port.
     is_internal = answer.code == ResponseCode.SYSTEM_ERROR
-    error.may_be_done = is_internal and LOST_REQUEST.search(remark) is not None
+    error.may_be_done = is_internal and re.search(LOST_REQUEST, remark) is not None
     return error
 
 

@@ -86,7 +86,7 @@ COMMON_SECTION = "Common options"
 PROXY_SECTION = "With a proxy of RocketMQ 5"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Declaration:
     """An argument or option, as `rmqcli.cli.options.argument` or `option` declares it.
 
@@ -113,7 +113,7 @@ class Declaration:
     show_default: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Common:
     """The values of the options that every command has."""
 

@@ -141,7 +141,7 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
         address=address,
         hint=hint,
     )
-    is_lost = code in _INTERNAL and LOST_REQUEST.search(remark) is not None
+    is_lost = code in _INTERNAL and re.search(LOST_REQUEST, remark) is not None
     error.may_be_done = is_lost or code == pb.Code.PROXY_TIMEOUT
     return error
 

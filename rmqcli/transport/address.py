@@ -22,7 +22,7 @@ _HOST_LENGTH_MAX = 253  # RFC 1035, and room enough for a literal with a scope
 _HINT = "write it as host:port, or [IPv6 address]:port"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Address:
     """The address of a peer. `host` has no brackets; `text` is the parsed text.
 

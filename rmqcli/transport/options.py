@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.acl import Credentials
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TransportOptions:
     """Settings of a `RemotingClient`, for all its peers.
 

@@ -9,12 +9,12 @@ apache/rocketmq.
 from __future__ import annotations
 
 import enum
-import re
 from typing import Final
 
 #: What a proxy says of its error when it asked a broker and cannot know whether the
 #: broker did it: Java's exceptions, their texts, and the words of proxies before 5.3.
-LOST_REQUEST: Final = re.compile(
+#: Compiled when it is used, which is rare.
+LOST_REQUEST: Final = (
     r"\bRemoting(?!Connect|TooMuchRequest)\w*Exception\b|\bsend request to\b"
     r"|\bwait response on the channel\b|\bunknown reason\. addr|^RemotingCommand \["
 )

@@ -11,7 +11,7 @@ from rmqcli.api.calls import (
     acl,
     client,
     config,
-    namesrv,
+    namesrv_config,
     offset,
     producer,
     stats,
@@ -30,8 +30,8 @@ def answer(code=0, *, remark=None, body=b"", **ext_fields):
     return RemotingCommand(code, remark=remark, ext_fields=ext_fields, body=body)
 
 
-KEPT = namesrv.get_kv_config("n", "k")
-LISTED = namesrv.get_kvlist_by_namespace("n")
+KEPT = namesrv_config.get_kv_config("n", "k")
+LISTED = namesrv_config.get_kvlist_by_namespace("n")
 COMMITTED = offset.query_consumer_offset("g", "t", 0)
 COMMIT = offset.update_consumer_offset("g", "t", 0, commit_offset=5)
 RESET = offset.invoke_broker_to_reset_offset("g", "t", timestamp_ms=1)
@@ -51,9 +51,13 @@ QUEUE_JSON = b'{"topic":"t","brokerName":"b","queueId":1}'
         (KEPT, answer(22), None),
         (LISTED, answer(body=b'{"table":{"k":"v"}}'), {"k": "v"}),
         (LISTED, answer(22), {}),
-        (namesrv.get_namesrv_config(), answer(body=b"a=1\nb=2"), {"a": "1", "b": "2"}),
-        (namesrv.wipe_write_perm_of_broker("b"), answer(wipeTopicCount="3"), 3),
-        (namesrv.add_write_perm_of_broker("b"), answer(addTopicCount="4"), 4),
+        (
+            namesrv_config.get_namesrv_config(),
+            answer(body=b"a=1\nb=2"),
+            {"a": "1", "b": "2"},
+        ),
+        (namesrv_config.wipe_write_perm_of_broker("b"), answer(wipeTopicCount="3"), 3),
+        (namesrv_config.add_write_perm_of_broker("b"), answer(addTopicCount="4"), 4),
         (COMMITTED, answer(offset="0"), 0),
         (COMMITTED, answer(offset="-1"), None),
         (COMMITTED, answer(22), None),

@@ -152,15 +152,15 @@ get_consumer_running_info; 307; any; 0; running info of one
 query_topics_by_consumer; 343; 5.0.0; 0; topics of group one
 get_controller_metadata; 1005; any; 0; controllers
 get_sync_state_data; 1006; any; 0; SyncStateSet of brokers
-add_write_perm_of_broker; 327; 4.9.2; 0; giving one the write permission
-delete_kv_config; 102; any; 0; removal of one in one
 delete_topic_in_namesrv; 216; any; 0; deletion of topic one
 get_all_topic_list; 206; any; 0; topic list
 get_broker_cluster_info; 106; any; 0; cluster info
+get_route_info_by_topic; 105; any; 0; route of topic one
+add_write_perm_of_broker; 327; 4.9.2; 0; giving one the write permission
+delete_kv_config; 102; any; 0; removal of one in one
 get_kv_config; 101; any; 0 22; value of one in one
 get_kvlist_by_namespace; 219; any; 0 22; values of one
 get_namesrv_config; 319; any; 0; settings of the name server
-get_route_info_by_topic; 105; any; 0; route of topic one
 put_kv_config; 100; any; 0; setting of one in one
 update_namesrv_config; 318; any; 0; change of name server settings
 wipe_write_perm_of_broker; 205; any; 0; taking the write permission of one
@@ -220,12 +220,12 @@ get_consumer_connection_list: consumerGroup=one
 get_consumer_list_by_group: consumerGroup=one
 get_consumer_running_info: consumerGroup=one clientId=one jstackEnable=false
 query_topics_by_consumer: group=one
+delete_topic_in_namesrv: topic=one clusterName=one
+get_route_info_by_topic: topic=one acceptStandardJsonOnly=true
 add_write_perm_of_broker: brokerName=one
 delete_kv_config: namespace=one key=one
-delete_topic_in_namesrv: topic=one clusterName=one
 get_kv_config: namespace=one key=one
 get_kvlist_by_namespace: namespace=one
-get_route_info_by_topic: topic=one acceptStandardJsonOnly=true
 put_kv_config: namespace=one key=one value=one
 wipe_write_perm_of_broker: brokerName=one
 get_earliest_msg_storetime: topic=one queueId=41

@@ -11,7 +11,8 @@ import pytest
 
 from rmqcli.api.call import make_call, nothing
 from rmqcli.api.calls.consumer import query_topics_by_consumer
-from rmqcli.api.calls.namesrv import get_all_topic_list, get_namesrv_config
+from rmqcli.api.calls.namesrv import get_all_topic_list
+from rmqcli.api.calls.namesrv_config import get_namesrv_config
 from rmqcli.api.calls.offset import get_max_offset, query_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig

@@ -55,12 +55,8 @@ from rmqcli.api.calls.config import (
     update_and_create_subscription_group,
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
-from rmqcli.api.calls.namesrv import (
-    delete_kv_config,
-    delete_topic_in_namesrv,
-    get_all_topic_list,
-    get_kvlist_by_namespace,
-)
+from rmqcli.api.calls.namesrv import delete_topic_in_namesrv, get_all_topic_list
+from rmqcli.api.calls.namesrv_config import delete_kv_config, get_kvlist_by_namespace
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.runner import run_task
 from rmqcli.clock import Deadline

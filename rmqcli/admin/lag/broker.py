@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.consumer import (
     get_consumer_connection_list,
     get_consumer_running_info,
@@ -33,6 +32,7 @@ from rmqcli.api.calls.stats import (
     get_topic_stats_info,
     query_consume_time_span,
 )
+from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
@@ -44,7 +44,6 @@ from rmqcli.model import (
     retry_topic,
 )
 from rmqcli.tasks import All, Request
-from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.message.properties import lite_topic_of
 from rmqcli.wire.version import V5_0_0, V5_5_0
 
@@ -318,8 +317,6 @@ def _find_new_retries(part: BrokerPart, query: LagQuery) -> Task[None]:
 
 def _find_pop_groups(part: BrokerPart, query: LagQuery) -> None:
     """Note which of the groups consume by POP, as far as anything shows it."""
-    from rmqcli.admin.lag.proxied import is_grpc_client
-
     found = {group for group, topic in part.committed if is_pop_retry(topic, group)}
     found.update(
         group
@@ -335,7 +332,10 @@ def _find_pop_groups(part: BrokerPart, query: LagQuery) -> None:
 def _read_settings(part: BrokerPart) -> Task[None]:
     """Note which groups are orderly, and whether check points can be read."""
     from rmqcli.admin.lag.check_points import HandedOut
-    from rmqcli.api.calls.config import get_all_subscription_group_config
+    from rmqcli.api.calls.config import (
+        get_all_subscription_group_config,
+        get_broker_config,
+    )
 
     config, groups = yield _all(
         part, get_broker_config(), get_all_subscription_group_config()
@@ -361,7 +361,9 @@ def _read_settings(part: BrokerPart) -> Task[None]:
 
 def _read_paused(part: BrokerPart) -> Task[None]:
     """Note the groups whose consumption is switched off; not if that is refused."""
-    from rmqcli.api.calls.config import get_all_subscription_group_config
+    from rmqcli.api.calls.config import (
+        get_all_subscription_group_config,
+    )
 
     (groups,) = yield _all(part, get_all_subscription_group_config())
     if isinstance(groups, TransportError):
@@ -407,8 +409,6 @@ def _find_lite_topics(
     Their offsets are in a broker's whole table only. Of a group that is queried by
     name and has no other offsets, the settings tell.
     """
-    from rmqcli.api.calls.config import get_all_subscription_group_config
-
     for group, topic in list(part.committed):
         lite = lite_topic_of(topic)
         if lite is not None:
@@ -419,6 +419,9 @@ def _find_lite_topics(
     }
     if not query.is_one_by_one or not silent or version() < V5_5_0:
         return
+    from rmqcli.api.calls.config import get_all_subscription_group_config
+    from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
+
     (groups,) = yield _all(part, get_all_subscription_group_config())
     if isinstance(groups, TransportError):
         raise groups
@@ -565,8 +568,6 @@ def _drop_retries_of_others(part: BrokerPart) -> Task[None]:
     `%RETRY%billing_orders` is what POP calls the retry topic of `billing` for `orders`,
     and also that of a group `billing_orders`. POP commits in it for its own group.
     """
-    from rmqcli.api.calls.config import get_subscription_group_names
-
     unsure = {
         pair: pair[1].removeprefix(RETRY_GROUP_TOPIC_PREFIX)
         for pair, offsets in part.committed.items()
@@ -574,6 +575,8 @@ def _drop_retries_of_others(part: BrokerPart) -> Task[None]:
     }
     if not unsure:
         return
+    from rmqcli.api.calls.config import get_subscription_group_names
+
     (names,) = yield _all(part, get_subscription_group_names())
     if isinstance(names, TransportError):
         raise names
@@ -716,8 +719,6 @@ def _clients_to_ask(
 ) -> Iterable[tuple[str, str]]:
     if not (query.process_queues or query.wants_owners):
         return
-    from rmqcli.admin.lag.proxied import is_grpc_client
-
     for group, seen in part.connections.items():
         if not query.process_queues and len(seen.connections) > OWNERS_ASKED_MAX:
             continue

@@ -53,7 +53,7 @@ _SAVE_INTERVAL_MS: Final = 10_000
 Topics = dict[str, tuple[int, int | None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SeenBroker:
     """A broker, and when a name server last listed it."""
 

@@ -45,17 +45,6 @@ _ONLINE_MS: Final = 120_000
 _RECORDS_MAX: Final = 16_000
 #: A broker that hangs must not slow down the rest.
 _TIMEOUT_MS: Final = 1_000
-#: Characters of a client id of gRPC: host@pid@index@random.
-_GRPC_SEPARATORS: Final = 3
-
-
-def is_grpc_client(client_id: str) -> bool:
-    """Return whether a client id is one of gRPC, `host@pid@index@random`.
-
-    Remoting clients have ids such as `10.0.0.1@4711#1234567`. A gRPC client cannot
-    answer what a broker asks of members: only its proxy talks to it.
-    """
-    return client_id.count("@") >= _GRPC_SEPARATORS and "#" not in client_id
 
 
 def proxy_name(local_proxy_id: str | None) -> str | None:

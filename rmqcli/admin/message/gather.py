@@ -24,11 +24,7 @@ from rmqcli.admin.lag.check_points import (
     PopPlace,
     read_deliveries,
 )
-from rmqcli.admin.lag.proxied import (
-    filters_since_ms,
-    find_proxied_members,
-    is_grpc_client,
-)
+from rmqcli.admin.lag.proxied import filters_since_ms, find_proxied_members
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
     GroupEvidence,
@@ -73,6 +69,7 @@ from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
+from rmqcli.client_id import is_grpc_client
 from rmqcli.engine.message import RETRY_TOPIC
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from rmqcli.admin.lag.proxied import find_proxied_members, is_grpc_client
+from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.admin.reset.messages import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
@@ -31,6 +31,7 @@ from rmqcli.api.calls.config import (
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.runner import run_tasks
+from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import RmqError
 from rmqcli.position import AtTime
 from rmqcli.tasks import All, Request

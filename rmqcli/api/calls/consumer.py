@@ -17,7 +17,6 @@ from rmqcli.wire.headers.admin import (
     GetConsumerRunningInfoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from rmqcli.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -78,6 +77,10 @@ def consume_message_directly(
     to the member, and waits up to 10 s for the answer. Not to be repeated: without an
     answer, the listener may have been called.
     """
+    from rmqcli.wire.headers.client import (  # for few commands
+        ConsumeMessageDirectlyResultRequestHeader,
+    )
+
     return make_call(
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         _direct_result,

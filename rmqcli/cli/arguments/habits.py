@@ -243,7 +243,8 @@ _SHOW = {
 }
 
 #: A number of messages where a number is wrong: `-20f` of tail, `-n 20` and `-n=20`.
-_NUMBER = re.compile(r"[-=]?(\d{1,9})f?", re.ASCII)
+# Texts, because a start needs none of them; `re` keeps those that were used.
+_NUMBER = r"(?a:[-=]?(\d{1,9})f?)"
 
 #: Values that kcat's `-o` takes, and rpk's -> a position.
 _STARTS = {
@@ -254,9 +255,9 @@ _STARTS = {
     "start": "earliest",
 }
 #: What is a file rather than a mistyped position: a path, or a name with an ending.
-_FILE = re.compile(r"/|\.[A-Za-z]+$")
-_TOPIC = re.compile(r"[A-Za-z%][\w%|-]*", re.ASCII)
-_TIME_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d)?")
+_FILE = r"/|\.[A-Za-z]+$"
+_TOPIC = r"(?a:[A-Za-z%][\w%|-]*)"
+_TIME_OF_DAY = r"\d\d?:\d\d(:\d\d)?"
 
 
 def slot_of(path: str, flag: str) -> str:
@@ -329,7 +330,7 @@ def _first_or_last(path: str, number: re.Match[str]) -> str:
 
 def hint_for_flag(path: str, flag: str) -> str:
     """Return what to type instead of an option that the command does not have."""
-    if path == "tail" and (number := _NUMBER.fullmatch(flag)):
+    if path == "tail" and (number := re.fullmatch(_NUMBER, flag)):
         return _first_or_last(path, number)
     hint = FLAG_HINTS.get((path, flag)) or FLAG_HINTS.get(("", flag), "")
     return f"write: {hint}" if hint[:1] == "-" else hint
@@ -337,17 +338,17 @@ def hint_for_flag(path: str, flag: str) -> str:
 
 def hint_for_value(path: str, option: str, value: str) -> str:
     """Return what to type instead of a value that an option does not take."""
-    if option == "--namesrv" and (number := _NUMBER.fullmatch(value)):
+    if option == "--namesrv" and (number := re.fullmatch(_NUMBER, value)):
         return _first_or_last(path, number)
-    if path == "dlq export" and option == "--to" and _FILE.search(value):
+    if path == "dlq export" and option == "--to" and re.search(_FILE, value):
         import shlex  # only when it was mistyped
 
         return f"the file to write: --to-jsonl {shlex.quote(value)}"
-    if path == "copy" and option == "--to" and _TOPIC.fullmatch(value):
+    if path == "copy" and option == "--to" and re.fullmatch(_TOPIC, value):
         return f"to copy to topic {value}: rmq copy SOURCE_TOPIC {value}"
     if option == "--output" and value in _STARTS:
         return f"the start position: --from {_STARTS[value]}"
-    if _TIME_OF_DAY.fullmatch(value):
+    if re.fullmatch(_TIME_OF_DAY, value):
         from datetime import datetime  # only when it was mistyped
 
         now_s = SYSTEM_CLOCK.epoch_ms() / 1000

@@ -116,7 +116,7 @@ def _version_of(package: str) -> str | None:
 
 def _of_namesrvs(client: Client) -> BundlePart:
     from rmqcli.admin.brokers import ask_many
-    from rmqcli.api.calls.namesrv import get_namesrv_config
+    from rmqcli.api.calls.namesrv_config import get_namesrv_config
 
     addresses = list(dict.fromkeys(client.config.namesrv))
     answers = ask_many(

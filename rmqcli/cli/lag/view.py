@@ -15,6 +15,7 @@ from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.client_id import is_grpc_client
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
@@ -378,8 +379,6 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
 
 def _client_reason(lag: GroupLag) -> str | None:
     """Return why `client_id` may be null in the rows of queues."""
-    from rmqcli.admin.lag.proxied import is_grpc_client
-
     if lag.reading.members is None:
         return lag.reading.members_unknown or "no active members"
     if any(map(is_grpc_client, lag.reading.members.connections)):
