@@ -144,7 +144,7 @@ def query_route(topic: str, access_point: Endpoints) -> Rpc[tuple[ProxyQueue, ..
 
     def parse(data: bytes, address: str) -> tuple[ProxyQueue, ...]:
         answer = service.QueryRouteResponse.FromString(data)
-        check(answer.status, what=what, address=address)
+        check(answer.status, what=what, address=address, topic=topic)
         return tuple(map(_queue_of, answer.message_queues[:QUEUES_MAX]))
 
     return _rpc("QueryRoute", request, parse, what)

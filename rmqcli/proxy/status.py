@@ -71,6 +71,7 @@ _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
         Hint(
             "a proxy creates no topics; create it with: ",
             LibraryCall("Admin.create_topic"),
+            "; if it was there, check that its brokers run",
         ),
     ),
     int(pb.Code.CONSUMER_GROUP_NOT_FOUND): (NotFoundError, "create the group first"),
@@ -114,14 +115,21 @@ def code_name(code: int) -> str:
         return str(int(code))
 
 
-def check(status: pb.Status, *, what: str, address: str) -> None:
+def check(
+    status: pb.Status, *, what: str, address: str, topic: str | None = None
+) -> None:
     """Raise the error of a status that is neither OK nor MULTIPLE_RESULTS."""
     if status.code not in (OK, _MULTIPLE):
-        raise error_of(status, what=what, address=address)
+        raise error_of(status, what=what, address=address, topic=topic)
 
 
-def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
-    """The error for a status; `remark` keeps the start of the server's text."""
+def error_of(
+    status: pb.Status, *, what: str, address: str, topic: str | None = None
+) -> RmqError:
+    """The error for a status; `remark` keeps the start of the server's text.
+
+    `topic` is the topic of a call that is about nothing else.
+    """
     code, name = int(status.code), code_name(status.code)
     remark = status.message[:TEXT_MAX]
     if code in _UNSUPPORTED:
@@ -133,8 +141,10 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
         hint = next((h for words, h in _DENIED_HINTS.items() if words in remark), hint)
     if "recall failed, operation is forbidden" in remark:
         hint = "set recallMessageEnable=true on the broker"
+    text = f"{what}: {address} answered {name}{_words(remark)}"
+    is_missing = topic is not None and code == pb.Code.TOPIC_NOT_FOUND
     error = kind(
-        f"{what}: {address} answered {name}{_words(remark)}",
+        f"topic {topic} does not exist" if is_missing else text,
         code=code,
         name=name,
         remark=remark,
@@ -143,6 +153,8 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
     )
     is_lost = code in _INTERNAL and re.search(LOST_REQUEST, remark) is not None
     error.may_be_done = is_lost or code == pb.Code.PROXY_TIMEOUT
+    if topic is not None and isinstance(error, NotFoundError) and is_missing:
+        error.missing = Missing("topic", topic)
     return error
 
 

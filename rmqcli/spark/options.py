@@ -34,6 +34,17 @@ CONNECTION_NAMES: Final = (
     "addressMap",
 )
 
+#: Options of Spark's source for Kafka that have another name here.
+KAFKA_NAMES: Final = {
+    "kafka.bootstrap.servers": "namesrv",
+    "kafka.group.id": "commitGroup",
+    "includeHeaders": "includeProperties",
+    "fetchOffset.numRetries": "retryFor",
+    "fetchOffset.retryIntervalMs": "retryInterval",
+    "kafka.request.timeout.ms": "timeout",
+    "kafka.sasl.jaas.config": "aclFile",
+}
+
 
 class Given:
     """The options that the user set, by their documented names.
@@ -156,6 +167,12 @@ def connection(given: Given, *, environ: Mapping[str, str]) -> ClusterConnection
 
 
 def _unknown(written: str, documented: tuple[str, ...]) -> UsageError:
+    ours = {name.lower(): ours for name, ours in KAFKA_NAMES.items()}
+    of_kafka = ours.get(written.lower())
+    if of_kafka in documented:
+        return UsageError(
+            f"option {written} does not exist", hint=f"here it is option {of_kafka}"
+        )
     lower = {name.lower(): name for name in documented}
     near = difflib.get_close_matches(written.lower(), lower, n=1)
     allowed = f"the options are {', '.join(documented)}"

@@ -13,11 +13,14 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import errors
-from rmqcli.errors import BrokerError, RmqError, TransportError
+from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
 
 #: An RmqError at the end of a Python traceback, and the hint on the line below it.
 _SHOWN: Final = re.compile(
@@ -47,6 +50,20 @@ def with_hints() -> Iterator[None]:
         if error.hint:
             shown.args = (f"{error.message}\nhint: {error.hint}",)
         raise shown from None
+
+
+@contextlib.contextmanager
+def open_client(config: ClientConfig) -> Iterator[Client]:
+    """Open a client for the block, whose NotFoundErrors say which name was meant."""
+    from rmqcli.api.client import Client
+
+    with Client(config) as client:
+        try:
+            yield client
+        except NotFoundError as error:
+            from rmqcli.admin.mistakes import explain_missing
+
+            raise explain_missing(client, error) from None
 
 
 def warn(text: str) -> None:

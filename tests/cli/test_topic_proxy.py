@@ -129,7 +129,13 @@ def test_the_table_says_what_is_not_known(cluster, capsys):
 def test_a_topic_that_does_not_exist(cluster, capsys):
     words = ["--endpoints", cluster.endpoints, "--plaintext"]
     assert run(["topic", "show", "Nope", *words]) == 3
-    assert "answered TOPIC_NOT_FOUND" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "error: topic Nope does not exist\n"
+        "hint: a proxy creates no topics; create it with: rmq topic create; if it was"
+        " there, check that its brokers run\n"
+    )
+    assert run(["topic", "show", "Nope", *words, "-v"]) == 3
+    assert f"{cluster.endpoints} answered TOPIC_NOT_FOUND: " in capsys.readouterr().err
 
 
 def test_name_servers_of_the_environment_tell_more(cluster, capsys, monkeypatch):

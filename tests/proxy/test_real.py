@@ -239,7 +239,7 @@ def test_a_transaction_is_decided_at_once_or_by_the_check(
 def test_unknown_topics_and_wrong_kinds_are_errors_of_their_own(cluster, client):
     topic = cluster.create_topic()
     with Producer(client=client) as producer:
-        with pytest.raises(NotFoundError, match="TOPIC_NOT_FOUND"):
+        with pytest.raises(NotFoundError, match="topic nothing-like-it does not ex"):
             producer.send(ProducerMessage("nothing-like-it", b"x"))
         with pytest.raises(BrokerError, match="MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"):
             producer.send(ProducerMessage(topic, b"x", message_group="g"))

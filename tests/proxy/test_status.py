@@ -227,6 +227,24 @@ def test_an_unknown_group_is_named():
     assert str(error.hint) == "create it with Admin.create_group()"
 
 
+def test_an_unknown_topic_is_named_where_the_call_is_about_it_alone():
+    missing = status("TOPIC_NOT_FOUND", "No topic route info")
+    error = error_of(missing, what="route", address="it:1", topic="orders")
+    assert isinstance(error, NotFoundError)
+    assert (str(error), error.remark) == (
+        "topic orders does not exist",
+        "No topic route info",
+    )
+    assert error.missing == Missing("topic", "orders")
+    assert (error.code, error.name, error.address) == (
+        40_402,
+        "TOPIC_NOT_FOUND",
+        "it:1",
+    )
+    denied = error_of(status("FORBIDDEN"), what="route", address="it:1", topic="orders")
+    assert "route: it:1 answered FORBIDDEN" in str(denied)
+
+
 def test_only_the_start_of_a_server_s_text_is_kept():
     by_grpc = ended(grpc.StatusCode.INTERNAL, 501 * "x")
     by_code = error_of(
@@ -277,7 +295,10 @@ def test_only_the_start_of_a_server_s_text_is_kept():
             40_402,
             "no",
             NotFoundError,
-            "a proxy creates no topics; create it with: Admin.create_topic()",
+            (
+                "a proxy creates no topics; create it with: Admin.create_topic(); if it"
+                " was there, check that its brokers run"
+            ),
         ),
         (
             "CONSUMER_GROUP_NOT_FOUND",

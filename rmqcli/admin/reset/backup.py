@@ -14,6 +14,8 @@ each gets a `sequence` above every other in the folder.
 from __future__ import annotations
 
 import json
+import logging
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,10 +42,14 @@ from rmqcli.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+logger = logging.getLogger(__name__)
+
 _VERSION = 2
 #: Larger than any backup; a file of another kind is not read to its end.
 _BYTES_MAX = 64 << 20
 _SAME_MS_MAX = 1000
+#: What `backup_id_of` returns.
+_ID = re.compile(r"\d{8}-\d{6}-\d{3}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
@@ -166,18 +172,35 @@ def list_backups(
 ) -> list[Backup]:
     """Return the backups of a group and topic, or of all, in the order of their saving.
 
-    Damaged and unreadable files, and those that are not named as a backup (of an editor
-    or a file manager), are left out.
+    Damaged and unreadable files are left out, with a warning, and so are those that are
+    not named as a backup (of an editor or a file manager).
     """
-    found = []
+    found, damaged = _read_all(directory)
+    for error in damaged.values():
+        logger.warning("left out: %s", error.message)
+    return [
+        each
+        for each in found
+        if group in (None, each.group) and topic in (None, each.topic)
+    ]
+
+
+def _read_all(directory: Path) -> tuple[list[Backup], dict[str, ConfigError]]:
+    """Return the backups in the order of their saving, and the errors of others by id.
+
+    What has another name than a backup that was saved here may be anything.
+    """
+    found: list[Backup] = []
+    damaged: dict[str, ConfigError] = {}
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         try:
-            backup = load_backup(directory, path.stem)
-        except (ConfigError, NotFoundError):
+            found.append(load_backup(directory, path.stem))
+        except NotFoundError:
             continue
-        if group in (None, backup.group) and topic in (None, backup.topic):
-            found.append(backup)
-    return sorted(found, key=lambda each: (each.sequence, each.backup_id))
+        except ConfigError as error:
+            if _ID.fullmatch(path.stem):
+                damaged[path.stem] = error
+    return sorted(found, key=lambda each: (each.sequence, each.backup_id)), damaged
 
 
 def latest_backup(
@@ -190,14 +213,21 @@ def latest_backup(
     """Return the newest backup of this cluster that was not saved by an undo.
 
     `--undo` without an id restores it, so that a second `--undo` changes nothing.
-    Raises NotFoundError without a backup of the group and topic, and RefusedError when
-    all of them are of other clusters.
+    Raises NotFoundError without a backup of the group and topic, RefusedError when all
+    of them are of other clusters, and ConfigError for a damaged file that may be newer.
     """
+    backups, damaged = _read_all(directory)
     found = [
         each
-        for each in list_backups(directory, group=group, topic=topic)
-        if not each.undo_of
+        for each in backups
+        if (each.group, each.topic) == (group, topic) and not each.undo_of
     ]
+    newest = max(damaged, default="")
+    if newest > max((each.backup_id for each in found), default=""):
+        raise ConfigError(
+            f"the newest backup may be one that is damaged: {damaged[newest].message}",
+            hint="choose one that is not by its id, or move that file away",
+        )
     for backup in reversed(found):
         if is_same_cluster(backup.cluster, cluster):
             return backup

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from rmqcli.errors import DeniedError, PartialError, RmqError, UsageError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.spark.messages import message_rows, messages_of
-from rmqcli.spark.shown_errors import warn, with_hints
+from rmqcli.spark.shown_errors import open_client, warn, with_hints
 from rmqcli.units import counted
 from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.properties import SHARDING_KEY
@@ -70,12 +70,10 @@ class Writing:
 
     def check_topic(self) -> None:
         """Raise NotFoundError or DeniedError for a topic that cannot be written to."""
-        from rmqcli.api.client import Client
-
         topic = self.options.topic
         if topic is None:
             return
-        with Client(self.options.connection.client_config()) as client:
+        with open_client(self.options.connection.client_config()) as client:
             route = client.route(topic, refresh=True)
         if not route.write_queues():
             raise DeniedError(

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from rmqcli.errors import UsageError
 from rmqcli.model import OffsetRange
-from rmqcli.spark.shown_errors import warn, with_hints
+from rmqcli.spark.shown_errors import open_client, warn, with_hints
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import DECODE_NAMES, default_start, parse_options
 from rmqcli.spark.source.pinned import Pinned, check_trimmed, cut_ranges, data_loss, pin
@@ -199,10 +199,8 @@ class RocketMQDataSource(DataSource):
 
     def _pin(self) -> Pinned:
         if self._pinned is None:
-            from rmqcli.api.client import Client
-
             start = default_start(is_stream=False)
-            with with_hints(), Client(self._options.client_config()) as client:
+            with with_hints(), open_client(self._options.client_config()) as client:
                 self._pinned = pin(client, self._options, start=start)
         return self._pinned
 

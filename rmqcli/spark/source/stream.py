@@ -531,13 +531,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is None:
             return
         from rmqcli.admin.lag.proxied import find_proxied_members
+        from rmqcli.admin.mistakes import explain_missing
         from rmqcli.admin.positions import check_groups
         from rmqcli.api.calls.consumer import get_consumer_connection_list
         from rmqcli.position import AtGroup
 
         client = self._connected()
         queues = self._queues()
-        check_groups(client, queues, [AtGroup(group)])
+        try:
+            check_groups(client, queues, [AtGroup(group)])
+        except NotFoundError as error:
+            raise explain_missing(client, error) from None
         proxied = find_proxied_members(client)
         if group in proxied.by_group or any(
             client.invoke(address, get_consumer_connection_list(group)) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 from pathlib import Path
@@ -241,6 +242,24 @@ def test_a_damaged_one_is_named_and_left_out(tmp_path, text):
     with pytest.raises(ConfigError, match=r"x\.json is not a backup"):
         load_backup(tmp_path, "x")
     assert list_backups(tmp_path) == []
+
+
+def test_undo_does_not_take_an_older_backup_for_the_newest_one(tmp_path, caplog):
+    """It was restored without a word, although the newest is another state."""
+    older = save(tmp_path)
+    newer = save(tmp_path, created_ms=TIME_MS + 60_000)
+    (tmp_path / f"{newer}.json").write_text('{"version": 2')
+
+    with pytest.raises(ConfigError) as caught:
+        latest(tmp_path)
+    assert caught.value.message.startswith(
+        f"the newest backup may be one that is damaged: {tmp_path}/{newer}.json is not"
+    )
+    with caplog.at_level(logging.WARNING):
+        assert [each.backup_id for each in list_backups(tmp_path)] == [older]
+    assert [each.startswith("left out: ") for each in caplog.messages] == [True]
+    last = save(tmp_path, created_ms=TIME_MS + 120_000)
+    assert latest(tmp_path) == last
 
 
 @pytest.mark.parametrize(

@@ -360,8 +360,11 @@ def test_a_topic_cannot_be_overwritten(cluster):
 
 
 def test_an_unknown_topic_is_found_before_anything_is_sent(cluster):
-    with pytest.raises(NotFoundError, match="nowhere"):
+    with pytest.raises(NotFoundError, match="topic nowhere does not exist"):
         writer_of(cluster, table().schema, topic="nowhere")
+    cluster.create_topic("payments")
+    with pytest.raises(NotFoundError, match=r"not exist; did you mean payments\?"):
+        writer_of(cluster, table().schema, topic="payment")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, AtTime, Earliest, LastN, Latest
+from rmqcli.spark.options import KAFKA_NAMES
 from rmqcli.spark.shown_errors import with_hints
 from rmqcli.spark.source.options import NAMES, default_start, parse_options
 from rmqcli.spark.source.subscription import Subscription
@@ -114,6 +116,11 @@ def test_credentials_are_read_where_they_are_used(tmp_path):
             {"startingOffset": "earliest"},
             "option startingOffset does not exist",
             "did you mean startingOffsets?",
+        ),
+        (
+            {"kafka.Bootstrap.servers": "h:9092"},
+            "option kafka.Bootstrap.servers does not exist",
+            "here it is option namesrv",
         ),
         ({"path": "/x"}, "load does not accept a path", "subscribe"),
         ({"subscribe": "a b"}, "option subscribe: 'a b' is not a valid", ""),
@@ -276,6 +283,19 @@ def test_a_batch_refuses_options_of_streams(name, value):
 def test_the_guide_describes_every_option():
     text = text_of("dataframes").partition("## Options")[2]
     assert [name for name in NAMES if f"`{name}`" not in text] == []
+
+
+def test_the_guide_names_kafka_s_option_beside_each_that_has_another_name():
+    """A user of Kafka's source who writes its name is told ours."""
+    options = text_of("dataframes").partition("## Options")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(.*?)` \|.*?\|(.*?)\|", options, re.MULTILINE)
+    beside = {
+        kafka: ours
+        for ours, cell in rows
+        for kafka in re.findall(r"`([a-zA-Z.]+)`", cell)
+        if kafka != "error"
+    }
+    assert beside == KAFKA_NAMES
 
 
 def test_what_spark_shows_ends_with_the_message_and_the_hint():

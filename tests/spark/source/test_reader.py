@@ -246,10 +246,16 @@ def test_a_queue_that_does_not_exist_is_named(cluster, where):
 
 
 def test_an_unknown_topic_or_group_is_an_error_of_the_load(cluster):
-    with pytest.raises(NotFoundError, match="nope"):
-        data_source(cluster, "orders,nope")
-    with pytest.raises(NotFoundError, match="group biling does not exist"):
+    cluster.create_group("billing")
+    with pytest.raises(NotFoundError) as caught:
+        data_source(cluster, "orders,ordrs")
+    assert str(caught.value) == "topic ordrs does not exist; did you mean orders?"
+    with pytest.raises(NotFoundError) as caught:
+        data_source(cluster, "billing")
+    assert str(caught.value).startswith("topic billing does not exist; billing is a gr")
+    with pytest.raises(NotFoundError) as caught:
         data_source(cluster, startingOffsets="group:biling")
+    assert str(caught.value) == "group biling does not exist; did you mean billing?"
 
 
 def test_a_schema_of_the_program_is_refused(cluster):
