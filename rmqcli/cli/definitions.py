@@ -70,7 +70,12 @@ COLUMNS = (
     ),
     Column("kind", "topic, group, user or rule"),
     Column("name"),
-    Column("brokers", "brokers on which it differs", value=lambda c: list(c.brokers)),
+    Column(
+        "brokers",
+        "brokers on which it differs",
+        value=lambda change: list(change.brokers),
+        priority=3,
+    ),
     Column(
         "settings",
         "settings that differ: setting, now and wanted",
@@ -79,9 +84,9 @@ COLUMNS = (
             for each in change.settings
         ],
         shown=_shown_settings,
-        priority=1,
+        priority=2,
     ),
-    Column("reason", "why it is skipped, or what is lost"),
+    Column("reason", "why it is skipped, or what is lost", priority=1),
 )
 RESULT_COLUMNS = (
     Column(

@@ -21,6 +21,7 @@ from rmqcli.proxy.status import OK, check, error_of
 from rmqcli.units import counted
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
+from rmqcli.wire.receipt_handle import changed_handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -437,7 +438,7 @@ def change_invisible_duration(
         check(answer.status, what=what, address=address)
         if not answer.receipt_handle:
             raise BodyError(f"{what}: {address} answered without a receipt handle")
-        return answer.receipt_handle
+        return changed_handle(answer.receipt_handle)
 
     return _rpc("ChangeInvisibleDuration", request, parse, what)
 

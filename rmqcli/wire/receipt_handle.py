@@ -245,6 +245,25 @@ def _decode(
     return table
 
 
+def changed_handle(text: str) -> str:
+    """Return the handle of a proxy's answer to a change as its broker knows it.
+
+    A changed message is a batch of its own, which begins with its offset. Proxies in
+    local mode answer with the first offset of the batch in which it was delivered, and
+    a broker ignores an ack with that. Every other text is returned as it is.
+
+    Source: LocalMessageService and ChangeInvisibleTimeProcessor in apache/rocketmq,
+    issue 9583.
+    """
+    try:
+        handle = decode_receipt_handle(text)
+    except HeaderError:
+        return text
+    if handle.is_order or handle.offset is None:
+        return text
+    return f"{handle.offset} {text.partition(' ')[2]}"
+
+
 def _split(text: str, separator: str) -> list[str]:
     # String.split: empty parts at the end are left out.
     parts = text.split(separator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -13,6 +14,7 @@ from rmqcli.errors import PartialError, RefusedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
+from tests.kit.terminal import Terminal
 
 FIFO = {"message.type": "FIFO"}
 
@@ -42,6 +44,24 @@ def write(path, topics=(), groups=()):
     data = {"format": "rmq-definitions", "format_version": 1}
     path.write_text(json.dumps({**data, "topics": topics, "groups": groups}))
     return path
+
+
+def test_on_a_narrow_terminal_a_difference_shows_its_settings(
+    rmq_cluster_factory, monkeypatch, tmp_path
+):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("orders", queues=6)
+    changed = {"name": "orders", "read_queue_nums": 4, "write_queue_nums": 4}
+    file = write(tmp_path / "d.json", topics=[changed])
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    with redirect_stdout(screen):
+        code = run(["definitions", "diff", str(file), "-n", cluster.namesrv])
+    assert code == 1
+    assert "SETTINGS" in screen.getvalue().splitlines()[0]
+    assert "hidden" not in screen.getvalue()
+    assert "read_queue_nums 6 -> 4" in screen.getvalue()
 
 
 def test_what_was_exported_can_be_applied_to_another_cluster(rmq, clusters, tmp_path):

@@ -198,6 +198,37 @@ def test_messages_with_a_priority_lie_in_its_queue(cluster, client, open_consume
     ]
 
 
+def test_a_message_that_was_acknowledged_after_a_change_does_not_come_back(
+    cluster, client, open_consumer
+):
+    """A proxy in local mode answers with the first offset of the batch that it changed.
+
+    Brokers ignore an ack with it, except that of the first message.
+    """
+    topic = cluster.create_topic(queues=1)
+    group = create_group(cluster, f"G-{topic}")
+    with Producer(client=client) as producer:
+        for body in (b"0", b"1", b"2", b"comes back"):
+            producer.send(ProducerMessage(topic, body))
+    session, (queue,) = open_consumer(group, topic)
+    found = drain(session, queue, group, count=4, ack=False)
+    handles = []
+    for message in found:
+        change = rpc.change_invisible_duration(
+            topic=topic,
+            group=group,
+            msg_id=message.msg_id,
+            receipt_handle=message.receipt_handle,
+            invisible_ms=10_000,
+        )
+        handles.append((message.msg_id, session.invoke(queue.endpoints, change)))
+    acks = rpc.ack_messages(topic, group, handles[:-1])
+    assert session.invoke(queue.endpoints, acks) == []
+    # The last change is the last to end, so the others would be here by then.
+    again = drain(session, queue, group, count=1)
+    assert [each.body for each in again] == [b"comes back"]
+
+
 def test_a_delayed_message_can_be_recalled_where_that_is_allowed(cluster, client):
     topic = cluster.create_topic(attributes="+message.type=DELAY")
     with Producer(client=client) as producer:

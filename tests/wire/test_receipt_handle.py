@@ -16,6 +16,7 @@ from rmqcli.wire.receipt_handle import (
     RETRY_TOPIC_V1,
     RETRY_TOPIC_V2,
     ReceiptHandle,
+    changed_handle,
     decode_order_count_info,
     decode_receipt_handle,
     decode_start_offset_info,
@@ -259,3 +260,31 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     for decode in (decode_receipt_handle, *DECODERS.values()):
         with contextlib.suppress(HeaderError):
             decode(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "3 1000 10000 5 0 broker-a 1 7 4096",
+            "7 1000 10000 5 0 broker-a 1 7 4096",
+            id="of a proxy in local mode",
+        ),
+        pytest.param(
+            "7 1000 10000 5 0 broker-a 1 7",
+            "7 1000 10000 5 0 broker-a 1 7",
+            id="of a proxy in cluster mode",
+        ),
+        pytest.param(
+            "3 1000 10000 999 0 broker-a 1 7",
+            "3 1000 10000 999 0 broker-a 1 7",
+            id="of orderly POP",
+        ),
+        pytest.param(
+            "3 1000 10000 5 0 broker-a 1", "3 1000 10000 5 0 broker-a 1", id="no offset"
+        ),
+        pytest.param("another form", "another form", id="another form"),
+    ],
+)
+def test_a_changed_message_is_a_batch_of_its_own(text, expected):
+    assert changed_handle(text) == expected

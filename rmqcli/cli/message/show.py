@@ -12,6 +12,7 @@ from rmqcli.cli.message.find import write_messages
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import decode_option, refuse_empty
 from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.messages import wrapped
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
@@ -266,7 +267,7 @@ def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
 def _write_text(common: Common, outcome: MessageOutcome, decode: Decode | None) -> None:
     writer = make_writer("pretty", template=None, color=common.use_color, decode=decode)
     write_messages(writer, [outcome.message])
-    sys.stdout.write(f"{safe(stored_text(outcome))}\n\n")
+    sys.stdout.write(f"{wrapped(safe(stored_text(outcome)), sys.stdout)}\n\n")
     rows = [row_of(GROUP_COLUMNS, each) for each in outcome.groups]
     if rows:
         write_table(rows, columns=GROUP_COLUMNS, color=common.use_color)

@@ -317,11 +317,14 @@ def _show(
             common.messages.progress(f"{done} of {counted(tasks, 'task')} done")
 
     if is_table and statement.is_explain:
-        for row in result.rows(TABLE_ROWS_MAX, on_wait=on_wait):
+        rows = result.rows(TABLE_ROWS_MAX, on_wait=on_wait)
+        common.messages.clear_progress()
+        for row in rows:
             sys.stdout.write(safe(str(row[0]), keep_newlines=True).rstrip() + "\n")
         return
     from rmqcli.spark.sql.session import TAKE_MAX
 
+    common.messages.clear_progress()  # the writer begins with the headings of CSV
     writer = RowWriter(
         columns=_columns(result.columns, is_table=is_table),
         fmt=common.output,

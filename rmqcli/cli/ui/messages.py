@@ -61,7 +61,7 @@ def _number_of(name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def wrapped(line: str, stream: TextIO | None = None) -> str:
+def wrapped(line: str, stream: TextIO | None = None, *, indent: int = 2) -> str:
     """Wrap `line` between words if the stream is a terminal; None for stderr.
 
     From a command on it is not wrapped, so that the command can be copied, and neither
@@ -79,7 +79,7 @@ def wrapped(line: str, stream: TextIO | None = None) -> str:
     return textwrap.fill(
         before + (command + after).replace(" ", "\0"),
         width,
-        subsequent_indent="  ",
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     ).replace("\0", " ")
@@ -111,10 +111,8 @@ class Messages:
         self._labelled("warning", _YELLOW, text)
 
     def error(self, text: str, *, hint: str = "", detail: str = "") -> None:
-        """Write an error as at most three lines: `text`, `detail` below it, a hint."""
-        self._labelled("error", _RED, text)
-        if detail:
-            self.write_line(safe(detail))
+        """Write an error: `text`, `detail` such as carets below it, and a hint."""
+        self._labelled("error", _RED, text, detail=safe(detail))
         if hint:
             self._labelled("hint", _CYAN, hint)
 
@@ -139,8 +137,13 @@ class Messages:
             self._on_progress_line = False
             self._write(ERASE_LINE)
 
-    def _labelled(self, label: str, color: str, text: str) -> None:
+    def _labelled(self, label: str, color: str, text: str, *, detail: str = "") -> None:
         line = wrapped(f"{label}: {safe(text)}")
+        if detail:
+            first, *rest = line.split("\n")
+            # Carets belong to the first line, unless their text goes on in the next.
+            found = [detail, *rest] if len(detail) <= len(first) else [*rest, detail]
+            line = "\n".join([first, *found])
         if color_is_on(self.color, sys.stderr):
             line = f"{color}{label}:{_RESET}{line.removeprefix(f'{label}:')}"
         self.write_line(line)

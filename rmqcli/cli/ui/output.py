@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.escape import safe, safe_json
-from rmqcli.cli.ui.messages import is_screen, is_terminal
+from rmqcli.cli.ui.messages import is_screen, is_terminal, wrapped
 from rmqcli.clock import SYSTEM_CLOCK
 
 TABLE_FORMATS = ("table", "json", "jsonl", "csv")
@@ -208,7 +208,8 @@ def write_field_help(
     width = max(len(column.name) for column in columns)
     out = _stdout(stream)
     for column in columns:
-        out.write(f"{column.name:<{width}}  {column.help}".rstrip() + "\n")
+        line = f"{column.name:<{width}}  {column.help}".rstrip()
+        out.write(wrapped(line, out, indent=width + len(_COLUMN_GAP)) + "\n")
     out.flush()
 
 

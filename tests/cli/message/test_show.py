@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +35,7 @@ from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill
 from tests.kit.half_messages import roll_back, send_half
+from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 
 LIKE = ("5.5.0", "4.6.0")
@@ -794,6 +795,18 @@ def test_a_message_that_is_not_due_is_delayed(cluster, show):
     found = verdict(show(cluster, seeded.offset_msg_id, "--group", "billing"))
     assert found["verdict"] == "delayed"
     assert found["next_at"] is not None
+
+
+def test_the_place_of_a_message_breaks_between_words_on_a_terminal(
+    cluster, monkeypatch
+):
+    (sent,) = cluster.send("orders", [Seed(body=b"later", delay_level=5)])
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "70")
+    screen = Terminal()
+    with redirect_stdout(screen):
+        assert run(["message", "show", sent.msg_id, "-n", cluster.namesrv]) == 0
+    assert ": it waits for its\n  delay to end\n" in screen.getvalue()
 
 
 def test_a_reset_over_a_message_is_not_its_consumption(cluster, show):

@@ -70,6 +70,47 @@ def test_a_long_line_breaks_between_words_on_a_terminal(terminal, monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (
+            "40",
+            [
+                "error: 'select v': column v cannot be",
+                "               ^",
+                "  resolved, did you mean body?",
+                "hint: x",
+            ],
+        ),
+        (  # what the carets point to is not in the first line
+            "15",
+            [
+                "error: 'select",
+                "  v': column v",
+                "  cannot be",
+                "  resolved, did",
+                "  you mean",
+                "  body?",
+                "               ^",
+                "hint: x",
+            ],
+        ),
+    ],
+)
+def test_carets_stand_below_the_text_of_a_long_error(
+    terminal, monkeypatch, columns, lines
+):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", "24")
+    with redirect_stderr(terminal):
+        Messages(color="never").error(
+            "'select v': column v cannot be resolved, did you mean body?",
+            detail="               ^",
+            hint="x",
+        )
+    assert terminal.getvalue().splitlines() == lines
+
+
 def test_colours_take_no_room_in_a_line(terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     with redirect_stderr(terminal):

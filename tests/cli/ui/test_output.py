@@ -157,6 +157,14 @@ def test_field_help_lists_every_field():
     assert len(out.getvalue().splitlines()) == 4
 
 
+def test_field_help_breaks_between_words_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "24")
+    out = Terminal()
+    write_field_help((Column("lag", "how far the group is behind"),), stream=out)
+    assert out.getvalue() == "lag  how far the group\n     is behind\n"
+
+
 def test_an_unknown_format_is_a_bug():
     with pytest.raises(ValueError, match="xml"):
         RowWriter(columns=COLUMNS, fmt="xml")

@@ -28,6 +28,7 @@ from rmqcli.testing import ManualClock, Seed
 from rmqcli.wire.codes import RequestCode
 from tests.kit.records import checked_records
 from tests.kit.spark import no_java, patiently
+from tests.kit.terminal import Terminal
 from tests.wire.message.bodies import BODIES
 
 pytestmark = [
@@ -433,6 +434,37 @@ def test_types_that_json_lacks_are_written_as_text(rows):
         "f": "nan",
         "i": "INTERVAL '1' DAY",
     }
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "start"),
+    [
+        ("csv", "select queue_id from payments", "queue_id\n"),
+        ("table", "explain select queue_id from payments", "== Physical Plan"),
+    ],
+)
+def test_rows_begin_where_the_progress_was(
+    session, cluster, monkeypatch, output, text, start
+):
+    """On a terminal that shows both, the progress is removed before the first row."""
+    monkeypatch.setenv("TERM", "xterm")
+    common = Common(namesrv=(cluster.namesrv,), output=output)
+    options = SqlCommandOptions(statement=text)
+
+    def screen():
+        screen = Terminal()
+        with (
+            contextlib.redirect_stdout(screen),
+            contextlib.redirect_stderr(screen),
+            Client(ClientConfig(namesrv=common.namesrv)) as client,
+            Ranges(client, options) as ranges,
+        ):
+            run_statement(common, options, text, session=session, ranges=ranges)
+        return screen.getvalue()
+
+    before, found, _ = patiently(screen).partition(start)
+    assert found
+    assert before.endswith("\r\x1b[K")
 
 
 def test_explain_and_describe_are_shown(sql):
