@@ -921,7 +921,7 @@ class Admin:
         user_type: str | None = None,
         user_status: str | None = None,
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> DefinitionsPlan:
         """Plan to create a user, or to change the given settings of one.
 
@@ -938,7 +938,7 @@ class Admin:
             is_new=is_new,
             password=password,
             cluster=cluster,
-            brokers=brokers,
+            brokers=_chosen(cluster, brokers),
         )
 
     @_typed
@@ -953,7 +953,7 @@ class Admin:
         source_ips: Sequence[str] | None = None,
         policy_type: str = "Custom",
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> DefinitionsPlan:
         """Plan to create a rule of a user, or to change the given settings of one.
 
@@ -974,7 +974,7 @@ class Admin:
             is_new=is_new,
             policy_type=policy_type,
             cluster=cluster,
-            brokers=brokers,
+            brokers=_chosen(cluster, brokers),
         )
 
     @_typed
@@ -985,7 +985,7 @@ class Admin:
         *,
         policy_type: str = "Custom",
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> DefinitionsPlan:
         """Plan to delete a user with its rules, or with `resource` one of its rules.
 
@@ -1000,12 +1000,12 @@ class Admin:
             "user" if resource is None else "rule",
             name,
             cluster=cluster,
-            brokers=brokers,
+            brokers=_chosen(cluster, brokers),
         )
 
     @_typed
     def plan_acl_copy(
-        self, kind: Kind, user: str, *, source: str, to: Collection[str] = ()
+        self, kind: Kind, user: str, *, source: str, to: Collection[str] | None = None
     ) -> DefinitionsPlan:
         """Plan to copy a user with its password, or its rules, from a broker to others.
 
@@ -1019,6 +1019,7 @@ class Admin:
         check_type(kind, str, "kind")
         if kind not in ("user", "rule"):
             raise UsageError(f"kind is {kind!r}; it must be 'user' or 'rule'")
+        to = _chosen(None, to, "to")
         return plan_acl_copy(self._client, kind, user, source=source, to=to)
 
     @_typed
@@ -1215,16 +1216,8 @@ class Admin:
     def _masters(
         self, cluster: str | None, brokers: Collection[str] | None
     ) -> dict[str, str | None]:
-        """Return what `choose_masters` does; no brokers are not all of them."""
-        if brokers is not None and not brokers:
-            raise ConfigError(
-                "brokers is empty: there is no broker to change",
-                hint="leave it out for all masters of the cluster",
-            )
-        if cluster is not None and brokers is not None:
-            raise ConfigError("cluster and brokers cannot be used together")
         return topics_admin.choose_masters(
-            self._client, cluster=cluster, brokers=brokers or ()
+            self._client, cluster=cluster, brokers=_chosen(cluster, brokers)
         )
 
     # --- draining brokers ---
@@ -1560,6 +1553,25 @@ def _group_change(method: str, settings: GroupSettings) -> groups_admin.GroupCha
                 f"Admin.{method}() got an unexpected keyword argument {name!r}"
             )
     return groups_admin.GroupChange(**settings)
+
+
+def _chosen(
+    cluster: str | None, brokers: Collection[str] | None, name: str = "brokers"
+) -> Collection[str]:
+    """Return the brokers to change, () for all; an empty argument is not all of them.
+
+    `name` is that of the argument. Raises ConfigError for one that names no broker.
+    """
+    if brokers is None:
+        return ()
+    if not brokers:
+        raise ConfigError(
+            f"{name} is empty: there is no broker to change",
+            hint="leave it out for all masters of the cluster",
+        )
+    if cluster is not None:
+        raise ConfigError("cluster and brokers cannot be used together")
+    return brokers
 
 
 def _checked(results: list[ResultT], what: str) -> list[ResultT]:

@@ -138,6 +138,9 @@ def test_a_reset_of_no_queue_is_not_one_of_all(admin, orders):
         lambda admin, **on: admin.delete_group("billing", **on),
         lambda admin, **on: admin.clean_expired_queues(**on),
         lambda admin, **on: admin.clean_unused_topics(**on),
+        lambda admin, **on: admin.plan_user("alice", is_new=False, **on),
+        lambda admin, **on: admin.plan_rule("alice", "Topic:x", is_new=False, **on),
+        lambda admin, **on: admin.plan_acl_deletion("alice", **on),
     ],
 )
 def test_a_change_on_no_broker_is_not_one_on_all(admin, orders, change):
@@ -147,6 +150,12 @@ def test_a_change_on_no_broker_is_not_one_on_all(admin, orders, change):
     assert caught.value.message == "brokers is empty: there is no broker to change"
     with pytest.raises(ConfigError, match="cluster and brokers cannot be used toget"):
         change(admin, cluster="DefaultCluster", brokers=["broker-a"])
+
+
+def test_a_copy_of_a_user_to_no_broker_is_not_one_to_all(admin, orders):
+    with pytest.raises(ConfigError) as caught:
+        admin.plan_acl_copy("user", "alice", source="broker-a", to=[])
+    assert caught.value.message == "to is empty: there is no broker to change"
 
 
 def test_a_reset_past_a_message_commits_the_offset_behind_it(admin, orders):
