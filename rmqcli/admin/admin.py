@@ -498,8 +498,8 @@ class Admin:
         which lists its fixed queues: if one does not store the list, no broker is
         changed. A broker that already has the topic with these settings is left alone,
         so that the call can be repeated. Raises RefusedError when the topic exists with
-        other settings, PartialError when only some servers succeeded, and the first
-        broker's error when none did.
+        other settings, PartialError when only some servers succeeded, or no name server
+        listed the topic in time, and the first broker's error when none did.
         """
         check_topic(topic)
         client, masters = self._client, self._masters(cluster, brokers)
@@ -510,8 +510,7 @@ class Admin:
             attributes=dict(attributes or {}),
         )
         steps = topics_admin.create_topic(client, topic, masters, change)
-        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
-        return _checked(steps, f"topic {topic}")
+        return self._published(topic, steps)
 
     @_typed
     def update_topic(
@@ -550,8 +549,24 @@ class Admin:
                 hint=Hint("add ", Setting("force", True)),
             )
         steps = topics_admin.update_topic(client, topic, masters, change)
-        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
-        return _checked(steps, f"topic {topic}")
+        return self._published(topic, steps)
+
+    def _published(self, topic: str, steps: list[TopicResult]) -> list[TopicResult]:
+        """Return the results once a name server lists what was done on brokers."""
+        timeout_ms = self._client.config.timeout_ms
+        is_listed = topics_admin.publish(
+            self._client, topic, steps, timeout_ms=timeout_ms
+        )
+        found = _checked(steps, f"topic {topic}")
+        if not is_listed:
+            from rmqcli.units import format_duration
+
+            raise PartialError(
+                f"topic {topic} is on its brokers, but no name server listed it on all"
+                f" of them within {format_duration(timeout_ms)}",
+                hint="call this again to wait longer",
+            )
+        return found
 
     @_typed
     def delete_topic(self, topic: str) -> list[TopicResult]:
