@@ -541,14 +541,15 @@ class Admin:
             attributes=dict(attributes or {}),
             removed=tuple(remove_attributes),
         )
-        lost = topics_admin.queues_lost_by(client, topic, masters, change)
+        known = topics_admin.known_configs(client, topic, masters, change)
+        lost = topics_admin.queues_lost_by(client, topic, masters, change, known)
         if lost and not force:
             raise RefusedError(
                 f"consumers could no longer read {'; '.join(map(str, lost))}; nothing"
                 " was changed",
                 hint=Hint("add ", Setting("force", True)),
             )
-        steps = topics_admin.update_topic(client, topic, masters, change)
+        steps = topics_admin.update_topic(client, topic, masters, change, before=known)
         return self._published(topic, steps)
 
     def _published(self, topic: str, steps: list[TopicResult]) -> list[TopicResult]:
