@@ -498,8 +498,8 @@ class Admin:
         which lists its fixed queues: if one does not store the list, no broker is
         changed. A broker that already has the topic with these settings is left alone,
         so that the call can be repeated. Raises RefusedError when the topic exists with
-        other settings, PartialError when only some servers succeeded, and the first
-        broker's error when none did.
+        other settings, PartialError when only some servers succeeded, or no name server
+        listed the topic in time, and the first broker's error when none did.
         """
         check_topic(topic)
         client, masters = self._client, self._masters(cluster, brokers)
@@ -510,8 +510,7 @@ class Admin:
             attributes=dict(attributes or {}),
         )
         steps = topics_admin.create_topic(client, topic, masters, change)
-        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
-        return _checked(steps, f"topic {topic}")
+        return self._published(topic, steps)
 
     @_typed
     def update_topic(
@@ -542,16 +541,33 @@ class Admin:
             attributes=dict(attributes or {}),
             removed=tuple(remove_attributes),
         )
-        lost = topics_admin.queues_lost_by(client, topic, masters, change)
+        known = topics_admin.known_configs(client, topic, masters, change)
+        lost = topics_admin.queues_lost_by(client, topic, masters, change, known)
         if lost and not force:
             raise RefusedError(
                 f"consumers could no longer read {'; '.join(map(str, lost))}; nothing"
                 " was changed",
                 hint=Hint("add ", Setting("force", True)),
             )
-        steps = topics_admin.update_topic(client, topic, masters, change)
-        topics_admin.publish(client, topic, steps, timeout_ms=client.config.timeout_ms)
-        return _checked(steps, f"topic {topic}")
+        steps = topics_admin.update_topic(client, topic, masters, change, before=known)
+        return self._published(topic, steps)
+
+    def _published(self, topic: str, steps: list[TopicResult]) -> list[TopicResult]:
+        """Return the results once a name server lists what was done on brokers."""
+        timeout_ms = self._client.config.timeout_ms
+        is_listed = topics_admin.publish(
+            self._client, topic, steps, timeout_ms=timeout_ms
+        )
+        found = _checked(steps, f"topic {topic}")
+        if not is_listed:
+            from rmqcli.units import format_duration
+
+            raise PartialError(
+                f"topic {topic} is on its brokers, but no name server listed it on all"
+                f" of them within {format_duration(timeout_ms)}",
+                hint="call this again to wait longer",
+            )
+        return found
 
     @_typed
     def delete_topic(self, topic: str) -> list[TopicResult]:
@@ -921,7 +937,7 @@ class Admin:
         user_type: str | None = None,
         user_status: str | None = None,
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> DefinitionsPlan:
         """Plan to create a user, or to change the given settings of one.
 
@@ -938,7 +954,7 @@ class Admin:
             is_new=is_new,
             password=password,
             cluster=cluster,
-            brokers=brokers,
+            brokers=_chosen(cluster, brokers),
         )
 
     @_typed
@@ -953,7 +969,7 @@ class Admin:
         source_ips: Sequence[str] | None = None,
         policy_type: str = "Custom",
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> DefinitionsPlan:
         """Plan to create a rule of a user, or to change the given settings of one.
 
@@ -974,7 +990,7 @@ class Admin:
             is_new=is_new,
             policy_type=policy_type,
             cluster=cluster,
-            brokers=brokers,
+            brokers=_chosen(cluster, brokers),
         )
 
     @_typed
@@ -985,7 +1001,7 @@ class Admin:
         *,
         policy_type: str = "Custom",
         cluster: str | None = None,
-        brokers: Collection[str] = (),
+        brokers: Collection[str] | None = None,
     ) -> DefinitionsPlan:
         """Plan to delete a user with its rules, or with `resource` one of its rules.
 
@@ -1000,12 +1016,12 @@ class Admin:
             "user" if resource is None else "rule",
             name,
             cluster=cluster,
-            brokers=brokers,
+            brokers=_chosen(cluster, brokers),
         )
 
     @_typed
     def plan_acl_copy(
-        self, kind: Kind, user: str, *, source: str, to: Collection[str] = ()
+        self, kind: Kind, user: str, *, source: str, to: Collection[str] | None = None
     ) -> DefinitionsPlan:
         """Plan to copy a user with its password, or its rules, from a broker to others.
 
@@ -1019,6 +1035,7 @@ class Admin:
         check_type(kind, str, "kind")
         if kind not in ("user", "rule"):
             raise UsageError(f"kind is {kind!r}; it must be 'user' or 'rule'")
+        to = _chosen(None, to, "to")
         return plan_acl_copy(self._client, kind, user, source=source, to=to)
 
     @_typed
@@ -1215,16 +1232,8 @@ class Admin:
     def _masters(
         self, cluster: str | None, brokers: Collection[str] | None
     ) -> dict[str, str | None]:
-        """Return what `choose_masters` does; no brokers are not all of them."""
-        if brokers is not None and not brokers:
-            raise ConfigError(
-                "brokers is empty: there is no broker to change",
-                hint="leave it out for all masters of the cluster",
-            )
-        if cluster is not None and brokers is not None:
-            raise ConfigError("cluster and brokers cannot be used together")
         return topics_admin.choose_masters(
-            self._client, cluster=cluster, brokers=brokers or ()
+            self._client, cluster=cluster, brokers=_chosen(cluster, brokers)
         )
 
     # --- draining brokers ---
@@ -1560,6 +1569,25 @@ def _group_change(method: str, settings: GroupSettings) -> groups_admin.GroupCha
                 f"Admin.{method}() got an unexpected keyword argument {name!r}"
             )
     return groups_admin.GroupChange(**settings)
+
+
+def _chosen(
+    cluster: str | None, brokers: Collection[str] | None, name: str = "brokers"
+) -> Collection[str]:
+    """Return the brokers to change, () for all; an empty argument is not all of them.
+
+    `name` is that of the argument. Raises ConfigError for one that names no broker.
+    """
+    if brokers is None:
+        return ()
+    if not brokers:
+        raise ConfigError(
+            f"{name} is empty: there is no broker to change",
+            hint="leave it out for all masters of the cluster",
+        )
+    if cluster is not None:
+        raise ConfigError("cluster and brokers cannot be used together")
+    return brokers
 
 
 def _checked(results: list[ResultT], what: str) -> list[ResultT]:

@@ -593,15 +593,26 @@ def create_topic(
 
 
 def update_topic(
-    client: Client, topic: str, masters: Addresses, change: TopicChange
+    client: Client,
+    topic: str,
+    masters: Addresses,
+    change: TopicChange,
+    *,
+    before: Mapping[str, TopicConfig | RmqError | None],
 ) -> list[TopicResult]:
     """Change the given settings of `topic`; return one result for each of `masters`.
 
-    Other settings keep their values. On a master without the topic the result is
-    `failed`. Raises NotFoundError when all masters answer and none of them has the
-    topic, or an attribute to remove, and the other errors of `create_topic`.
+    `before` is what `known_configs` returned when it was decided what the change may
+    remove: masters that did not tell their settings then are left alone. Other settings
+    keep their values. On a master without the topic the result is `failed`. Raises
+    NotFoundError when all masters answer and none of them has the topic, or an
+    attribute to remove, and the other errors of `create_topic`.
     """
     known, failed = _known_configs(client, topic, masters, change)
+    for name, error in before.items():
+        if isinstance(error, RmqError):
+            known.pop(name, None)
+            failed[name] = error
     if have_left(failed.values()) and all(each is None for each in known.values()):
         raise not_found("topic", topic, hint=_how_to_create(topic))
     if not failed:
@@ -643,21 +654,24 @@ class RemovedQueues:
 
 
 def queues_lost_by(
-    client: Client, topic: str, masters: Addresses, change: TopicChange
+    client: Client,
+    topic: str,
+    masters: Addresses,
+    change: TopicChange,
+    known: Mapping[str, TopicConfig | RmqError | None],
 ) -> list[RemovedQueues]:
     """Return the queues that `change` would remove and that may store messages.
 
     Consumers and `rmq` can no longer read them, until the topic has as many queues
-    again. Sorted by broker name.
+    again. `known` is what `known_configs` returned. Sorted by broker name.
     """
     if change.queue_nums is None:
         return []
     kept = change.queue_nums
-    known, _ = _known_configs(client, topic, masters, change)
     before = {
         name: max(config.read_queue_nums, config.write_queue_nums)
         for name, config in sorted(known.items())
-        if config is not None
+        if isinstance(config, TopicConfig)
     }
     asked = {name: masters[name] for name, nums in before.items() if nums > kept}
     lost = []
@@ -682,13 +696,17 @@ def queues_lost_by(
 
 
 def known_configs(
-    client: Client, topic: str, masters: Addresses
+    client: Client,
+    topic: str,
+    masters: Addresses,
+    change: TopicChange = TopicChange(),
 ) -> dict[str, TopicConfig | RmqError | None]:
     """Return the topic's settings by master, None without it, or the master's error.
 
-    Raises NoBrokerError when no broker answers.
+    Raises NoBrokerError when no broker answers, and UnsupportedError for attributes of
+    `change` that a master does not support.
     """
-    known, failed = _known_configs(client, topic, masters, TopicChange())
+    known, failed = _known_configs(client, topic, masters, change)
     return {name: failed.get(name, known.get(name)) for name in masters}
 
 

@@ -23,6 +23,7 @@ from rmqcli.cli.options import (
     position_option,
 )
 from rmqcli.cli.selection import (
+    check_range,
     decode_option,
     grep_option,
     not_option,
@@ -214,6 +215,7 @@ class CopyOptions:
         ):
             if both:
                 raise UsageError(f"{one} and {other} cannot be used together")
+        check_range(self.from_, self.to)
         if self.decode is not None and self.where is None:
             raise UsageError("--decode needs --where")
         if self.not_ and self.key is None and not self.property_ and self.grep is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.options import Common, Declaration
     from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
 
 
 def tag_option(*, section: str = "") -> Declaration:
@@ -168,6 +169,16 @@ def read_where(text: str | None, decode: Decode | None) -> Where | None:
     except TextError as error:
         error.option = "--where"
         raise
+
+
+def check_range(start: Position | None, end: Position | None) -> None:
+    """Raise UsageError for a range that ends before it begins, whatever is stored."""
+    from rmqcli.position import AtOffset, AtTime
+
+    match start, end:
+        case (AtTime(begin), AtTime(until)) | (AtOffset(begin), AtOffset(until)):
+            if until < begin:
+                raise UsageError("--to is before --from")
 
 
 #: Formats of `--output` that show bodies as they are, without their values.

@@ -413,10 +413,10 @@ def update(common: Common, options: TopicSettingsOptions) -> None:
         masters = choose_masters(
             client, cluster=options.cluster, brokers=options.broker or ()
         )
-        lost = queues_lost_by(client, options.topic, masters, change)
+        known = known_configs(client, options.topic, masters, change)
+        lost = queues_lost_by(client, options.topic, masters, change, known)
         for queues in lost:
             common.messages.warn(f"consumers can no longer read {queues}")
-        known = known_configs(client, options.topic, masters) if change.perm else {}
         shut_out = who_is_shut_out(known.values(), change.perm)
         for who in shut_out:
             common.messages.warn(f"{who} {options.topic}")
@@ -425,7 +425,7 @@ def update(common: Common, options: TopicSettingsOptions) -> None:
         if what:
             removed = f"This removes {' and '.join(what)} of topic"
             confirm(common, f"{removed} {safe(options.topic)}.")
-        steps = update_topic(client, options.topic, masters, change)
+        steps = update_topic(client, options.topic, masters, change, before=known)
         _publish(common, client, options, steps)
     show_results(common, steps, columns=STEP_COLUMNS)
 

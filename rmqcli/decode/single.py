@@ -45,10 +45,12 @@ _PACKAGES: Final = {"avro": "fastavro", "msgpack": "msgpack", "cbor": "cbor2"}
 class Decode:
     """Reads bodies of one format. Safe to use from several threads.
 
-    `format` is its name without a file: `json`, `avro`, `gzip+json`.
+    `format` is its name without a file: `json`, `avro`, `gzip+json`; `text` is how the
+    user wrote it.
     """
 
     def __init__(self, text: str, read: Read) -> None:
+        self.text = text
         self.format = text.partition(":")[0]
         self._read = read
 

@@ -71,6 +71,13 @@ class ReadOnlyStore(StoreFiles):
         self._queues.load()
         return list(self._queues.queues)
 
+    def queues_with_files(self) -> Iterable[tuple[str, int]]:
+        """Return those of `queues` that are not only known from messages in the log.
+
+        The topics of the others may have been deleted: the log keeps their messages.
+        """
+        return [key for key in self.queues() if self._queues.queues[key].has_files]
+
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Read the list of the queue's files again; return the current bounds."""
         self._refresh_log()

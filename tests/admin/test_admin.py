@@ -138,6 +138,9 @@ def test_a_reset_of_no_queue_is_not_one_of_all(admin, orders):
         lambda admin, **on: admin.delete_group("billing", **on),
         lambda admin, **on: admin.clean_expired_queues(**on),
         lambda admin, **on: admin.clean_unused_topics(**on),
+        lambda admin, **on: admin.plan_user("alice", is_new=False, **on),
+        lambda admin, **on: admin.plan_rule("alice", "Topic:x", is_new=False, **on),
+        lambda admin, **on: admin.plan_acl_deletion("alice", **on),
     ],
 )
 def test_a_change_on_no_broker_is_not_one_on_all(admin, orders, change):
@@ -147,6 +150,28 @@ def test_a_change_on_no_broker_is_not_one_on_all(admin, orders, change):
     assert caught.value.message == "brokers is empty: there is no broker to change"
     with pytest.raises(ConfigError, match="cluster and brokers cannot be used toget"):
         change(admin, cluster="DefaultCluster", brokers=["broker-a"])
+
+
+def test_a_topic_that_no_name_server_lists_in_time_is_not_a_success(rmq_cluster):
+    """The call returned, and the first send to the topic failed."""
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,), timeout_ms=300)
+    rule = faults.Rule(faults.Match(code=105, topic="fresh"), TOPIC_UNKNOWN)
+    rmq_cluster.faults.add_rule(rule)
+    with Admin(client=config) as admin:
+        with pytest.raises(PartialError) as caught:
+            admin.create_topic("fresh")
+        rmq_cluster.faults.remove(rule)
+        assert admin.create_topic("fresh")[0].result == "unchanged"
+    assert caught.value.message == (
+        "topic fresh is on its brokers, but no name server listed it on all of them"
+        " within 300ms"
+    )
+
+
+def test_a_copy_of_a_user_to_no_broker_is_not_one_to_all(admin, orders):
+    with pytest.raises(ConfigError) as caught:
+        admin.plan_acl_copy("user", "alice", source="broker-a", to=[])
+    assert caught.value.message == "to is empty: there is no broker to change"
 
 
 def test_a_reset_past_a_message_commits_the_offset_behind_it(admin, orders):

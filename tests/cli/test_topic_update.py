@@ -10,6 +10,7 @@ from rmqcli import Admin
 from rmqcli.cli.main import run
 from rmqcli.errors import RefusedError
 from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 
 
 @pytest.fixture
@@ -119,6 +120,32 @@ def test_update_with_fewer_queues_says_which_messages_are_lost(rmq, rmq_cluster)
     assert (code, rows) == (0, [("broker-a", "changed")])
     assert "queue 3 of broker-a, with 4 messages" in err
     assert queues_of(rmq_cluster) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topic", "update", "orders", "--queues", "1"],
+        ["topic", "update", "orders", "--perm", "r"],
+        ["topic", "permission", "orders", "r", "--yes"],
+    ],
+)
+def test_a_broker_whose_settings_were_not_read_is_left_alone(
+    rmq_cluster_factory, capsys, words
+):
+    """It was asked again, and then lost what nothing had said it would lose."""
+    cluster = rmq_cluster_factory(brokers=2)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("orders", queue_nums=1, perm=4, brokers=["broker-a"])
+        admin.create_topic("orders", queue_nums=4, brokers=["broker-b"])
+    cluster.send("orders", ["x"] * 8)
+    code = RequestCode.GET_TOPIC_CONFIG
+    cluster.faults.add(faults.answer(2, "busy"), code=code, broker="broker-b", times=1)
+    run([*words, "-n", cluster.namesrv])
+    out, err = capsys.readouterr()
+    assert "busy" in out + err
+    has = cluster.broker("broker-b").state.topics.get("orders")
+    assert (has.read_queue_nums, has.perm) == (4, 6)
 
 
 def test_update_that_loses_no_message_needs_no_confirmation(rmq, rmq_cluster):

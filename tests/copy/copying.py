@@ -47,11 +47,12 @@ def prepared(
     with ExitStack() as stack:
         reading = stack.enter_context(client_of(source))
         writing = stack.enter_context(client_of(target))
+        wanted = make_filter(**conditions)
         request = CopyRequest(
             source_topic=topics[0],
             target_topic=topics[1],
-            filter=make_filter(**conditions),
-            chosen_by=str(conditions or ""),
+            filter=wanted,
+            chosen_by=str(wanted),
             start=start,
         )
         identity = identify(reading, writing, request)

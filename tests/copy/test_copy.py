@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from rmqcli import Admin, ClientConfig, Producer, ProducerConfig, ProducerMessage
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.admin.tail.where import parse_where
 from rmqcli.api.calls.send import send_batch_message
 from rmqcli.cli.main import run
+from rmqcli.cli.schema_registry import read_decode
 from rmqcli.copy.copy import BY_INDEX, BY_KEY
 from rmqcli.copy.log import CopyIdentity, open_copy_log, read_copy_log
 from rmqcli.errors import ConfigError, RefusedError
@@ -264,9 +266,6 @@ def test_a_filter_chooses_messages(cluster, log):
 
 
 def test_a_message_that_a_condition_cannot_judge_is_named_and_not_copied(cluster, log):
-    from rmqcli.admin.tail.where import parse_where
-    from rmqcli.cli.schema_registry import read_decode
-
     cluster.send("src", [b'{"a": 1}', b"no JSON", b'{"a": 2}'])
     where = parse_where("value.a > 1", decode=read_decode("json"))
     report = copied(cluster, cluster, log, where=where)
@@ -275,6 +274,17 @@ def test_a_message_that_a_condition_cannot_judge_is_named_and_not_copied(cluster
     ((why, named),) = report.named.items()
     assert (why, len(named)) == ("its body could not be decoded for the condition", 1)
     assert not report.is_complete
+
+
+def test_a_copy_that_reads_bodies_in_another_format_does_not_go_on(cluster, log):
+    """The same condition chose other messages, and the log did not tell."""
+    cluster.send("src", [b'{"a": 2}'])
+    where = parse_where("value.a > 1", decode=read_decode("json"))
+    assert copied(cluster, cluster, log, where=where).copied == 1
+    where = parse_where("value.a > 1", decode=read_decode("msgpack"))
+    said = "by --where value.a > 1, --decode json, this one by"
+    with pytest.raises(RefusedError, match=said):
+        copied(cluster, cluster, log, where=where)
 
 
 def test_a_refused_request_stops_the_copy_and_keeps_the_order(cluster, log):

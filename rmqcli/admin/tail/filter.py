@@ -82,6 +82,7 @@ class TailFilter:
             "grep": None if self.pattern is None else self.pattern.pattern,
             "not": self.invert or None,
             "where": None if self.where is None else self.where.text,
+            "decode": None if self.where is None else self.where.decode,
         }
         return ", ".join(
             f"--{name} {value}"

@@ -108,7 +108,8 @@ class Where:
     the decoder could not read: their values were unknown.
 
     `tags`, `queue_ids` and `broker_names` are those of all messages for which the
-    condition can be true, or None if it can be true of others.
+    condition can be true, or None if it can be true of others. `decode` is the format
+    of bodies as the user wrote it, None without one.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Where:
         limits: Limits,
     ) -> None:
         self.text = text
+        self.decode = None if decode is None else decode.text
         self.tags: frozenset[str] | None = limits.get("tags")
         self.queue_ids: frozenset[int] | None = limits.get("queue_id")
         self.broker_names: frozenset[str] | None = limits.get("broker_name")

@@ -158,7 +158,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
     for error in Persistence(broker, store.config).replace().values():
         logger.warning("table not loaded: %s", error)
     missing: dict[str, int] = {}
-    for topic, queue_id in store.queues():
+    for topic, queue_id in store.queues_with_files():
         if is_system_topic(topic):
             continue  # this RocketMQ version does not show the topic to clients
         if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:

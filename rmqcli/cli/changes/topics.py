@@ -89,7 +89,7 @@ def permission(
             )
         elif not any(isinstance(each, RmqError) for each in known.values()):
             common.messages.info("nothing was changed: it has these permissions")
-        _update(common, client, topic, masters, TopicChange(perm=perm))
+        _update(common, client, topic, masters, TopicChange(perm=perm), known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
                 )
         confirm(common, f"This changes attributes of topic {safe(topic)}.")
         change = TopicChange(attributes=given, removed=removed)
-        _update(common, client, topic, masters, change)
+        _update(common, client, topic, masters, change, known)
 
 
 def _known(
@@ -200,11 +200,12 @@ def _update(
     topic: str,
     masters: Addresses,
     change: TopicChange,
+    known: Configs,
 ) -> None:
     from rmqcli.admin.topics import update_topic
 
     try:
-        steps = update_topic(client, topic, masters, change)
+        steps = update_topic(client, topic, masters, change, before=known)
     except NotFoundError as error:  # deleted in the meantime
         raise NotFoundError(
             error.message, code=error.code, name=error.name, hint="list topics again"

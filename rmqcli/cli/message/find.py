@@ -20,6 +20,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.selection import (
     check_decode,
+    check_range,
     decode_option,
     format_option,
     grep_option,
@@ -78,6 +79,7 @@ class FindOptions:
         """Raise UsageError when nothing is searched for, or formats contradict."""
         refuse_empty(key=self.key, where=self.where)
         read_where(self.where, self.decode)
+        check_range(self.from_, self.to)
         if self.key is None and not self._reads_messages:
             raise UsageError(
                 "nothing to find: give --key, --property, --grep or --where"

@@ -28,6 +28,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.selection import (
     SHOW_SECTION,
     check_decode,
+    check_range,
     decode_option,
     format_option,
     grep_option,
@@ -300,6 +301,7 @@ class TailOptions:
             "--rate": self.rate is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
+        check_range(self.from_, self.to)
         if self.decode is not None:
             check_decode(output)
         if self.around_group is None and not (self.before is self.after is None):

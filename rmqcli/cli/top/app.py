@@ -31,7 +31,6 @@ from rmqcli.cli.top.reset import ResetView
 from rmqcli.cli.top.topics import TopicsView
 from rmqcli.cli.top.view import Question, View, clock_time
 from rmqcli.cli.ui.output import Column
-from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import ExitCode, RmqError, TransportError
 from rmqcli.units import format_duration
@@ -375,7 +374,7 @@ class TopApp(App[int]):
         view = shown.view
         notes = list(view.notes())
         if shown.error is not None and shown.answered_ms is not None:
-            notes.insert(0, with_flags(shown.error.message))
+            notes.insert(0, view.worded(shown.error.message))
         return FrameContent(
             cluster=self._cluster.title,
             time=self._time(shown, is_late=is_late),
@@ -427,8 +426,8 @@ class TopApp(App[int]):
             return f"nothing contains {shown.filter!r}; / and enter shows all"
         error = shown.error
         if error is not None and shown.answered_ms is None:
-            hint = with_flags(error.hint)
-            return with_flags(error.message) + (f"; {hint}" if hint else "")
+            hint = shown.view.worded(error.hint)
+            return shown.view.worded(error.message) + (f"; {hint}" if hint else "")
         return "reading ..." if shown.answered_ms is None else shown.view.none
 
     def _keys(self, view: View) -> list[tuple[str, str]]:

@@ -195,7 +195,7 @@ class ClustersView(View):
         if error is not None:
             is_silent = isinstance(error, TransportError)
             row["status"] = status = _NO_ANSWER if is_silent else _NOT_READ
-            message = with_flags(error.message)
+            message = with_flags(error.message, cluster.flags)
             row["trouble"] = f"{status}{since}: {message}" if since else message
         elif cluster.asks and not cluster.is_loaded:
             row["status"] = _NOT_ASKED
@@ -289,7 +289,7 @@ class ClustersView(View):
         if row["trouble"]:
             lines.append(row["trouble"])
         if error is not None and row["status"] == _NOT_READ and error.hint:
-            lines.append(with_flags(error.hint))
+            lines.append(with_flags(error.hint, cluster.flags))
         return lines
 
     def notes(self) -> Sequence[str]:

@@ -31,7 +31,6 @@ from rmqcli.cli.lag.watch import STALE, sparkline
 from rmqcli.cli.top.messages import LettersView, TailView
 from rmqcli.cli.top.reset import ask_reset
 from rmqcli.cli.top.view import View, ViewKey
-from rmqcli.cli.ui.wording import with_flags
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ class GroupsView(View):
             self._known = tuple(rows)
             self._trends.keep(rows)
         failures = [
-            f"{f.broker_name}: {with_flags(f.message)}" for f in reading.failures
+            f"{f.broker_name}: {self.worded(f.message)}" for f in reading.failures
         ]
         return _Groups(
             rows=rows,
@@ -326,7 +325,7 @@ class GroupView(View):
             trend=trend,
             queues=list(without_empty_retries(queues)),
             failures=[
-                f"{each.broker_name}: {with_flags(each.message)}"
+                f"{each.broker_name}: {self.worded(each.message)}"
                 for each in reading.failures
             ],
         )
@@ -343,7 +342,7 @@ class GroupView(View):
         from rmqcli.admin.lag.explain import explain
 
         trend = None if found.trend is None else found.trend.group
-        return list(map(with_flags, explain(found.lag, trend)))
+        return list(map(self.worded, explain(found.lag, trend)))
 
     def notes(self) -> Sequence[str]:
         if self._found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,7 +26,6 @@ from rmqcli.cli.top.view import View, ViewKey, clock_time, refresh
 from rmqcli.cli.ui.escape import safe_bytes
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.cli.ui.records.text import Pretty
-from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import DecodeError, RmqError
 from rmqcli.position import AtOffset, Earliest, Latest
@@ -368,14 +368,15 @@ class LettersView(View):
         if found is None:
             return ()
         notes = [f"{queue}: {error.message}" for queue, error in found.errors.items()]
-        hints = [with_flags(error.hint) for error in found.errors.values()]
+        hints = [self.worded(error.hint) for error in found.errors.values()]
         notes += filter(None, dict.fromkeys(hints))
         if found.undecodable:
             notes.append(f"{found.undecodable:,} cannot be decoded")
         if found.missing:
             notes.append(f"{found.missing:,} are not stored any more")
         if found.is_cut:
-            notes.append("there are more: rmq dlq show")
+            more = shlex.join(["rmq", *self.command, *self.flags])
+            notes.append(f"there are more: {more}")
         return notes
 
     def open(self, row: Row) -> View:

@@ -13,7 +13,6 @@ from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
 from rmqcli.cli.reset_offset.view import rows_of_reset, shown_columns, summary
 from rmqcli.cli.top.view import Question, View, ViewKey
 from rmqcli.cli.ui.prompt import is_name
-from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import RmqError
 from rmqcli.units import counted
 
@@ -132,7 +131,7 @@ class ResetView(View):
             return ("Planning; nothing is changed yet.",)
         plan = self.planned.plan
         if plan.refusals:
-            return ("This reset would be refused:", *map(with_flags, plan.refusals))
+            return ("This reset would be refused:", *map(self.worded, plan.refusals))
         if plan.unknown:
             return ("Some queues could not be read, so the reset would be refused.",)
         if not plan.changes:
@@ -160,7 +159,7 @@ class ResetView(View):
     def notes(self) -> Sequence[str]:
         notes = []
         if self.planned is not None:
-            notes += list(map(with_flags, self.planned.plan.warnings))
+            notes += list(map(self.worded, self.planned.plan.warnings))
         if self.result is not None:
             notes += [error.message for error in self.result.errors]
         return notes

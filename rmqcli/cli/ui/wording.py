@@ -14,6 +14,8 @@ from rmqcli.model import MessageQueue
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqcli.hint import Part, Value
 
 #: The library's calls, and the commands that do the same.
@@ -95,10 +97,11 @@ FLAGS: Final = {
 }
 
 
-def with_flags(text: str) -> str:
+def with_flags(text: str, cluster: Sequence[str] = ()) -> str:
     """Return a text with flags and commands in the places of arguments and calls.
 
-    A text that is not a Hint is returned unchanged.
+    `cluster` are the flags with which the commands reach the cluster. A text that is
+    not a Hint is returned unchanged.
     """
     if not isinstance(text, Hint):
         return text
@@ -107,6 +110,8 @@ def with_flags(text: str) -> str:
         if isinstance(before, Setting) and isinstance(part, Setting):
             words += " "
         words += _word(part)
+        if isinstance(part, LibraryCall) and COMMANDS[part.name].startswith("rmq "):
+            words += "".join(f" {_quoted(each)}" for each in cluster)
         before = part
     return words
 

@@ -132,6 +132,7 @@ class ValueReader(Protocol):
     """Reads what bodies of a format mean, such as `rmqcli.decode.Decode`."""
 
     format: str
+    text: str
 
     def value(self, body: bytes) -> object:
         """Return the value of a body, as values of JSON. Raises DecodeError."""

@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.offline import (
     ARRIVALS_INTERVAL_MS,
@@ -221,6 +222,19 @@ def test_a_folder_of_several_brokers(tmp_path):
     with StoreServer(tmp_path) as server:
         queues = route_of(server, "orders").read_queues()
         assert [queue.broker_name for queue in queues] == ["broker-a", "broker-b"]
+
+
+def test_a_topic_that_was_deleted_is_not_served_from_its_last_records(tmp_path):
+    """Its records at the end of the log were shown as if the topic were there."""
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        for topic in ("orders", "gone"):
+            cluster.create_topic(topic, queues=1)
+            cluster.send(topic, ["a"])
+        with Admin(namesrv=cluster.namesrv) as admin:
+            admin.delete_topic("gone")
+    with StoreServer(tmp_path) as server:
+        assert len(route_of(server, "orders").read_queues()) == 1
+        assert route_of(server, "gone") is None
 
 
 def test_topics_without_a_table_are_those_with_queues(tmp_path):

@@ -73,6 +73,15 @@ def test_times_bound_a_search_by_the_index(cluster, capsys):
         assert "0 found by the index" in err
 
 
+@pytest.mark.parametrize("what", [["--key", "k1"], ["--grep", "x"]])
+def test_a_search_that_ends_before_it_begins_is_refused(cluster, capsys, what):
+    """It found nothing, with exit code 0, as if there were no such message."""
+    later = ("--from", "@2026-01-02T00:00:00Z", "--to", "@2026-01-01T00:00:00Z")
+    code, found, err = find(cluster, capsys, *what, *later)
+    assert (code, found) == (2, [])
+    assert "--to is before --from" in err
+
+
 def test_a_broker_without_an_index_has_its_topic_read(cluster, capsys):
     cluster.faults.add(NOT_FOUND, code=RequestCode.QUERY_MESSAGE, broker="broker-b")
     code, found, err = find(cluster, capsys, "--key", "k1")

@@ -303,6 +303,7 @@ def test_fields_are_listed(capsys):
         (["--format", "%t %z"], "no field %z"),
         (["--to", "latest", "--follow"], "cannot be used together"),
         (["--tag", "A", "--sql", "b"], "cannot be used together"),
+        (["--from", "5", "--to", "4"], "--to is before --from"),
         (["--tag", "||"], "no tag"),
         (["--not"], "--not needs"),
         (["--tag", ""], "--tag is empty"),

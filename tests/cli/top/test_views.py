@@ -87,11 +87,14 @@ def test_where_letters_cannot_be_read_the_notes_say_what_helps(rmq_cluster_facto
     cluster.create_group("billing")
     make_letters(cluster, "billing", "orders", "ab")
     view = LettersView("billing")
+    view.flags = ("--profile", "shop")  # else it would be asked of another cluster
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         view.take(view.read(client))
     error, hint = view.notes()
     assert "%DLQ%billing is write-only" in error
-    assert hint == "make it readable: rmq topic update %DLQ%billing --perm rw"
+    assert hint == (
+        "make it readable: rmq topic update %DLQ%billing --profile shop --perm rw"
+    )
 
 
 @pytest.mark.parametrize(
