@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -414,6 +415,22 @@ def test_watch_survives_a_look_that_fails(capsys):
     ]
     assert lines[1]["queues"][0]["lag"] is None
     assert "warning: nobody at 127.0.0.1:1" in shown.err
+
+
+def test_watch_on_a_terminal_names_brokers_that_fail_and_why_nothing_is_read(
+    monkeypatch,
+):
+    part = reading(group("G", queue(1, 5)))
+    part.failures.append(BrokerFailure(broker_name="b", address=None, message="hangs"))
+    lost = ConnectError("nobody at 127.0.0.1:1", address="127.0.0.1:1")
+    monkeypatch.setenv("TERM", "xterm")
+    with redirect_stdout(Terminal()) as screen:
+        watch(part, lost)
+    _, first, second, _ = screen.getvalue().split("lag of all groups")
+    assert "b: hangs" in first
+    assert "nobody" not in first
+    assert "b: hangs" in second
+    assert "nobody at 127.0.0.1:1" in second
 
 
 def test_the_first_look_must_work():

@@ -39,7 +39,6 @@ PATHS = [entry.path for entry in COMMANDS]
         ("groups create G", "group create G"),
         ("groups delete G", "group delete G"),
         ("groups members G", "group members G"),
-        ("groups ls", "groups"),
         ("topics describe T", "topic show T"),
         ("topics create T", "topic create T"),
         ("topics alter T", "topic update T"),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import termios
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -157,3 +161,26 @@ def test_names_from_the_cluster_do_not_reach_the_terminal_unescaped(rmq, rmq_clu
     plant_runtime(rmq_cluster, brokerVersionDesc="V\x1b[2J")
     _, out, _ = rmq("doctor")
     assert "\x1b" not in out
+
+
+def test_the_report_is_as_wide_as_the_terminal(rmq_cluster, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 40))
+    with os.fdopen(theirs, "w") as terminal, redirect_stdout(terminal):
+        assert run(["doctor", "-n", rmq_cluster.namesrv, "--color", "never"]) in (0, 1)
+    lines = b"".join(iter(lambda: _read(ours), b"")).decode().splitlines()
+    os.close(ours)
+    assert [line for line in lines if line.startswith("         ")][:2] == [
+        "         it asks for no account:",
+        "         authenticationEnabled is not",
+    ]
+
+
+def _read(terminal):
+    """What a terminal shows next; nothing after its end."""
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:
+        return b""
