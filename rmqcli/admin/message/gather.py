@@ -89,7 +89,8 @@ from rmqcli.model import (
 )
 from rmqcli.tasks import Request
 from rmqcli.units import DAY_MS, counted, read_count
-from rmqcli.wire.message.properties import REAL_TOPIC
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
+from rmqcli.wire.message.properties import REAL_TOPIC, lmq_of
 from rmqcli.wire.subscription import SQL92
 from rmqcli.wire.version import V5_0_0
 
@@ -507,6 +508,53 @@ class _Reading:
                 seen.retry_max_times = configs[name].retry_max_times
                 seen.is_orderly = configs[name].consume_message_orderly
         self._read_proxied(evidence)
+        if not isinstance(configs, RmqError):
+            self._read_lite_offsets(
+                address,
+                {
+                    name: seen
+                    for name, seen in evidence.items()
+                    if name in configs
+                    if configs[name].attributes.get(LITE_BIND_TOPIC) == topic
+                },
+            )
+
+    def _read_lite_offsets(
+        self, address: str, evidence: Mapping[str, GroupEvidence]
+    ) -> None:
+        """Say what the offsets of groups that consume lite topics show: not enough.
+
+        Such a group has its offset in the message's lite topic, not in its queue.
+        """
+        lmq = lmq_of(self._queue.topic, self._message.properties)
+        if lmq is None:
+            for seen in evidence.values():
+                seen.no_offset = "the group consumes lite topics, and it is in none"
+            return
+        name, offset = lmq
+        found = ask_many(
+            self._client,
+            {
+                group: (address, query_consumer_offset(group, name, 0))
+                for group in evidence
+            },
+        )
+        for group, seen in evidence.items():
+            committed = found[group]
+            if isinstance(committed, RmqError):
+                seen.no_offset = committed.message
+            elif committed is None:
+                seen.no_offset = f"no offset was ever committed in {name}"
+            elif committed > offset:
+                seen.no_offset = (
+                    f"the group is past it in {name}, at {committed}, and may have"
+                    " begun behind it"
+                )
+            else:
+                seen.no_offset = (
+                    f"the group is not past it in {name}, at {committed}, and POP keeps"
+                    " what it has handed out of lite topics where it cannot be read"
+                )
 
     def _read_proxied(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Add members behind proxies in cluster mode, which brokers do not know."""

@@ -482,6 +482,33 @@ def test_what_orderly_pop_may_have_handed_out_is_not_called_waiting(
     assert (found["verdict"], "not known: " in found["reason"]) == ("unknown", True)
 
 
+@pytest.mark.parametrize(
+    ("committed_", "lite_topic", "reason"),
+    [
+        (None, "alice", "no offset was ever committed in %LMQ%$orders$alice"),
+        (1, "alice", "the group is not past it in %LMQ%$orders$alice, at 1, and POP"),
+        (2, "alice", "the group is past it in %LMQ%$orders$alice, at 2, and may have"),
+        (2, None, "the group consumes lite topics, and it is in none"),
+    ],
+)
+def test_the_offset_in_a_lite_topic_does_not_tell_what_became_of_a_message(
+    rmq_cluster_factory, show, committed_, lite_topic, reason
+):
+    """That of its queue was asked for: "no offset was ever committed"."""
+    cluster = rmq_cluster_factory(queues=1)
+    attributes = {} if lite_topic is None else {"message.type": "LITE"}
+    cluster.create_topic("orders", attributes=attributes)
+    cluster.create_group("billing", attributes={"lite.bind.topic": "orders"})
+    lite = {} if lite_topic is None else {"__LITE_TOPIC": lite_topic}
+    _, sent = (send(cluster, properties=lite) for _ in range(2))
+    if committed_ is not None:
+        name, core = "%LMQ%$orders$alice", cluster.broker().state
+        cluster.call(lambda: core.offsets.commit("billing", name, 0, committed_))
+    found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
+    assert found["verdict"] == "unknown"
+    assert found["reason"].startswith(reason)
+
+
 def begin_transaction(producer, state):
     message = ProducerMessage("orders", b"a", keys="k")
     return producer.send_in_transaction(message, lambda *_: state)
