@@ -175,6 +175,7 @@ update_consumer_offset; 15; any; 0; commit of group one in one:41
 ack_message; 200051; 5.0.0; 0; ack of group one in one:5
 batch_ack_message; 200151; 5.1.3; 0; acks of group one at one
 change_invisible_time; 200053; 5.0.0; 0; change of invisible time of group one in one:5
+orderly_pop_has_messages; 200054; 5.0.0; 0; messages of one:41 for group one
 pop_message; 200050; 5.0.0; 0 19 209 210; pop of topic one for group one
 query_assignment; 400; 5.0.0; 0; assignment of group one in one
 end_transaction; 37; any; 0; end of transaction one of one
@@ -241,6 +242,8 @@ ack_message: consumerGroup=one topic=one queueId=5 extraInfo=1 2 3 4 0 broker-a 
     6 offset=7
 change_invisible_time: consumerGroup=one topic=one queueId=5 extraInfo=1 2 3 4 0
     broker-a 5 7 6 offset=7 invisibleTime=41 suspend=false
+orderly_pop_has_messages: consumerGroup=one topic=one queueId=41 pollTime=0
+    bornTime=0 order=true
 pop_message: consumerGroup=one topic=one queueId=41 maxMsgNums=41 invisibleTime=41
     pollTime=41 bornTime=0 initMode=1 expType=one exp=one order=false
 end_transaction: topic=one producerGroup=one tranStateTableOffset=41

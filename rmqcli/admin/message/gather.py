@@ -64,6 +64,7 @@ from rmqcli.api.calls.consumer import (
     get_consumer_running_info,
 )
 from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
+from rmqcli.api.calls.pop import orderly_pop_has_messages
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
@@ -85,7 +86,8 @@ from rmqcli.model import (
 )
 from rmqcli.tasks import Request
 from rmqcli.units import DAY_MS, counted, read_count
-from rmqcli.wire.message.properties import REAL_TOPIC
+from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
+from rmqcli.wire.message.properties import REAL_TOPIC, lmq_of
 from rmqcli.wire.subscription import SQL92
 from rmqcli.wire.version import V5_0_0
 
@@ -200,6 +202,8 @@ class _Reading:
         self._late_indexes: dict[str, int] = {}
         #: how far the clock of the message's broker is ahead of this machine's
         self._ahead_ms = 0
+        #: groups with retries of POP for the topic
+        self._has_retries: set[str] = set()
         #: groups whose members are behind proxies in cluster mode
         self._proxied: set[str] = set()
 
@@ -233,6 +237,7 @@ class _Reading:
         self._read_selection(evidence)
         self._read_copies(evidence)
         self._read_deliveries(evidence)
+        self._read_locks(evidence)
         self._read_filter_times(evidence)
         if backups:
             here = identity_of(self._client.route(self._queue.topic))
@@ -475,9 +480,12 @@ class _Reading:
             found_routes = [routes[t] for t in pop[name]]
             if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
                 del found_routes[1:]
-            seen.is_pop = any(
-                not isinstance(route, RmqError) for route in found_routes
-            ) or (found is not None and getattr(found, "consume_type", "") == _POP)
+            has_retries = any(not isinstance(each, RmqError) for each in found_routes)
+            if has_retries:
+                self._has_retries.add(name)
+            seen.is_pop = has_retries or (
+                found is not None and getattr(found, "consume_type", "") == _POP
+            )
             for route in found_routes:
                 if isinstance(route, RmqError) and not isinstance(route, NotFoundError):
                     seen.no_members = (
@@ -497,6 +505,53 @@ class _Reading:
                 seen.retry_max_times = configs[name].retry_max_times
                 seen.is_orderly = configs[name].consume_message_orderly
         self._read_proxied(evidence)
+        if not isinstance(configs, RmqError):
+            self._read_lite_offsets(
+                address,
+                {
+                    name: seen
+                    for name, seen in evidence.items()
+                    if name in configs
+                    if configs[name].attributes.get(LITE_BIND_TOPIC) == topic
+                },
+            )
+
+    def _read_lite_offsets(
+        self, address: str, evidence: Mapping[str, GroupEvidence]
+    ) -> None:
+        """Say what the offsets of groups that consume lite topics show: not enough.
+
+        Such a group has its offset in the message's lite topic, not in its queue.
+        """
+        lmq = lmq_of(self._queue.topic, self._message.properties)
+        if lmq is None:
+            for seen in evidence.values():
+                seen.no_offset = "the group consumes lite topics, and it is in none"
+            return
+        name, offset = lmq
+        found = ask_many(
+            self._client,
+            {
+                group: (address, query_consumer_offset(group, name, 0))
+                for group in evidence
+            },
+        )
+        for group, seen in evidence.items():
+            committed = found[group]
+            if isinstance(committed, RmqError):
+                seen.no_offset = committed.message
+            elif committed is None:
+                seen.no_offset = f"no offset was ever committed in {name}"
+            elif committed > offset:
+                seen.no_offset = (
+                    f"the group is past it in {name}, at {committed}, and may have"
+                    " begun behind it"
+                )
+            else:
+                seen.no_offset = (
+                    f"the group is not past it in {name}, at {committed}, and POP keeps"
+                    " what it has handed out of lite topics where it cannot be read"
+                )
 
     def _read_proxied(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Add members behind proxies in cluster mode, which brokers do not know."""
@@ -588,6 +643,7 @@ class _Reading:
                     None,
                 ),
                 committed=held.commit_offset,
+                is_orderly=answer.properties.get("PROP_CONSUMEORDERLY") == "true",
             )
 
     def _read_selection(self, evidence: Mapping[str, GroupEvidence]) -> None:
@@ -884,6 +940,48 @@ class _Reading:
                 else copy
                 for copy in seen.copies
             ]
+
+    def _read_locks(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        """Ask whether orderly POP waits for what it has handed out of the queue.
+
+        The offset is read again afterwards: a queue whose offset has moved meanwhile
+        may be locked for what comes behind the message.
+        """
+        client, queue, address = self._client, self._queue, self._address
+        if address is None or client.broker_version(address) < V5_0_0:
+            return
+        if self._no_records() is not None:
+            return  # then the answer may count what other POP has handed out
+        offset = self._message.queue_offset
+        asked = {
+            name: seen
+            for name, seen in evidence.items()
+            if seen.committed is not None and seen.committed <= offset
+            if seen.delivery is None and seen.holder is None
+            if seen.is_pop or seen.connection is None
+        }
+        finds, offsets = (
+            ask_many(
+                client,
+                {
+                    name: (address, call(name, queue.topic, queue.queue_id))
+                    for name in asked
+                },
+            )
+            for call in (orderly_pop_has_messages, query_consumer_offset)
+        )
+        for name, seen in asked.items():
+            found, committed = finds[name], offsets[name]
+            if isinstance(found, RmqError):
+                seen.no_lock = (
+                    f"whether POP has handed it out is not known: {found.message}"
+                )
+            elif found is True and name in self._has_retries:
+                seen.no_lock = None  # what waits may be a retry
+            elif committed == seen.committed:
+                seen.is_locked = not found
+            else:
+                seen.no_lock = "the group's offset moves just now"
 
     def _no_records(self) -> str | None:
         """Say why the message's broker has no records of POP that can be read."""

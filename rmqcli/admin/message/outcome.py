@@ -57,6 +57,14 @@ _NO_RECORD: Final = (
     "POP moves the offset when it hands a message out, or skips it, and there is no"
     " record of which it was"
 )
+_LOCKED: Final = (
+    "orderly POP has handed out messages from there on, and waits for their"
+    " acknowledgement"
+)
+_BATCH_END: Final = (
+    "orderly POP moves the offset when a message is acknowledged, and keeps what it has"
+    " handed out where it cannot be read"
+)
 _AGAIN: Final = (
     "the group's offset is not past it: it was moved back since, or moves just now"
 )
@@ -170,6 +178,7 @@ class Holder:
     asked_ms: int
     subscription: SubscriptionData | None
     committed: int | None = None
+    is_orderly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +219,11 @@ class GroupEvidence:
     delivery: PopDelivery | None = None
     #: why POP may have handed it out without a record that was found
     no_deliveries: str | None = None
+    #: whether orderly POP has handed out messages of the queue, and they are neither
+    #: acknowledged nor visible again
+    is_locked: bool | None = None
+    #: why that is not known
+    no_lock: str | None = None
     holder: Holder | None = None
     selected: bool | None = None
     no_selection: str | None = None
@@ -540,7 +554,8 @@ def _not_passed(
                 group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
             )
     # Only POP goes by the group's setting, so its members that have left used POP.
-    if seen.is_pop or (seen.is_orderly and seen.connection is None):
+    may_pop = seen.is_pop or (seen.is_orderly and seen.connection is None)
+    if may_pop or seen.is_locked:
         found = _maybe_popped(message, seen, committed)
     elif seen.connection is not None:
         found = _maybe_pulled(message, seen, evidence)
@@ -564,21 +579,24 @@ def _maybe_popped(
     evidence = f"committed offset {committed}, message at {message.queue_offset}"
     if seen.no_deliveries is not None:
         return _unknown(seen, seen.no_deliveries, evidence)
-    if not seen.is_orderly:
+    if seen.is_locked is False or not (seen.is_orderly or seen.is_locked):
         return None
-    topic = message.message_queue.topic
-    own = None
+    if seen.is_locked:
+        evidence += f"; {_LOCKED}"
     if seen.connection is not None:
-        own = seen.connection.subscriptions.get(topic)
-    is_all = own is not None and own.sub_string == "*"
-    if is_all and message.queue_offset - committed >= _POP_BATCH_MAX:
-        return None
-    return _unknown(
-        seen,
-        "orderly POP moves the offset when a message is acknowledged, and keeps what it"
-        " has handed out where it cannot be read",
-        evidence,
-    )
+        behind = message.queue_offset - committed
+        own = seen.connection.subscriptions.get(message.message_queue.topic)
+        is_all = own is not None and own.sub_string == "*"
+        if is_all and behind >= _POP_BATCH_MAX:
+            return None
+        if seen.is_locked and behind == 0:
+            return GroupVerdict(
+                group=seen.group,
+                verdict=MessageVerdict.IN_FLIGHT,
+                evidence=evidence,
+                reason=f"POP does not record to whom{_online(seen)}",
+            )
+    return _unknown(seen, seen.no_lock or _BATCH_END, evidence)
 
 
 def _held(
@@ -675,11 +693,13 @@ def _passed(
     skipped = _may_have_skipped(message, seen, since_ms, no_clock)
     if skipped is not None:
         return _unknown(seen, skipped, evidence)
+    # Orderly members get a message that failed once more in its place, without a copy.
+    is_orderly = seen.is_orderly if seen.holder is None else seen.holder.is_orderly
     return GroupVerdict(
         group=seen.group,
         verdict=MessageVerdict.CONSUMED,
         evidence=f"{evidence}; the filter selects it, and no copy waits for a retry",
-        attempt=1,
+        attempt=None if is_orderly else 1,
     )
 
 

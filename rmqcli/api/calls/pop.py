@@ -29,6 +29,8 @@ from rmqcli.wire.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
@@ -274,6 +276,31 @@ def query_assignment(
                 strategy_name=strategy_name,
                 message_model="CLUSTERING",
             )
+        ),
+        needs_version=V5_0_0,
+    )
+
+
+def orderly_pop_has_messages(group: str, topic: str, queue_id: int) -> Call[bool]:
+    """Whether an orderly POP from the queue would find messages now. Hands none out.
+
+    False if the group has all of them, or if what was handed out by orderly POP is
+    neither acknowledged nor visible again. Messages in the group's retry topic count,
+    too. The broker ignores filters.
+    """
+    return make_call(
+        RequestCode.NOTIFICATION,
+        lambda answer: (
+            from_ext_fields(NotificationResponseHeader, answer.ext_fields).has_msg
+        ),
+        what=f"messages of {topic}:{queue_id} for group {group}",
+        header=NotificationRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            poll_time=0,
+            born_time=0,
+            order=True,
         ),
         needs_version=V5_0_0,
     )

@@ -462,7 +462,9 @@ class RemotingPop:
                     group_name=self._group,
                     consume_type="CONSUME_POP",
                     message_model="CLUSTERING",
-                    consume_from_where="CONSUME_FROM_LAST_OFFSET",
+                    consume_from_where="CONSUME_FROM_FIRST_OFFSET"
+                    if self._from_min
+                    else "CONSUME_FROM_LAST_OFFSET",
                     subscriptions=tuple(self._subscriptions.values()),
                 ),
             ),

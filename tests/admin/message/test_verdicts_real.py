@@ -28,8 +28,10 @@ from rmqcli import (
     SimpleConsumer,
     sql,
 )
+from rmqcli.admin.message.outcome import BEGINNING_MS
 from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.cli.main import run
+from rmqcli.clock import SYSTEM_CLOCK
 from tests.admin.dlq.letters import client_of, kill
 from tests.admin.message import verdicts
 from tests.admin.message.verdicts import COMES, HELD, NEVER
@@ -58,8 +60,8 @@ class Case:
         number = uuid.uuid4().hex[:10]
         self.topic = table.cluster.create_topic(f"t-{number}", queues=1)
         self.group, self.other = f"g-{number}", f"o-{number}"
-        for group in (self.group, self.other):
-            table.admin.create_group(group)
+        table.admin.create_group(self.group, consume_message_orderly=row.is_ordered)
+        table.admin.create_group(self.other)
         self.commit(self.other, 0)
         self.sent: Any = None
         #: bodies that the group received, in the order of their arrival
@@ -69,8 +71,9 @@ class Case:
         self.before = 0
         self.released = threading.Event()
 
-    def __str__(self):
-        return f"{self.table.cluster.version} {self.way}: {self.row.state}"
+    def __repr__(self):
+        order = " in order" if self.row.is_ordered else ""
+        return f"{self.table.cluster.version} {self.way}{order}: {self.row.state}"
 
     def send(self, body="m", **fields):
         return self.table.producer.send(
@@ -127,25 +130,51 @@ class Case:
         self.consumer.close()
         self.consumer = None
 
-    def simple(self, invisible_ms):
+    def simple(self, invisible_ms, topics=None):
         config = ClientConfig(namesrv=(self.table.cluster.namesrv,))
         if self.way != "remoting":
             endpoints = self.table.endpoints[self.way]
             config = ClientConfig(endpoints=(endpoints,), plaintext=True)
         return SimpleConsumer(
             self.group,
-            self.topic,
+            topics or self.topic,
             client=config,
             consume_from="earliest" if self.way == "remoting" else "latest",
             invisible_duration_ms=invisible_ms,
+            # Through a proxy, the group's setting counts.
+            orderly=self.row.is_ordered and self.way == "remoting",
         )
 
     def receive(self, invisible_ms, *, acks=False):
+        """Receive the message with a member that then leaves.
+
+        First it is known as one: a heartbeat on its way could overtake its farewell.
+        """
         with self.simple(invisible_ms) as consumer:
-            found = wait_until(lambda: consumer.receive(1, await_ms=5_000))
-            assert [each.body for each in found] == [b"m"]
-            if acks:
-                consumer.ack(found)
+            self.take(consumer, acks=acks)
+            wait_until(self.subscribed_ms, str(self))
+
+    def take(self, consumer, *, acks, body="m"):
+        found = wait_until(lambda: consumer.receive(1, await_ms=5_000), str(self))
+        assert [each.body.decode() for each in found] == [body]
+        if acks:
+            consumer.ack(found)
+
+    def stay(self, invisible_ms, topics=None):
+        """Start a member that receives, and wait until it is known as one."""
+        consumer = self.simple(invisible_ms, topics)
+        consumer.start()
+        self.table.stack.callback(consumer.close)
+        consumer.receive(1, await_ms=1_000)
+        wait_until(self.subscribed_ms, str(self))
+        return consumer
+
+    def subscribed_ms(self):
+        """The time of its members' subscription, None without members."""
+        with self.table.one_request:
+            group = self.table.admin.group(self.group)
+        times = [e.sub_version for e in group.subscriptions if e.topic == self.topic]
+        return times[0] if times and group.members else None
 
     def verdicts(self):
         """What `message show` says of both groups."""
@@ -454,6 +483,71 @@ def acknowledged_again(case):
     case.receive(LONG_MS, acks=True)
 
 
+def passed_over_by_its_tag(case):
+    """And a proxy in cluster mode has told the member's filter once more."""
+    case.commit(case.group, 0)
+    consumer = case.stay(LONG_MS, {case.topic: "New"})
+    subscribed_ms = case.subscribed_ms()
+    case.sent = case.send(tags="Paid")
+    wait_until(
+        lambda: not consumer.receive(1, await_ms=1_000) and case.committed() == 1,
+        str(case),
+    )
+    if case.way == "cluster":
+        wait_until(lambda: case.subscribed_ms() > subscribed_ms, str(case))
+
+
+def passed_over_by_a_member_that_left(case):
+    case.commit(case.group, 0)
+    case.sent = case.send(tags="Paid")
+    with case.simple(LONG_MS, {case.topic: "New"}) as consumer:
+        wait_until(
+            lambda: not consumer.receive(1, await_ms=1_000) and case.committed() == 1,
+            str(case),
+        )
+        wait_until(case.subscribed_ms, str(case))
+
+
+def received_by_a_member(case):
+    case.commit(case.group, 0)
+    consumer = case.stay(LONG_MS)
+    case.sent = case.send()
+    case.take(consumer, acks=False)
+
+
+def behind_one_that_is_received(case):
+    case.commit(case.group, 0)
+    consumer = case.stay(LONG_MS)
+    case.send("x")
+    case.take(consumer, acks=False, body="x")
+    case.sent = case.send()
+
+
+def acknowledged_by_a_member(case):
+    case.commit(case.group, 0)
+    consumer = case.stay(LONG_MS)
+    case.sent = case.send()
+    case.take(consumer, acks=True)
+
+
+def acknowledged_by_a_member_of_long_standing(case):
+    """A new group may begin behind what is sent in its first minute."""
+    case.commit(case.group, 0)
+    consumer = case.stay(LONG_MS)
+    subscribed_ms = SYSTEM_CLOCK.epoch_ms()
+    wait_until(lambda: SYSTEM_CLOCK.epoch_ms() > subscribed_ms + BEGINNING_MS)
+    case.sent = case.send()
+    case.take(consumer, acks=True)
+
+
+def acknowledged_again_by_a_member(case):
+    case.commit(case.group, 0)
+    consumer = case.stay(SHORT_MS)
+    case.sent = case.send()
+    case.take(consumer, acks=False)
+    case.take(consumer, acks=True)
+
+
 #: States that end by themselves: their verdicts are asked for first.
 SOON_OVER = (
     "delay level",
@@ -462,6 +556,8 @@ SOON_OVER = (
     "recalled",
     "received",
     "received again",
+    "received by a member",
+    "behind one that is received",
 )
 
 
@@ -491,7 +587,7 @@ def compare(case):
     if row.state in SOON_OVER:
         agrees()
     else:  # members may be too busy to answer, and an index is a moment late
-        wait_until(agrees, str(case))
+        wait_until(agrees, [case, found])
     own, other = found
     assert (own["verdict"], other["verdict"]) == (row.verdict, row.other), (
         f"{case}: {found}"

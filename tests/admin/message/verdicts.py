@@ -9,7 +9,7 @@ gets it yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ALL = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 V5 = ("5.3.3", "5.5.0")
@@ -29,7 +29,9 @@ class Row:
     """A state, the verdict of its group, and what happens then.
 
     `verdict` is what `message show` says; `attempt` is checked if it is not None, and
-    `reason` is a part of the reason. `other` is the verdict of the second group.
+    `reason` is a part of the reason. `other` is the verdict of the second group. Of
+    POP, `ways` are those that the row is for, and with `is_ordered` the group is one
+    that receives in order.
     """
 
     state: str
@@ -40,6 +42,8 @@ class Row:
     reason: str = ""
     other: str = "waiting"
     versions: tuple[str, ...] = ALL
+    ways: tuple[str, ...] = WAYS
+    is_ordered: bool = False
 
 
 #: Groups over remoting whose members pull, or have left.
@@ -171,6 +175,82 @@ POPPED = (
         attempt=2,
         versions=V5,
     ),
+    Row(state="passed over by its tag", verdict="filtered", then=NEVER, versions=V5),
+    Row(
+        state="passed over by a member that left",
+        verdict="unknown",
+        then=NEVER,
+        reason="no member is online",
+        versions=V5,
+    ),
+)
+
+#: Groups that receive in order by POP, where the offset moves with acknowledgements.
+ORDERED = (
+    Row(
+        state="not received",
+        verdict="waiting",
+        then=COMES,
+        waiting_before=0,
+        versions=V5,
+    ),
+    Row(state="received by a member", verdict="in_flight", then=COMES, versions=V5),
+    Row(
+        state="behind one that is received",
+        verdict="unknown",
+        then=COMES,
+        reason="keeps what it has handed out where it cannot be read",
+        versions=V5,
+    ),
+    Row(
+        state="received",  # by a member that left
+        verdict="unknown",
+        then=COMES,
+        reason="keeps what it has handed out where it cannot be read",
+        versions=V5,
+    ),
+    Row(
+        state="not acknowledged",
+        verdict="waiting",
+        then=COMES,
+        waiting_before=0,
+        versions=V5,
+    ),
+    Row(
+        state="acknowledged by a member",
+        verdict="consumed",
+        then=NEVER,
+        ways=("remoting",),
+        versions=V5,
+    ),
+    Row(
+        state="acknowledged by a member",
+        verdict="unknown",
+        then=NEVER,
+        reason="a group that is new begins at the end",
+        ways=("local", "cluster"),
+        versions=V5,
+    ),
+    Row(  # The preparation takes a minute: only each night.
+        state="acknowledged by a member of long standing",
+        verdict="consumed",
+        then=NEVER,
+        versions=("5.3.3",),
+    ),
+    Row(
+        state="acknowledged",  # by a member that left
+        verdict="unknown",
+        then=NEVER,
+        reason="no member is online",
+        versions=V5,
+    ),
+    Row(
+        state="acknowledged again by a member",
+        verdict="consumed",
+        then=NEVER,
+        ways=("remoting",),
+        versions=V5,
+    ),
 )
 
 
@@ -181,7 +261,12 @@ def rows_of(version: str) -> list[Row]:
 
 def popped_of(version: str) -> list[tuple[str, Row]]:
     """Return the rows of POP of a version, each with its way."""
-    return [(way, row) for way in WAYS for row in POPPED if version in row.versions]
+    return [
+        (way, row)
+        for way in WAYS
+        for row in (*POPPED, *(replace(each, is_ordered=True) for each in ORDERED))
+        if version in row.versions and way in row.ways
+    ]
 
 
 def cases() -> int:

@@ -187,6 +187,22 @@ def test_a_message_that_a_member_got_over_is_consumed(cluster, show):
     assert found["reason"].startswith("no member is online")
 
 
+def test_an_orderly_member_does_not_tell_at_which_delivery_it_consumed(cluster, show):
+    """It gets a message again where it is: that was said to be the first delivery."""
+    seen: list[int] = []
+
+    def listen(message):
+        seen.append(message.reconsume_times)
+        assert message.reconsume_times > 0
+
+    with member(cluster, listener=listen, orderly=True):
+        sent = send(cluster)
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        found = settled(cluster, show, sent)
+    assert seen == [0, 1]
+    assert (found["verdict"], found["attempt"]) == ("consumed", None)
+
+
 def test_a_group_that_only_skipped_the_message_did_not_consume_it(cluster, show):
     sent = send(cluster)
     commit(cluster, "billing", 1)
@@ -414,9 +430,45 @@ def test_a_broker_that_keeps_the_records_of_pop_elsewhere_does_not_tell(
     assert setting in found["reason"]
 
 
-@pytest.mark.parametrize("is_denied", [False, True])
-def test_what_orderly_pop_has_handed_out_is_not_called_waiting(
-    rmq_cluster_factory, show, is_denied
+@pytest.mark.parametrize("is_setting", [True, False], ids=["by-group", "by-member"])
+def test_what_orderly_pop_has_handed_out_is_in_flight_and_what_follows_may_be(
+    rmq_cluster_factory, show, is_setting
+):
+    """A member alone chose the order: what it held was said to wait."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing", consume_message_orderly=is_setting)
+    first, second = send(cluster), send(cluster)
+
+    def verdicts():
+        return [verdict(show(cluster, each.msg_id)) for each in (first, second)]
+
+    with SimpleConsumer(
+        "billing", "orders", namesrv=cluster.namesrv, orderly=True
+    ) as consumer:
+        commit(cluster, "billing", 0)
+        assert [each["verdict"] for each in verdicts()] == ["waiting", "waiting"]
+        received = receive(consumer, 1)
+        held, behind = verdicts()
+        assert held["verdict"] == "in_flight"
+        assert held["evidence"].endswith(
+            "orderly POP has handed out messages from there on, and waits for their"
+            " acknowledgement"
+        )
+        assert (behind["verdict"], behind["attempt"]) == ("unknown", None)
+        assert "where it cannot be read" in behind["reason"]
+        consumer.ack(received)
+        assert verdicts()[1]["verdict"] == "waiting"
+        receive(consumer, 1)
+    found = verdicts()[1]  # nobody tells the filter of the member that has left
+    assert (found["verdict"], "orderly POP" in found["reason"]) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.NOTIFICATION]
+)
+def test_what_orderly_pop_may_have_handed_out_is_not_called_waiting(
+    rmq_cluster_factory, show, code
 ):
     cluster = rmq_cluster_factory(queues=1)
     cluster.create_topic("orders")
@@ -426,13 +478,36 @@ def test_what_orderly_pop_has_handed_out_is_not_called_waiting(
         "billing", "orders", namesrv=cluster.namesrv, orderly=True
     ) as consumer:
         receive(consumer, 1)
-        if is_denied:
-            denied = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            cluster.faults.add(faults.answer(16, "no"), code=denied)
-        commit(cluster, "billing", 0)
-        found = verdict(show(cluster, sent.msg_id))
+        cluster.faults.add(faults.answer(16, "no"), code=code)
+        found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
+    assert (found["verdict"], "not known: " in found["reason"]) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    ("committed_", "lite_topic", "reason"),
+    [
+        (None, "alice", "no offset was ever committed in %LMQ%$orders$alice"),
+        (1, "alice", "the group is not past it in %LMQ%$orders$alice, at 1, and POP"),
+        (2, "alice", "the group is past it in %LMQ%$orders$alice, at 2, and may have"),
+        (2, None, "the group consumes lite topics, and it is in none"),
+    ],
+)
+def test_the_offset_in_a_lite_topic_does_not_tell_what_became_of_a_message(
+    rmq_cluster_factory, show, committed_, lite_topic, reason
+):
+    """That of its queue was asked for: "no offset was ever committed"."""
+    cluster = rmq_cluster_factory(queues=1)
+    attributes = {} if lite_topic is None else {"message.type": "LITE"}
+    cluster.create_topic("orders", attributes=attributes)
+    cluster.create_group("billing", attributes={"lite.bind.topic": "orders"})
+    lite = {} if lite_topic is None else {"__LITE_TOPIC": lite_topic}
+    _, sent = (send(cluster, properties=lite) for _ in range(2))
+    if committed_ is not None:
+        name, core = "%LMQ%$orders$alice", cluster.broker().state
+        cluster.call(lambda: core.offsets.commit("billing", name, 0, committed_))
+    found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
     assert found["verdict"] == "unknown"
-    assert "orderly" in found["reason"]
+    assert found["reason"].startswith(reason)
 
 
 def begin_transaction(producer, state):

@@ -190,19 +190,29 @@ def test_what_is_acknowledged_is_done_and_what_is_not_comes_again(rmq_cluster, t
         consumer.ack(again)
 
 
-def test_operators_see_what_a_member_consumes_until_it_closes(rmq_cluster, topic):
+@pytest.mark.parametrize(
+    ("begin", "where"),
+    [
+        ("latest", "CONSUME_FROM_LAST_OFFSET"),
+        ("earliest", "CONSUME_FROM_FIRST_OFFSET"),
+    ],
+)
+def test_operators_see_what_a_member_consumes_until_it_closes(
+    rmq_cluster, topic, begin, where
+):
     with connect(rmq_cluster.namesrv) as cluster:
         admin = cluster.admin()
         admin.start()
         admin.create_group("billing")
-        with consumer_of(rmq_cluster, {topic: "A || B"}) as consumer:
+        topics = {topic: "A || B"}
+        with consumer_of(rmq_cluster, topics, consume_from=begin) as consumer:
             consumer.receive(await_ms=0)
             wait_until(lambda: admin.group("billing").members)
             seen = admin.group("billing")
             assert (seen.consume_type, seen.message_model, seen.consume_from_where) == (
                 "CONSUME_POP",
                 "CLUSTERING",
-                "CONSUME_FROM_LAST_OFFSET",
+                where,
             )
             assert [(each.topic, each.sub_string) for each in seen.subscriptions] == [
                 (topic, "A || B")
