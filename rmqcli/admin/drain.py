@@ -275,11 +275,11 @@ def plan_undrain(client: Client, broker_name: str) -> list[DrainStep]:
 def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     """Give the topics of a broker the permissions back that the broker has for them.
 
-    Request 327 gives every topic both permissions. So it is used where all topics have
-    both; otherwise, and for name servers before 4.9.2, the broker is made to register
-    its topics again, by writing its own brokerPermission, unchanged. Routes are read
-    back; those of RocketMQ's own topics do not count. Raises the errors of
-    `plan_drain`.
+    Request 327 gives every topic both permissions, RocketMQ's own, too. So it is used
+    where none has only one of them, and the user's have both; otherwise, and for name
+    servers before 4.9.2, the broker is made to register its topics again, by writing
+    its own brokerPermission, unchanged. Routes are read back; those of RocketMQ's own
+    topics do not count. Raises the errors of `plan_drain`.
     """
     address, configs = _topics_of(client, broker_name)
     expected, permission = _expected(client, address, configs)
@@ -288,7 +288,9 @@ def undrain_broker(client: Client, broker_name: str) -> list[DrainStep]:
     wrong = _differences(broker_name, before, expected)
     asked = {name: name for name, topics in wrong.items() if topics}
     added: dict[str, int | RmqError] = {}
-    if asked and all(perm == _RW for perm in expected.values()):
+    own = {each.perm & permission & _RW for each in configs.values()}
+    # Every broker of 5.x has a topic of its own with neither, which no client uses.
+    if asked and own <= {0, _RW} and all(perm == _RW for perm in expected.values()):
         # The versions are known, because the name servers have answered.
         added = change_each(client, asked, add_write_perm_of_broker(broker_name))
     after = _routes(client, configs)

@@ -327,9 +327,13 @@ class TopicSettingsOptions:
         ),
     ] = None
     order: Annotated[
-        bool,
-        option("--order", help="Keep the list of queues fixed, for ordered sending."),
-    ] = False
+        bool | None,
+        option(
+            "--order/--no-order",
+            help="Keep the list of queues fixed, for ordered sending.",
+            show_default=False,
+        ),
+    ] = None
 
     def check(self) -> None:
         """Raise UsageError for an invalid name, or options that exclude each other."""
@@ -345,7 +349,7 @@ class TopicSettingsOptions:
         return TopicChange(
             queue_nums=self.queues,
             perm=self.perm,
-            order=self.order or None,
+            order=self.order,
             attributes=dict(self.attribute or ()),
         )
 

@@ -28,7 +28,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.lag.memory import departed_brokers_of
+from rmqcli.admin.lag.memory import check_readable, departed_brokers_of
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
@@ -58,7 +58,6 @@ from rmqcli.errors import (
     RmqError,
     SendUnknownError,
 )
-from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import check_topic
 from rmqcli.position import AtOffset, AtTime, Earliest, Latest, PlusN
@@ -213,18 +212,7 @@ def identify(source: Client, target: Client, request: CopyRequest) -> CopyIdenti
             " dead letters"
         )
     route = source.route(request.source_topic)
-    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
-    if hidden:
-        raise RefusedError(
-            f"topic {request.source_topic} is not readable on {', '.join(hidden)}: its"
-            " messages there would be left out",
-            hint=Hint(
-                "make it readable: ",
-                LibraryCall("Admin.update_topic", request.source_topic),
-                " ",
-                Setting("perm", 6),
-            ),
-        )
+    check_readable(route, RefusedError)
     if request.filter.sql is not None:  # the log of the copy is to note no wrong text
         check_sql(source, request.filter.sql, route.read_queues())
     found = find_target(target, request.target_topic)

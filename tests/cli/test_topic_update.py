@@ -155,6 +155,15 @@ def test_update_that_loses_no_message_needs_no_confirmation(rmq, rmq_cluster):
     assert "warning" not in err
 
 
+def test_update_makes_a_topic_ordered_and_ends_that(rmq, rmq_cluster):
+    """Only a program could end it: there was no --no-order."""
+    for flag, is_ordered in (("--order", True), ("--no-order", False)):
+        code, rows, _ = rmq("topic", "update", "T", flag)
+        assert code == 0
+        assert ("broker-a", "changed") in rows
+        assert rmq_cluster.broker().state.topics.get("T").order is is_ordered
+
+
 def test_update_of_a_missing_topic_creates_none(rmq):
     code, _, err = rmq("topic", "update", "nothing", "--queues", "4")
     assert code == 3

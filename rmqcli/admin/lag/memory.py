@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.errors import NameKind, RmqError
-    from rmqcli.model import BrokerData
+    from rmqcli.model import BrokerData, TopicRoute
 
 logger = get_logger(__name__)
 
@@ -206,6 +206,22 @@ def departed_errors_of_group(
     return {name: seen.as_error(name) for name, seen in departed.items()}
 
 
+def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
+    """Raise an error of this kind for a topic that is not readable on all brokers."""
+    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
+    if hidden:
+        raise kind(
+            f"topic {route.topic} is not readable on {', '.join(hidden)}: its messages"
+            " there would be left out",
+            hint=Hint(
+                "make it readable: ",
+                LibraryCall("Admin.update_topic", route.topic),
+                " ",
+                Setting("perm", 6),
+            ),
+        )
+
+
 def check_complete(client: Client, topic: str, hint: str = "") -> None:
     """Raise PartialError if messages of a topic are where they cannot be read.
 
@@ -213,19 +229,7 @@ def check_complete(client: Client, topic: str, hint: str = "") -> None:
     readable on a broker, as topics of dead letters are up to 4.9.1. `hint` says how to
     get what is left, without one the setting `allow_gaps`.
     """
-    route = client.route(topic)
-    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
-    if hidden:
-        raise PartialError(
-            f"topic {topic} is not readable on {', '.join(hidden)}: its messages there"
-            " would be left out",
-            hint=Hint(
-                "make it readable: ",
-                LibraryCall("Admin.update_topic", topic),
-                " ",
-                Setting("perm", 6),
-            ),
-        )
+    check_readable(client.route(topic), PartialError)
     for name in departed_brokers_of(client, [topic]):
         raise PartialError(
             f"groups had queues of {topic} on {name}, which is no longer in the route",

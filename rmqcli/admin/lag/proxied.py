@@ -19,7 +19,13 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
-from rmqcli.errors import BodyError, NotFoundError, RmqError, TransportError
+from rmqcli.errors import (
+    BodyError,
+    ConnectError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+)
 from rmqcli.tasks import Request
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.bodies.proxy import HeartbeatSyncerData, RemoteChannel
@@ -162,16 +168,21 @@ def find_proxied_members(
 ) -> ProxiedMembers:
     """Find the members of every group that are behind proxies in cluster mode.
 
-    A broker that has not answered another request, as `failed` says, is not asked. Its
-    error counts if it may have the topic.
+    A broker that has not answered another request, as `failed` says, is not asked, and
+    no broker of which only slaves are left: proxies write to masters. It is an error if
+    such a broker may have the topic.
     """
     now_ms = client.clock.epoch_ms()
     silent = {n: e for n, e in (failed or {}).items() if isinstance(e, TransportError)}
-    masters = {
-        name: broker.master_address
-        for name, broker in client.cluster_info().brokers.items()
-        if broker.master_address is not None and name not in silent
-    }
+    masters: dict[str, str] = {}
+    for name, broker in client.cluster_info().brokers.items():
+        if name in silent:
+            continue
+        if broker.master_address is None:
+            error = f"{name} currently has no master, only slaves"
+            silent[name] = ConnectError(error, address=name)
+        else:
+            masters[name] = broker.master_address
     answers = run_tasks(
         client, [_read_broker(each, client.clock) for each in masters.values()]
     )

@@ -12,10 +12,14 @@ import pytest
 
 from rmqcli.admin.lag.proxied import (
     ProxyHeartbeat,
+    find_proxied_members,
     proxied_members,
     read_clock_ahead_ms,
     read_proxy_heartbeats,
 )
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, TransportError
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import Request
@@ -242,3 +246,17 @@ def test_a_broker_that_does_not_answer_has_no_clock():
     next(task)
     with pytest.raises(TransportError):
         task.throw(TransportError("no answer", address="b:1"))
+
+
+def test_members_are_unknown_where_a_broker_with_their_topic_has_only_slaves():
+    """It was left out, and members whose proxies had written there were offline."""
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.send(QUEUE.topic, ["{}"], broker="broker-b")
+        cluster.add_slave("broker-b")
+        cluster.broker("broker-b").kill()
+        with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+            found = find_proxied_members(client)
+    assert found.unknown_because == (
+        "members behind proxies are not known: broker-b: broker-b currently has no"
+        " master, only slaves"
+    )

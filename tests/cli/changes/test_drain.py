@@ -311,6 +311,18 @@ def test_a_read_only_topic_is_read_only_after_the_undrain(rmq, cluster):
     assert perms(cluster, "archive")[0] & PERM_WRITE == 0
 
 
+def test_a_topic_of_rocketmq_s_own_gets_no_permission_that_it_did_not_have(
+    rmq, cluster
+):
+    """Request 327 gives those both permissions, too."""
+    cluster.create_topic("BenchmarkTest", queues=1, perm=4)
+    rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
+    code, rows, _ = rmq("broker", "undrain", "broker-a", "--yes")
+    assert (code, [row["result"] for row in rows]) == (0, ["changed"])
+    assert perms(cluster, "orders") == [6]
+    assert perms(cluster, "BenchmarkTest") == [4]
+
+
 def test_permissions_that_the_broker_does_not_tell_are_not_written_back(rmq, cluster):
     """It was taken to be writable, and its own permission was then set so."""
     rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
