@@ -296,6 +296,15 @@ class Common:
         return not_a_proxy(endpoints[0], ClientConfig(tls=self.tls)) or error
 
 
+def _check_named(own: Mapping[str, Any]) -> None:
+    """Raise UsageError for a name without a character, as of an unset variable."""
+    for parameter in ("topic", "topics", "group", "groups", "source", "target"):
+        value = own.get(parameter)
+        names = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(name, str) and not name.strip() for name in names):
+            raise UsageError(f"the name of a {parameter.removesuffix('s')} is empty")
+
+
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
     """The error for a value that is not one of `choices`."""
     import difflib  # only when something was mistyped
@@ -765,6 +774,7 @@ class Command(NamedTuple):
         if common.profile is not None and common.profile.time_zone is not None:
             own = in_time_zone(own, common.profile.time_zone)
         show_times(common.messages, own)
+        _check_named(own)
         try:
             if self.options_type is not None:
                 return self.function(common, self.options_type(**own))

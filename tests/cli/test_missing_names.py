@@ -221,6 +221,41 @@ def test_a_missing_name_is_one_sentence(
     assert (code, out) == (3, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ("billing blling", ["group blling does not exist; did you mean billing?"]),
+        ("billing orders", ["group orders does not exist; orders is a topic"]),
+        ("nothing blling", ["group blling does not exist; did you mean billing?"]),
+    ],
+)
+def test_each_of_several_missing_groups_is_one_sentence(namesrv, words, warned, capsys):
+    run(["lag", *words.split(), "-n", namesrv])
+    lines = capsys.readouterr().err.splitlines()
+    assert [each for each in lines if each.startswith("warning")] == [
+        f"warning: {each}" for each in warned
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (["lag", "billing", ""], "group"),
+        (["lag", "--topic", ""], "topic"),
+        (["tail", " "], "topic"),
+        (["topic", "show", ""], "topic"),
+        (["group", "delete", "", "--yes"], "group"),
+        (["reset-offset", "billing", "", "--to", "latest"], "topic"),
+        (["consume", "orders", "--group", ""], "group"),
+        (["send", "", "x"], "topic"),
+    ],
+)
+def test_an_empty_name_is_said_to_be_empty(namesrv, capsys, command, kind):
+    """A variable of the shell was not set. It was asked for at the name server."""
+    assert run([*command, "-n", namesrv]) == 2
+    assert capsys.readouterr().err == f"error: the name of a {kind} is empty\n"
+
+
 @pytest.mark.parametrize(("kind", "command"), CHECKS.values(), ids=CHECKS)
 def test_checks_say_which_name_was_meant(namesrv, capsys, kind, command):
     name = {"topic": "ordres", "group": "blling", "broker": "brokr-a"}[kind]

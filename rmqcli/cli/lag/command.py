@@ -173,7 +173,7 @@ def lag(common: Common, options: LagOptions) -> int:
             from rmqcli.cli.lag.watch import watch_lag
 
             return watch_lag(common, gatherer, options)
-        reading, lags, trends = _look(common, gatherer, sample_ms=options.sample)
+        reading, lags, trends = _look(source, gatherer, sample_ms=options.sample)
     view = LagView(
         groups=options.ordered(lags),
         trends=trends,
@@ -248,12 +248,10 @@ def _refuse_missing(common: Common, reading: LagReading) -> None:
     from rmqcli.api.broker_errors import not_found
 
     errors = [not_found("group", group) for group in reading.missing]
+    for error in errors[0 if reading.groups else 1 :]:
+        common.messages.warn(common.explain_missing(error).message)
     if not reading.groups:
-        for error in errors[1:]:
-            common.messages.warn(error.message)
         raise errors[0]
-    for error in errors:
-        common.messages.warn(error.message)
 
 
 def _exit_code(

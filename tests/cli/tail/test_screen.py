@@ -144,3 +144,10 @@ def test_hex_that_goes_to_a_file_is_whole(cluster):
         check=False,
     )
     assert len(done.stdout.splitlines()) == 1 + SIZE // 16
+
+
+def test_a_template_without_a_newline_leaves_no_line_open(cluster):
+    """The summary followed the last body: `second42 shown, 2 read`."""
+    place = ["--from", "0", "--to", "2", "-n", cluster[0].namesrv]
+    assert on_a_terminal("tail", "T", *place, "--format", "%o,") == "0,1,\n"
+    assert on_a_terminal("tail", "T", *place, "--format", r"%o\n") == "0\n1\n"

@@ -192,14 +192,24 @@ class _CsvWriter(_RenderingWriter):
 
 
 class _FormatWriter(_RenderingWriter):
-    """Prints what `--format` makes, escaped only for a terminal."""
+    """Prints what `--format` makes, escaped only for a terminal.
+
+    There the summary, which follows, must not look like a part of the last message.
+    """
+
+    _is_in_line = False
 
     def write(self, items: list[bytes]) -> None:
         if is_terminal(sys.stdout):
             text = "".join(safe_bytes(item, keep_newlines=True) for item in items)
             write_whole(text)
+            self._is_in_line = not text.endswith("\n")
         else:
             write_whole(b"".join(items))
+
+    def close(self) -> None:
+        if self._is_in_line:
+            write_whole("\n")
 
 
 class _RawWriter:
