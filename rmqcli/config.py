@@ -321,7 +321,8 @@ def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
         what = f"port {int(port)} is not in 1..65535"
         raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or any(c.isspace() or not c.isprintable() or c in "/@=" for c in bare):
+    is_odd = any(c.isspace() or not c.isprintable() or c in "/@=+" for c in bare)
+    if not bare or is_odd or bare.startswith("-"):
         end = at + max(1, len(host))
         raise TextError(text, "not a host name", start=at, end=end, hint=hint)
     if bare.isdigit() and not colon:

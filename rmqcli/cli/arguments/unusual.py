@@ -64,6 +64,8 @@ def _find(
 
 def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> object:
     """Show help or the version, or say which command is missing or unknown."""
+    if words[-1:] == ["help"]:  # `rmq topic help`
+        words = [*words[:-1], "--help"]
     asks_help = any(word in _HELP for word in words)
     if asks_help and words[0].startswith("-"):  # `rmq --help lag`
         words = arrange(

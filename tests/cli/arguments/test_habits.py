@@ -153,6 +153,8 @@ def test_every_hint_names_commands_and_options_that_exist():
         ("tail -1f T", "for the last 1 message: --last 1"),
         ("tail T -fn 5", "to follow: --follow; for the last N messages: --last N"),
         ("tail -n=5 T", "for the last 5 messages: --last 5"),
+        ("tail T -n -5", "for the last 5 messages: --last 5"),
+        ("tail T -n +5", "write HOST:PORT, or several separated by commas"),
         ("tail -n=h:1 T", "write HOST:PORT, or several separated by commas"),
         ("consume T -g G -n 5", "to end after 5 messages: --count 5"),
         ("consume T -g G -n 1", "to end after 1 message: --count 1"),
@@ -423,6 +425,11 @@ def test_help_before_a_command_is_the_help_of_the_command(capfd, typed):
     out, err = capfd.readouterr()
     assert out.startswith("Usage: rmq lag [OPTIONS] [GROUP]...\n")
     assert err == ""
+
+
+def test_help_after_a_group_of_commands_is_its_help(capfd):
+    assert run(["topic", "help"]) == 0
+    assert capfd.readouterr().out.startswith("Usage: rmq topic COMMAND")
 
 
 @pytest.mark.parametrize("typed", ["--help topic shwo", "--help lagg"])
