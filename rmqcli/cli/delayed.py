@@ -73,7 +73,8 @@ def delayed(
     ]
     data: dict[str, Any] = {
         "topic": topic,
-        "count": found.count,
+        "count": None if found.errors else found.count,
+        "known_count": found.count,
         "overdue": found.overdue,
         "steps": steps,
         "messages": [_row(each) for each in found.messages],

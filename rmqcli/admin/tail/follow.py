@@ -29,6 +29,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
     BrokerError,
     DeniedError,
+    NotFoundError,
     PartialError,
     RmqError,
     TransportError,
@@ -625,8 +626,9 @@ class Follower:
         if not followed.failures:
             followed.failing_since_ms = now_ms
         followed.failures += 1
+        can_wait = error.retriable or _is_away(error)
         is_hopeless = is_refusal(error) or (
-            not error.retriable
+            not can_wait
             and now_ms - followed.failing_since_ms >= self._options.refused_ms
         )
         if is_hopeless:
@@ -639,7 +641,7 @@ class Follower:
         backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
         followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
         limit_ms = self._options.refused_ms
-        limit = "" if error.retriable else f" for up to {format_duration(limit_ms)}"
+        limit = "" if can_wait else f" for up to {format_duration(limit_ms)}"
         name = queue.broker_name
         self._announce(name, f"{name}: {error.message}; retrying{limit}")
 
@@ -731,6 +733,13 @@ def _after(witness: Witness, found: Witness | None = None) -> Position:
     if at_ms is None or (other_ms is not None and other_ms <= at_ms):
         return Earliest()
     return AtTime(at_ms + 1, "")
+
+
+def _is_away(error: RmqError) -> bool:
+    """Whether the route lacks a broker: name servers drop one that restarts."""
+    return (
+        isinstance(error, NotFoundError) and error.code == ResponseCode.BROKER_NOT_EXIST
+    )
 
 
 def is_refusal(error: RmqError) -> bool:

@@ -100,6 +100,21 @@ def test_groups_with_messages_and_without_members_are_found(shop):
         assert findings(shop.namesrv, "no-member") == []
 
 
+def test_of_a_group_that_did_not_commit_everywhere_the_least_is_told(shop):
+    shop.send("orders", ["a", "b", "c"], queue_id=0)
+    shop.send("orders", ["d"], queue_id=1)
+    commit(shop, 0)
+    (found,) = findings(shop.namesrv, "no-member")
+    assert found.evidence.startswith("at least 3 messages waiting, for ")
+    with open_client(shop.namesrv) as client:
+        config = SubscriptionGroupConfig(group_name="billing", consume_enable=False)
+        change = update_and_create_subscription_group(config)
+        client.invoke(shop.broker().address, change)
+    assert only_finding(shop, "consume-disabled")[2] == (
+        "it may not consume on broker-a, with at least 3 messages waiting"
+    )
+
+
 def test_a_group_whose_members_behind_proxies_are_not_told_may_have_some(shop):
     shop.send("orders", ["a"], queue_id=0)
     commit(shop, 0)

@@ -13,7 +13,7 @@ from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
-from rmqcli.model import OffsetRange
+from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests.admin.lag.scripted_broker import ILLEGAL, ScriptedBroker, answer_fields
 from tests.admin.read.test_range import cluster, queue
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.admin.read.body import Chunk
+    from rmqcli.broker.cluster.embedded import EmbeddedCluster
 
 
 def follow(
@@ -247,6 +248,34 @@ def test_a_refusal_gives_the_queue_up() -> None:
             follower.poll(200)
     assert list(follower.abandoned) == [queue(0)]
     assert "stopped reading T@b-a:0: " in said[0]
+
+
+def test_a_broker_that_left_the_route_is_read_again_when_it_is_back(
+    rmq_cluster_factory: Callable[..., EmbeddedCluster],
+) -> None:
+    """While another broker is there, the route lacks the one that is restarted."""
+    pair = rmq_cluster_factory(brokers=2)
+    pair.create_topic("T", queues=1)
+    places = {MessageQueue("T", name, 0): 0 for name in ("broker-a", "broker-b")}
+    said: list[str] = []
+    with Client(ClientConfig(namesrv=(pair.namesrv,))) as client:
+        options = FollowOptions(refused_ms=0)
+        follower = Follower(client, places, options, say=said.append)
+        pair.send("T", ["before"], broker="broker-b")
+        assert follow(follower, lambda seen: len(seen) == 1) == [(0, 0)]
+        pair.broker("broker-b").kill()
+
+        def has_left(_seen: object) -> bool:
+            away = follower.away | follower.abandoned
+            return any("is not in the" in error.message for error in away.values())
+
+        assert follow(follower, has_left) == []
+        pair.broker("broker-b").restart()
+        pair.send("T", ["after"], broker="broker-b")
+        assert follow(follower, lambda seen: len(seen) == 1) == [(0, 1)]
+        follower.stop()
+    assert "retrying" in said[0]
+    assert said[1:] == ["broker-b is back; continuing"]
 
 
 def test_all_queues_are_given_up_when_no_broker_has_answered_for_the_limit() -> None:

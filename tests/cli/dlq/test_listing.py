@@ -176,6 +176,9 @@ def test_a_broker_whose_version_cannot_say_it_is_not_said_to_be_silent(
         "\nerror: broker-a does not show the 1 message of all topics in"
         " SCHEDULE_TOPIC_XXXX\nhint: brokers of 4.6.0 do not; newer ones do\n"
     )
+    assert run(["delayed", "orders", *namesrv, "-o", "json"]) == 6
+    found = json.loads(capsys.readouterr().out)
+    assert (found["count"], found["known_count"]) == (None, 0)
 
 
 def test_the_letters_of_a_broker_that_died_and_left_the_route_are_missed(

@@ -198,9 +198,11 @@ def _no_member(facts: Facts) -> Iterator[Finding]:
             yield unknown(lag.group, reading.members_unknown)
             continue
         age = "" if lag.age_ms is None else f", for {format_duration(lag.age_ms)}"
+        least = "at least " if lag.total_lag is None else ""
+        number = counted(lag.known_lag, "message")
         yield warning(
             lag.group,
-            f"{counted(lag.known_lag, 'message')} waiting{age}, and no member online",
+            f"{least}{number} waiting{age}, and no member online",
             "nobody consumes them; delete the group if it is not used any more",
             command_line("rmq", "lag", lag.group),
         )
@@ -252,6 +254,8 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
             count = sum(queue.lag or 0 for queue in waiting)
             # Where it never committed, nobody knows from where on messages wait.
             number = counted(count, "message") if count else "messages"
+            if count and any(queue.lag is None for queue in waiting):
+                number = f"at least {number}"
             there = named(queue.broker_name for queue in waiting)
             yield warning(
                 group,
