@@ -1174,3 +1174,23 @@ def test_a_retry_that_failed_again_was_not_consumed(cluster, show):
         fail(second, -1)
         for ref in (sent.msg_id, first, second):
             assert verdict(show(cluster, ref))["verdict"] == "dead"
+
+
+def test_the_offset_of_a_slave_does_not_show_that_a_message_waits(
+    rmq_cluster_factory, show
+):
+    """A slave has the offsets of some time ago, and nothing said that they were its."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["x"])
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+    cluster.add_slave()
+    cluster.broker("broker-a").kill()
+    _, (row,), _ = show(cluster, "orders@broker-a:0:0")
+    (found,) = row["groups"]
+    assert found["verdict"] == "unknown"
+    assert found["reason"] == (
+        "broker-a currently has no master, only slaves, whose committed offsets may be"
+        " old"
+    )
