@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import pty
 import re
@@ -9,12 +11,17 @@ import select
 import signal
 import subprocess
 import sys
+import termios
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.kit.waiting import PATIENCE_S
+from rmqcli.cli.main import run
+from rmqcli.cli.ui import interrupts, output
+from tests.cli.top.test_app import commit
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,3 +97,44 @@ def test_an_interrupt_ends_it_at_once_while_a_broker_hangs(rmq_cluster, watch):
     watch.until("no answer since")
     watch.process.send_signal(signal.SIGINT)
     assert watch.process.wait(timeout=PATIENCE_S) == 130  # its own timeout is longer
+
+
+def test_an_interrupt_while_the_reader_is_slow_cuts_no_line(rmq_cluster, monkeypatch):
+    """A program that read the lines met half of one at the end."""
+    rmq_cluster.create_topic("orders", queues=200)
+    commit(rmq_cluster, "billing", "orders", 0)
+    reading, writing = os.pipe()
+    size = fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    parts = []
+
+    def read():
+        unread = bytearray(4)
+        wait_until(
+            lambda: (
+                fcntl.ioctl(reading, termios.FIONREAD, unread) == 0
+                and int.from_bytes(unread, sys.byteorder) == size
+            )
+        )
+        os.kill(os.getpid(), signal.SIGINT)
+        while data := os.read(reading, 1 << 16):
+            parts.append(data)
+
+    kept = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    kept[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
+    interrupts.install()
+    monkeypatch.setattr(output, "_STUCK_MS", PATIENCE_S * 1_000)
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with open(writing, "w", encoding="utf-8") as stream:
+            monkeypatch.setattr(sys, "stdout", stream)
+            words = ["lag", "billing", "--watch", "1s", "-o", "jsonl"]
+            assert run([*words, "-n", rmq_cluster.namesrv]) == 130
+    finally:
+        for signal_number, handler in kept.items():
+            signal.signal(signal_number, handler)
+    reader.join()
+    os.close(reading)
+    lines = b"".join(parts).decode().splitlines(keepends=True)
+    assert lines
+    assert all(line.endswith("\n") and json.loads(line) for line in lines)

@@ -411,6 +411,7 @@ class _Reading:
     def _read_offsets(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Read the committed and the pulled offset of each group in the queue."""
         client, queue, address = self._client, self._queue, self._address
+        is_of_slave = address not in client.masters().values()
         if address is None or queue.broker_name in self._outcome.errors:
             error = self._outcome.errors.get(queue.broker_name)
             for seen in evidence.values():
@@ -455,6 +456,12 @@ class _Reading:
                 seen.committed = offset
             item = None if isinstance(found, RmqError) else found.offsets.get(queue)
             seen.pulled = None if item is None else item.pull_offset
+            is_passed = (seen.committed or 0) > self._message.queue_offset
+            if is_of_slave and not is_passed and seen.no_offset is None:
+                seen.no_offset = (
+                    f"{queue.broker_name} currently has no master, only slaves, whose"
+                    " committed offsets may be old"
+                )
 
     def _read_members(self, evidence: Mapping[str, GroupEvidence]) -> None:
         address = self._address

@@ -22,7 +22,7 @@ from rmqcli.cli.lag.view import (
     without_empty_retries,
 )
 from rmqcli.cli.ui.messages import is_screen
-from rmqcli.cli.ui.output import json_line
+from rmqcli.cli.ui.output import json_line, write_whole
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.engine.queue_lag import LagState
@@ -160,14 +160,15 @@ class _Watcher:
         Of a stale reading nothing is known but its time.
         """
         at = format_rfc3339(self._at_ms)
+        lines = []
         for lag in self._view.groups:
             if self.is_stale:
                 unknown = without_answer(lag, self._since())
                 row = {"at": at, **replace(self._view, trends={}).group_json(unknown)}
             else:
                 row = {"at": at, **self._view.group_json(lag)}
-            sys.stdout.write(json_line(row) + "\n")
-        sys.stdout.flush()
+            lines.append(json_line(row) + "\n")
+        write_whole("".join(lines))
 
     def _since(self) -> str:
         """Say since when there was no answer, in UTC."""

@@ -1317,3 +1317,23 @@ def test_heartbeats_tell_since_when_members_behind_a_proxy_have_their_filter(
     expected = "filtered" if reason is None else "unknown"
     assert found["verdict"] == expected, found
     assert reason is None or reason in found["reason"]
+
+
+def test_the_offset_of_a_slave_does_not_show_that_a_message_waits(
+    rmq_cluster_factory, show
+):
+    """A slave has the offsets of some time ago, and nothing said that they were its."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["x"])
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+    cluster.add_slave()
+    cluster.broker("broker-a").kill()
+    _, (row,), _ = show(cluster, "orders@broker-a:0:0")
+    (found,) = row["groups"]
+    assert found["verdict"] == "unknown"
+    assert found["reason"] == (
+        "broker-a currently has no master, only slaves, whose committed offsets may be"
+        " old"
+    )
