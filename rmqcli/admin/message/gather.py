@@ -24,6 +24,7 @@ from rmqcli.admin.lag.check_points import (
     PopPlace,
     read_deliveries,
 )
+from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.admin.lag.proxied import filters_since_ms, find_proxied_members
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
@@ -202,6 +203,8 @@ class _Reading:
         self._late_indexes: dict[str, int] = {}
         #: how far the clock of the message's broker is ahead of this machine's
         self._ahead_ms = 0
+        #: brokers that an earlier run knew, and that are no longer in the route
+        self._departed: list[str] = []
         #: groups with retries of POP for the topic
         self._has_retries: set[str] = set()
         #: groups whose members are behind proxies in cluster mode
@@ -218,6 +221,7 @@ class _Reading:
         self._outcome.topic = topic
         detail = show_topic(self._client, topic)
         self._outcome.errors |= detail.errors
+        self._read_departed()
         names = sorted(
             set(groups) or {g for g in detail.groups if not is_system_group(g)}
         )
@@ -253,6 +257,13 @@ class _Reading:
             for seen in evidence.values()
         ]
         return self._outcome
+
+    def _read_departed(self) -> None:
+        """Note the brokers that have left: name servers forget one that goes."""
+        brokers = self._client.cluster_info().brokers
+        for name, seen in departed_brokers(self._client, brokers).items():
+            self._departed.append(name)
+            self._outcome.errors.setdefault(name, seen.as_error(name))
 
     def _is_removed(self, group: str) -> GroupVerdict:
         return GroupVerdict(
@@ -819,6 +830,9 @@ class _Reading:
         if failed:
             names = ", ".join(failed)
             why = f"retries may be on {names}, which did not answer"
+        elif self._departed:
+            names = ", ".join(self._departed)
+            why = f"retries may be on {names}, which has left the route"
         elif full:
             told_max = self._told_max.get(full[0], QUERY_MESSAGE_MAX)
             why = (

@@ -20,21 +20,29 @@ from tests.admin.dlq.letters import client_of
 from tests.conftest import start_cluster
 from tests.kit.clients.member import GrpcMember
 from tests.kit.java_program import JavaConsumer
+from tests.kit.proxy.real import RealProxy
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.real_only]
 
 
 class Group:
-    """A topic of one queue, and a group that begins at its first message."""
+    """A topic of one queue, and a group that begins at its first message.
 
-    def __init__(self, cluster, capsys):
+    With `is_lite` they are of lite topics.
+    """
+
+    def __init__(self, cluster, capsys, *, is_lite=False):
         self.cluster, self.capsys = cluster, capsys
         number = uuid.uuid4().hex[:10]
         self.topic, self.name = f"t-{number}", f"g-{number}"
+        kind = "+message.type=LITE" if is_lite else None
+        attributes = {"lite.bind.topic": self.topic} if is_lite else {}
         with Admin(namesrv=cluster.namesrv) as admin:
-            cluster.create_topic(self.topic, queues=1)
-            admin.create_group(self.name)
+            cluster.create_topic(self.topic, queues=1, attributes=kind)
+            admin.create_group(self.name, attributes=attributes)
+        if is_lite:
+            return  # it has its offsets elsewhere
         with client_of(cluster, timeout_ms=30_000) as client:
             call = update_consumer_offset(self.name, self.topic, 0, commit_offset=0)
             client.invoke(cluster.broker_address(), call)
@@ -193,3 +201,49 @@ def test_verdicts_are_what_the_python_grpc_client_then_receives(
         group.becomes(waiting, "consumed", 1)
         assert "consumed" not in member.bodies("begin")
         member.stop()
+
+
+@pytest.mark.rmq_versions("5.5.0")
+def test_verdicts_in_lite_topics_name_the_offset_that_the_python_grpc_client_moves(
+    rmq_version, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    conf = {"enableLmq": "true", "enableMultiDispatch": "true"}
+    with (
+        start_cluster(rmq_version, tmp_path / "c", conf=conf) as cluster,
+        RealProxy(cluster) as proxy,
+    ):
+        group = Group(cluster, capsys, is_lite=True)
+        lmq = f"%LMQ%${group.topic}$a"
+
+        def send(body):
+            return group.send(body, properties={"__LITE_TOPIC": "a"})
+
+        def becomes(msg_id, reason):
+            last = {}
+
+            def agrees():
+                last.update(group.verdict(msg_id))
+                assert last["verdict"] == "unknown"
+                return last["reason"].startswith(reason)
+
+            wait_until(agrees, [reason, last])
+
+        first = send("first")
+        becomes(first, f"no offset was ever committed in {lmq}")
+        member = GrpcMember(
+            "python",
+            "lite",
+            endpoints=proxy.endpoints,
+            group=group.name,
+            topic=group.topic,
+            directory=tmp_path,
+            lite_topics=("a",),
+        )
+        wait_until(lambda: "first" in member.bodies("done"))
+        becomes(first, f"the group is past it in {lmq}, at 1, and may have begun")
+        member.hold()
+        held = send("held")
+        wait_until(lambda: "held" in member.bodies("begin"))
+        becomes(held, f"the group is not past it in {lmq}, at 1, and POP keeps what")
+        member.kill()

@@ -32,6 +32,8 @@ from rmqcli.admin.message.outcome import BEGINNING_MS
 from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import ExitCode
+from rmqcli.model import MessageQueue
 from tests.admin.dlq.letters import client_of, kill
 from tests.admin.message import verdicts
 from tests.admin.message.verdicts import COMES, HELD, NEVER
@@ -44,6 +46,8 @@ pytestmark = pytest.mark.java
 STATES = LocalTransactionState
 #: Delays that are not over before the verdicts are read: 30 s, and as much.
 LONG_LEVEL, LONG_MS = 4, 30_000
+#: The priority of messages that have one, and so the number of their queue.
+PRIORITY = 2
 #: A proxy allows no shorter invisible time than ten seconds.
 SHORT_MS = 10_000
 
@@ -53,14 +57,22 @@ def test_the_table_has_200_cases():
 
 
 class Case:
-    """A row on a cluster: its topic of one queue, its groups and its message."""
+    """A row on a cluster: its topic, its groups and its message.
+
+    The topic has one queue on each broker, or one for each priority.
+    """
 
     def __init__(self, table, row, way="pull"):
         self.table, self.row, self.way = table, row, way
         number = uuid.uuid4().hex[:10]
-        self.topic = table.cluster.create_topic(f"t-{number}", queues=1)
+        kind = {}
+        if row.has_priority:
+            kind = {"queues": 4, "attributes": "+message.type=PRIORITY"}
+        self.topic = table.cluster.create_topic(f"t-{number}", **{"queues": 1, **kind})
+        self.queue_id = PRIORITY if row.has_priority else 0
         self.group, self.other = f"g-{number}", f"o-{number}"
-        table.admin.create_group(self.group, consume_message_orderly=row.is_ordered)
+        order = {"consume_message_orderly": True} if row.is_ordered else {}
+        table.admin.create_group(self.group, **order)
         table.admin.create_group(self.other)
         self.commit(self.other, 0)
         self.sent: Any = None
@@ -76,21 +88,27 @@ class Case:
         return f"{self.table.cluster.version} {self.way}{order}: {self.row.state}"
 
     def send(self, body="m", **fields):
-        return self.table.producer.send(
-            ProducerMessage(self.topic, body.encode(), **fields)
-        )
+        if self.row.has_priority:
+            priority = {"_SYS_MSG_PRIORITY_": str(PRIORITY)}
+            fields["properties"] = fields.get("properties", {}) | priority
+        message = ProducerMessage(self.topic, body.encode(), **fields)
+        queue = MessageQueue(self.topic, self.table.broker_name, self.queue_id)
+        return self.table.producer.send(message, queue=queue)
 
     def transact(self, state):
         message = ProducerMessage(self.topic, b"m")
         self.sent = self.table.producer.send_in_transaction(message, lambda *_: state)
 
-    def commit(self, group, offset):
-        call = update_consumer_offset(group, self.topic, 0, commit_offset=offset)
-        self.table.ask(call)
+    def commit(self, group, offset, *, broker=None):
+        call = update_consumer_offset(
+            group, self.topic, self.queue_id, commit_offset=offset
+        )
+        self.table.ask(call, broker=broker)
 
-    def committed(self, group=None):
-        call = query_consumer_offset(group or self.group, self.topic, 0)
-        return self.table.ask(call)
+    def committed(self):
+        return self.table.ask(
+            query_consumer_offset(self.group, self.topic, self.queue_id)
+        )
 
     def join_other(self):
         """Start a member of the second group; return what it gets, as it comes."""
@@ -182,7 +200,7 @@ class Case:
         code, text, err = self.table.run(
             "message", "show", self.sent.msg_id, "-t", self.topic, *groups
         )
-        assert code == 0, f"{self}: {err}"
+        assert code == self.table.exit_code, f"{self}: {err}"
         ((own, other),) = [row["groups"] for row in json.loads(text)]
         return own, other
 
@@ -229,11 +247,16 @@ class Case:
 
 
 class Table:
-    """The cases of one version, on one cluster."""
+    """The cases of one version, on one cluster, with the messages on its last broker.
 
-    def __init__(self, cluster, endpoints, stack, capsys):
+    `exit_code` is that of `message show`.
+    """
+
+    def __init__(self, cluster, stack, capsys, endpoints=None):
         self.cluster, self.endpoints = cluster, endpoints
         self.stack, self.capsys = stack, capsys
+        self.broker, self.exit_code = cluster.broker_count - 1, 0
+        self.broker_name = cluster.broker_name(self.broker)
         self.one_command, self.one_request = threading.Lock(), threading.Lock()
         self.admin = stack.enter_context(Admin(namesrv=cluster.namesrv))
         self.client = stack.enter_context(client_of(cluster, timeout_ms=30_000))
@@ -245,9 +268,10 @@ class Table:
             )
         )
 
-    def ask(self, call):
+    def ask(self, call, *, broker=None):
+        broker = self.broker if broker is None else broker
         with self.one_request:
-            return self.client.invoke(self.cluster.broker_address(), call)
+            return self.client.invoke(self.cluster.broker_address(broker), call)
 
     def run(self, *words):
         with self.one_command:
@@ -272,6 +296,11 @@ def third_of_its_queue(case):
 
 
 def group_without_an_offset(case):
+    case.sent = case.send()
+
+
+def group_with_an_offset_on_the_other_broker_only(case):
+    case.commit(case.group, 0, broker=0)
     case.sent = case.send()
 
 
@@ -612,7 +641,7 @@ def table(rmq_version, tmp_path, capsys, monkeypatch):
         if is_real_5:
             endpoints["local"] = cluster.endpoints
             endpoints["cluster"] = stack.enter_context(RealProxy(cluster)).endpoints
-        yield Table(cluster, endpoints, stack, capsys)
+        yield Table(cluster, stack, capsys, endpoints)
 
 
 def test_each_verdict_is_what_consumers_then_see(rmq_version, table):
@@ -625,12 +654,45 @@ def test_each_verdict_is_what_consumers_then_see(rmq_version, table):
         if not is_embedded or way == "remoting"
     ]
     cases = [Case(table, row, way) for way, row in rows]
+    prepare_all(cases)
+    compare_all(cases)
+    check_what_consumers_see(cases)
+
+
+@pytest.mark.rmq_versions(*verdicts.NIGHTLY)
+def test_verdicts_on_a_broker_do_not_go_beyond_what_it_tells_while_another_is_down(
+    rmq_version, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with (
+        start_cluster(rmq_version, tmp_path / "c", brokers=2) as cluster,
+        ExitStack() as stack,
+    ):
+        table = Table(cluster, stack, capsys)
+        cases = [Case(table, row) for row in verdicts.ALONE]
+        prepare_all(cases)
+        for case in cases:
+            case.verdicts()  # and the brokers are remembered
+        cluster.kill_broker(0)
+        table.exit_code = ExitCode.PARTIAL
+        compare_all(cases)
+        cluster.start_broker(0)
+        check_what_consumers_see(cases)
+
+
+def prepare_all(cases):
     soon = [case for case in cases if case.row.state in SOON_OVER]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(prepare_first, cases))
         list(pool.map(prepare, soon))
-    for case in sorted(cases, key=lambda each: each not in soon):
+
+
+def compare_all(cases):
+    for case in sorted(cases, key=lambda each: each.row.state not in SOON_OVER):
         compare(case)
+
+
+def check_what_consumers_see(cases):
     for case in cases:
         case.start_again()
     for case in cases:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 ALL = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
 V5 = ("5.3.3", "5.5.0")
+#: Versions that are not the oldest or the newest: the gate leaves them to the night.
+NIGHTLY = ("4.9.7", "5.3.3")
 #: These have no settings of their topics of transactions, and so refuse to read them.
 V4 = ("4.6.0", "4.9.7")
 #: How a group receives by POP: over remoting, or by gRPC through a proxy in each mode.
@@ -31,7 +33,8 @@ class Row:
     `verdict` is what `message show` says; `attempt` is checked if it is not None, and
     `reason` is a part of the reason. `other` is the verdict of the second group. Of
     POP, `ways` are those that the row is for, and with `is_ordered` the group is one
-    that receives in order.
+    that receives in order. With `has_priority` the topic is of messages with a
+    priority, each of which has a queue of its own.
     """
 
     state: str
@@ -44,6 +47,7 @@ class Row:
     versions: tuple[str, ...] = ALL
     ways: tuple[str, ...] = WAYS
     is_ordered: bool = False
+    has_priority: bool = False
 
 
 #: Groups over remoting whose members pull, or have left.
@@ -159,6 +163,22 @@ PULLED = (
         attempt=1,
         other="consumed",
     ),
+    Row(
+        state="third of its queue",
+        verdict="waiting",
+        then=COMES,
+        waiting_before=2,
+        versions=("5.5.0",),
+        has_priority=True,
+    ),
+    Row(
+        state="consumed",
+        verdict="consumed",
+        then=NEVER,
+        attempt=1,
+        versions=("5.5.0",),
+        has_priority=True,
+    ),
 )
 
 #: Groups that receive by POP, in each of WAYS.
@@ -182,6 +202,24 @@ POPPED = (
         then=NEVER,
         reason="no member is online",
         versions=V5,
+    ),
+    Row(
+        state="received",
+        verdict="in_flight",
+        then=COMES,
+        attempt=1,
+        versions=("5.5.0",),
+        ways=("remoting", "cluster"),
+        has_priority=True,
+    ),
+    Row(
+        state="acknowledged",
+        verdict="consumed",
+        then=NEVER,
+        attempt=1,
+        versions=("5.5.0",),
+        ways=("remoting", "cluster"),
+        has_priority=True,
     ),
 )
 
@@ -253,6 +291,27 @@ ORDERED = (
     ),
 )
 
+#: Messages on a broker of two, the other of which is down. Each night only.
+ALONE = (
+    Row(state="first of its queue", verdict="waiting", then=COMES, waiting_before=0),
+    Row(
+        state="group with an offset on the other broker only",
+        verdict="unknown",
+        then=COMES,
+        reason="no offset was ever committed",
+    ),
+    Row(
+        state="consumed",
+        verdict="unknown",
+        then=NEVER,
+        reason="retries may be on broker-a, which has left the route",
+    ),
+    Row(state="another tag", verdict="filtered", then=NEVER),
+    Row(state="in a listener", verdict="in_flight", then=HELD),
+    Row(state="retry that is due", verdict="in_retry", then=COMES, attempt=2),
+    Row(state="dead", verdict="dead", then=NEVER),
+)
+
 
 def rows_of(version: str) -> list[Row]:
     """Return the rows over remoting of a version."""
@@ -271,4 +330,5 @@ def popped_of(version: str) -> list[tuple[str, Row]]:
 
 def cases() -> int:
     """Return how many verdicts the table has: each message in both of its groups."""
-    return 2 * sum(len(rows_of(each)) + len(popped_of(each)) for each in ALL)
+    of_versions = sum(len(rows_of(each)) + len(popped_of(each)) for each in ALL)
+    return 2 * (of_versions + len(ALONE) * len(NIGHTLY))

@@ -993,6 +993,34 @@ def test_a_silent_broker_may_have_retries(rmq_cluster_factory, show):
     assert found["reason"].startswith("retries may be on broker-b")
 
 
+def test_a_broker_that_has_left_the_route_may_have_retries(rmq_cluster_factory, show):
+    """The name server forgets a broker as it goes: the message was called consumed."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    with member(cluster):
+        (seeded,) = cluster.send("orders", [Seed(body=b"a")], broker="broker-a")
+        wait_until(lambda: committed(cluster, "billing") == 1)
+        ref = seeded.offset_msg_id
+        wait_until(lambda: verdict(show(cluster, ref))["verdict"] == "consumed")
+        cluster.broker("broker-b").kill()
+
+        def is_known():
+            last[:] = show(cluster, ref)
+            (group,) = last[1][0]["groups"]
+            return "no member" not in (group["reason"] or "")
+
+        last: list[Any] = []
+        wait_until(is_known, last)
+        code, (row,), err = last
+    assert code == 6
+    assert "it is no longer in the route" in err
+    (found,) = row["groups"]
+    assert (found["verdict"], found["reason"]) == (
+        "unknown",
+        "retries may be on broker-b, which has left the route",
+    )
+
+
 @pytest.mark.parametrize("command", ["show", "trace"])
 def test_a_silent_broker_is_waited_for_once(rmq_cluster_factory, capsys, command):
     """Each of the questions to it took the whole --timeout: show had five of them."""
