@@ -185,7 +185,12 @@ class DisconnectedError(TransportError):
 
 
 class DeadlineError(TransportError, TimeoutError):
-    """No answer came in time. Whether the peer acted on the request is unknown."""
+    """No answer came in time. Whether the peer acted on the request is unknown.
+
+    `was_asked` is false where the time was over before anything was sent to the peer.
+    """
+
+    was_asked: bool = True
 
 
 class SendUnknownError(TransportError):

@@ -263,7 +263,7 @@ class Client:
                 address=address,
                 hint=Hint("allow more time: ", Setting("timeout_ms", Blank("N"))),
             )
-            error.may_be_done = False  # nothing was sent
+            error.may_be_done = error.was_asked = False
             raise error
         return min(usual_ms if timeout_ms is None else timeout_ms, (left_ms + 1) // 2)
 
@@ -321,9 +321,13 @@ class Client:
         deadline = Deadline(self.clock, pending.timeout_ms)
 
         def answered(info: Pending[dict[str, str]]) -> None:
+            failed = info.outcome()
+            if isinstance(failed, RmqError):
+                failed.may_be_done = False  # the call itself was not sent
+                pending.fail(failed)
+                return
+            pending.timeout_ms = max(1, deadline.left_ms())
             try:
-                info.result()
-                pending.timeout_ms = max(1, deadline.left_ms())
                 self._post_if_supported(pending)
             except RmqError as error:
                 pending.fail(error)
@@ -545,7 +549,7 @@ class Client:
             e.address: e
             for e in errors
             if isinstance(e, TransportError)
-            and not (isinstance(e, DeadlineError) and not e.may_be_done)
+            and not (isinstance(e, DeadlineError) and not e.was_asked)
         }
         if not silent:
             return

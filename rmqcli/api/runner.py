@@ -76,7 +76,7 @@ class ClientRunner:
                     " was asked",
                     address=request.address,
                 )
-                error.may_be_done = False  # nothing was sent
+                error.may_be_done = error.was_asked = False
                 raise error
             timeout_ms = left_ms if timeout_ms is None else min(timeout_ms, left_ms)
         pending = self._client.submit(

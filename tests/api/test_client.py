@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from rmqcli.admin.brokers import lost_answer
 from rmqcli.api.call import make_call, nothing
 from rmqcli.api.calls.consumer import query_topics_by_consumer
 from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -668,6 +669,16 @@ def test_the_question_for_the_version_has_the_time_limit_of_the_call():
         pytest.raises(DeadlineError, match="in 50 ms"),
     ):
         client.invoke(peer.address, query_topics_by_consumer("g"), timeout_ms=50)
+
+
+def test_a_change_whose_broker_did_not_tell_its_version_was_not_made():
+    """It was said that it may have been done, although nothing had been sent."""
+    with Peer(silent) as peer, client_of("1.1.1.1:1", timeout_ms=50) as client:
+        call = make_call(3001, nothing, what="create user alice", needs_version=500)
+        with pytest.raises(DeadlineError) as caught:
+            client.invoke(peer.address, call)
+    assert lost_answer(caught.value) is caught.value
+    assert not caught.value.may_be_done
 
 
 def test_the_oldest_version_that_answers_a_request_is_asked_and_its_version_kept():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
 from rmqcli.admin.message.find import (
+    PENDING_TOPICS,
     by_offset_id,
     find_by_index,
     find_messages,
@@ -25,6 +26,7 @@ from rmqcli.admin.message.find import (
     note_departed,
     parse_place,
 )
+from rmqcli.admin.message.place import check_places, removed_because
 from rmqcli.admin.message.records import decode_all, decode_found
 from rmqcli.admin.topics import show_topic
 from rmqcli.api.calls.config import get_broker_config
@@ -79,7 +81,7 @@ class TraceEvent:
     | kind | `at_ms` | `status` |
     |---|---|---|
     | produced | when the request was sent | `success`; `not_safe`: stored, but not flushed or replicated in time |
-    | stored | when it was stored, by the broker's clock | `stored` |
+    | stored | when it was stored, by the broker's clock | `stored`, or `removed`: it is in the log, but no longer in its topic |
     | transaction | when the producer decided | a name of LocalTransactionState; whether the decision reached the broker is not reported |
     | recalled | when it was recalled | `success` or `failed` |
     | delivered | when the listener got it | `success`, `failed`, or `no_end`: the end was not reported |
@@ -122,7 +124,8 @@ class MessageTrace:
     """The trace of one message.
 
     `messages` are what brokers have stored: none if it was not found, and several if
-    its producer has sent it again. `topic` is None if nothing tells it. `unreadable`
+    its producer has sent it again; `removed` are those of them that are no longer in
+    the topic. `topic` is None if nothing tells it. `unreadable`
     counts reports that cannot be read. `errors` has the brokers that did not answer, by
     name: their part is missing.
     """
@@ -131,6 +134,7 @@ class MessageTrace:
     trace_topic: str
     topic: str | None = None
     messages: list[PulledMessage] = field(default_factory=list)
+    removed: list[PulledMessage] = field(default_factory=list)
     events: list[TraceEvent] = field(default_factory=list)
     missing: list[TraceGap] = field(default_factory=list)
     unreadable: int = 0
@@ -274,6 +278,7 @@ class _Lookup:
         if not trace.messages:
             trace.topic = trace.topic or _topic_of(reports)
             self._find_message(trace)
+        self._note_removed(trace)
         if self.is_scan or found.without_index:
             if found.without_index:
                 names = ", ".join(found.without_index)
@@ -310,6 +315,16 @@ class _Lookup:
         if found.without_index or found.errors or found.damaged:
             reason = missing_message(found, msg_id).message
         trace.missing.append(TraceGap(part="message", reason=reason))
+
+    def _note_removed(self, trace: MessageTrace) -> None:
+        """Note which messages are in the log, but no longer in their topics."""
+        placed = [e for e in trace.messages if e.topic not in PENDING_TOPICS]
+        states = check_places(self.client, placed)
+        gone = [(each, state) for each, state in states if state.is_there is False]
+        trace.removed = [each for each, _ in gone]
+        if gone:
+            reason = removed_because(gone[0][1])
+            trace.missing.append(TraceGap(part="message", reason=reason))
 
     def _scan(self, trace: MessageTrace) -> Iterator[tuple[TraceRecord, str]]:
         """Read the trace topic from the message's time on."""
@@ -479,7 +494,7 @@ def _events(
         yield TraceEvent(
             kind=kinds.STORED,
             at_ms=message.store_timestamp_ms,
-            status="stored",
+            status="removed" if message in trace.removed else "stored",
             where=f"{message.message_queue}:{message.queue_offset}",
         )
     before: dict[str, tuple[SubBefore, str]] = {}

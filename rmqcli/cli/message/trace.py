@@ -59,7 +59,8 @@ EVENT_COLUMNS = (
     ),
     Column(
         "status",
-        "success, failed, stored, no_end (of a delivery, the end was not reported),"
+        "success, failed, stored, removed (in the log, but no longer in the topic),"
+        " no_end (of a delivery, the end was not reported),"
         " not_safe (stored, but not flushed or replicated in time); of a transaction"
         " what the producer decided",
         states={

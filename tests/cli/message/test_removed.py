@@ -121,6 +121,22 @@ def test_messages_of_the_topic_of_before_were_not_consumed(cluster, rmq):
     )
 
 
+def test_a_trace_does_not_call_a_message_stored_that_left_its_topic(cluster, rmq):
+    """It had the place of a message of the topic that was created again."""
+    (old,) = send(cluster, "old")
+    create_again(cluster, "new")
+    cluster.create_topic("RMQ_SYS_TRACE_TOPIC", queues=1)
+    _, (trace,), _ = rmq("message", "trace", old.msg_id, "-t", "orders")
+    assert [(each["event"], each["status"]) for each in trace["events"]] == [
+        ("stored", "removed")
+    ]
+    (gap,) = [each for each in trace["missing"] if each["part"] == "message"]
+    assert gap["reason"] == (
+        "it is in the commit log, but no longer in the topic: orders@broker-a:0 has"
+        f" another message at offset 0 {ANOTHER}"
+    )
+
+
 def test_a_key_finds_the_messages_that_the_topic_has_now(cluster, rmq):
     send(cluster, "old1", "old2", "old3")
     create_again(cluster, "new1", "new2")
