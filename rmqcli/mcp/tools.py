@@ -357,7 +357,8 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
     cut = []
     if len(found) > last:
         del found[last:]
-        cut.append(f"there are more than {counted(last, 'message')}")
+        be = "is" if last == 1 else "are"
+        cut.append(f"there {be} more than {counted(last, 'message')}")
     is_searched = all(len(each) <= look_back for each in plan.ranges)
     if since is None and len(found) < last and not is_searched:
         cut.append(

@@ -181,6 +181,8 @@ def test_tail_since_a_position_begins_with_the_oldest_message_of_all_queues(
     stored_ms = SYSTEM_CLOCK.epoch_ms()
     wait_until(lambda: SYSTEM_CLOCK.epoch_ms() > stored_ms)
     cluster.send("late", ["second"] * 3, queue_id=0)
+    (one,) = talk(calls(("tail", {"topic": "late", "last": 1, "since": "earliest"})))
+    assert one.structured_content["cut"] == ["there is more than 1 message"]
     (found,) = talk(calls(("tail", {"topic": "late", "last": 2, "since": "earliest"})))
     value = found.structured_content
     bodies = [each["untrusted"]["body"] for each in value["messages"]]

@@ -350,7 +350,8 @@ def _show(
     common.messages.clear_progress()
     writer.close()
     if has_more and limit is not None:
-        common.messages.info(f"there are more than {counted(limit, 'row')}")
+        be = "is" if limit == 1 else "are"
+        common.messages.info(f"there {be} more than {counted(limit, 'row')}")
     elif has_more:
         common.messages.warn(
             f"there are more than {TABLE_ROWS_MAX:,} rows; -o jsonl writes all,"

@@ -435,7 +435,7 @@ def translated(error: BaseException) -> RmqError | BaseException:
     if says_that_java_ended(error):
         return RmqError(
             "Spark's Java process ended before the export did",
-            hint="see spark.log in the folder of the run",
+            hint="see _rmq/runs/RUN_ID/spark.log in the folder of the export",
         )
     text = text_of(error)
     unfit = _unfit_python(text)

@@ -346,6 +346,8 @@ def test_a_table_says_when_there_are_more_rows(sql):
     lines = sql("select queue_offset from orders", limit=3).splitlines()
     assert len(lines) == 3
     assert "there are more than 3 rows" in sql.err
+    sql("select queue_offset from orders", limit=1)
+    assert "there is more than 1 row\n" in sql.err
 
 
 def test_more_rows_than_a_table_holds_are_streamed(rows):
