@@ -255,7 +255,7 @@ class AsyncConsumer(AsyncClient):
         """Wait until the consumer is closed or time is up; return whether it is closed.
 
         With `timeout_ms` None the wait has no limit. Raises TypeError when the consumer
-        was closed because its listener returned a coroutine.
+        was closed because its listener returned a coroutine or a future.
         """
         try:
             async with asyncio.timeout(

@@ -20,10 +20,10 @@ SystemExit, KeyboardInterrupt and GeneratorExit are treated like other exception
 are logged as errors and end neither the thread nor the process. A listener ends the
 consumer by calling `close`.
 
-Listeners are plain functions. An `async def`, or a function that returns a coroutine or
-a generator, would return before its work is done: it is a TypeError. Where only a call
-shows it, the consumer closes, the message stays with the group, and `wait` and the end
-of the `with` block raise the error.
+Listeners are plain functions. An `async def`, or a function that returns a coroutine, a
+generator or a future, would return before its work is done: it is a TypeError. Where
+only a call shows it, the consumer closes, the message stays with the group, and `wait`
+and the end of the `with` block raise the error.
 
 Without a listener the consumer is iterated, `for message in consumer`: see `messages`.
 
@@ -476,7 +476,7 @@ class Consumer:
 
         With `timeout_ms` None the wait has no limit. Ctrl-C ends it with
         KeyboardInterrupt. Raises TypeError when the consumer was closed because its
-        listener returned a coroutine.
+        listener returned a coroutine or a future.
         """
         if timeout_ms is not None:
             is_closed = self._closed.wait(timeout_ms)

@@ -7,6 +7,7 @@ statuses in apache/rocketmq.
 from __future__ import annotations
 
 import enum
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -213,8 +214,17 @@ class Listener:
         The message is then neither consumed nor sent back.
         """
         try:
-            check_returned(result, name)
+            _check_done(result, name)
         except TypeError as error:
             if self.on_misuse is not None:
                 self.on_misuse(error)
             raise LeaveRest from error
+
+
+def _check_done(result: object, name: str) -> None:
+    check_returned(result, name)
+    if isinstance(result, Future):
+        raise TypeError(
+            f"{name} returned a future, {result!r}, whose work may still fail; call its"
+            " result(), and return nothing"
+        )

@@ -1,10 +1,11 @@
-"""A listener whose calls return coroutines ends its consumer and consumes nothing."""
+"""A listener that returns unfinished work ends its consumer and consumes nothing."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import warnings
+from concurrent.futures import Future
 
 import pytest
 
@@ -36,6 +37,14 @@ def returning(*args):
     return work(*args)
 
 
+def handing_over(*_args):
+    """As one that returns what a thread pool or `Producer.submit` returned."""
+    return Future()
+
+
+LISTENERS = {returning: "a coroutine", handing_over: "a future"}
+
+
 @pytest.fixture(autouse=True)
 def never_awaited():
     """Fail for a coroutine that is dropped without having been closed."""
@@ -46,22 +55,24 @@ def never_awaited():
     assert [str(each.message) for each in seen if "awaited" in str(each.message)] == []
 
 
+@pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_a_coroutine_ends_the_consumer_and_its_messages_stay_with_the_group(
-    rmq_cluster, monkeypatch, tmp_path, caplog, options
+def test_unfinished_work_ends_the_consumer_and_its_messages_stay_with_the_group(
+    rmq_cluster, monkeypatch, tmp_path, caplog, options, listener
 ):
+    what = f"the listener returned {LISTENERS[listener]}"
     monkeypatch.setenv("HOME", str(tmp_path))
     topic = rmq_cluster.create_topic("orders", queues=2)
     rmq_cluster.send(topic, TEXTS)
-    made = consumer(rmq_cluster, "g", topic, returning, **options)
-    with pytest.raises(TypeError, match="the listener returned a coroutine"), made:
+    made = consumer(rmq_cluster, "g", topic, listener, **options)
+    with pytest.raises(TypeError, match=what), made:
         made.wait()
-    with pytest.raises(TypeError, match="the listener returned a coroutine"):
+    with pytest.raises(TypeError, match=what):
         made.wait(0)
     assert {*committed(rmq_cluster, "g", topic).values()} <= {0}
     assert bodies(rmq_cluster, "%RETRY%g") == bodies(rmq_cluster, "%DLQ%g") == []
     (told,) = [r.message for r in caplog.records if r.levelno >= logging.ERROR]
-    assert told.startswith("consumer of group g closes: the listener returned a cor")
+    assert told.startswith(f"consumer of group g closes: {what}")
     seen: list[str] = []
     if "message_model" not in options:
         options = {**options, "batch": False}
@@ -114,14 +125,16 @@ def by_proxy(cluster, listener, **options):
     )
 
 
+@pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize(
     "options",
     [KINDS["concurrent"], KINDS["orderly"], KINDS["batches"]],
     ids=["concurrent", "orderly", "batches"],
 )
-def test_a_coroutine_ends_a_consumer_through_a_proxy_and_nothing_is_acknowledged(
-    rmq_cluster_factory, caplog, options
+def test_unfinished_work_ends_a_consumer_through_a_proxy_and_nothing_is_acknowledged(
+    rmq_cluster_factory, caplog, options, listener
 ):
+    what = f"the listener returned {LISTENERS[listener]}"
     cluster = rmq_cluster_factory(proxy=True)
     cluster.create_topic("orders", queues=1)
     cluster.create_group("g", consume_message_orderly=options.get("orderly", False))
@@ -129,12 +142,12 @@ def test_a_coroutine_ends_a_consumer_through_a_proxy_and_nothing_is_acknowledged
     with by_proxy(cluster, lambda m: seen.append(m.body.decode())):
         cluster.send("orders", ["first"])  # the group has begun
         wait_until(lambda: seen == ["first"])
-    made = by_proxy(cluster, returning, **options)
+    made = by_proxy(cluster, listener, **options)
     cluster.send("orders", ["a", "b", "c"])
-    with pytest.raises(TypeError, match="the listener returned a coroutine"), made:
+    with pytest.raises(TypeError, match=what), made:
         made.wait()
     (told,) = [r.message for r in caplog.records if r.levelno >= logging.ERROR]
-    assert told.startswith("consumer of group g closes: the listener returned a cor")
+    assert told.startswith(f"consumer of group g closes: {what}")
     assert bodies(cluster, "%DLQ%g") == []
     with by_proxy(cluster, lambda m: seen.append(m.body.decode())):
         wait_until(lambda: sorted(seen) == ["a", "b", "c", "first"])
