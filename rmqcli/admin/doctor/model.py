@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rmqcli.units import listed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -142,7 +144,4 @@ def command_line(*words: str) -> str:
 
 def named(names: Iterable[str], *, limit: int = 5) -> str:
     """Return the first names in order, and how many more there are."""
-    ordered = sorted(set(names))
-    more = len(ordered) - limit
-    shown = ", ".join(ordered[:limit])
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed(sorted(set(names)), limit)
