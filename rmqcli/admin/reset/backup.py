@@ -14,7 +14,6 @@ each gets a `sequence` above every other in the folder.
 from __future__ import annotations
 
 import json
-import logging
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -36,13 +35,14 @@ from rmqcli.errors import (
 )
 from rmqcli.files import create_file, file_name_fault, read_regular, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
+from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _VERSION = 2
 #: Larger than any backup; a file of another kind is not read to its end.
