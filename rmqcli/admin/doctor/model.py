@@ -101,13 +101,18 @@ class Diagnosis:
 class Check:
     """One check. `title` says what it looks for; `needs` are parts of the facts.
 
-    `judge` is pure: it returns findings, and none if all is well.
+    `judge` is pure: it returns findings, and none if all is well. `judges_silence` says
+    that it reports itself what does not answer, or asks no broker.
+    `works_without_master` says that slaves can be asked for what it needs, or that it
+    is about each process.
     """
 
     name: str
     title: str
     needs: frozenset[str]
     judge: Callable[[Facts], Iterable[Finding]]
+    judges_silence: bool = False
+    works_without_master: bool = False
 
 
 def problem(subject: str, evidence: str, meaning: str, command: str) -> Finding:
