@@ -79,15 +79,15 @@ def check_int(value: Any, name: str, low: int, high: int) -> int:  # noqa: ANN40
     return int(value)
 
 
-def check_rate(value: Any, name: str) -> None:  # noqa: ANN401  # any
+def check_rate_per_s(value: Any) -> None:  # noqa: ANN401  # any
     """Check a number of messages in each second, or None for no limit.
 
     Raises TypeError for anything else than a number, and ConfigError for one that is
     not greater than 0.
     """
-    check_type(value, (int, float, type(None)), name)
+    check_type(value, (int, float, type(None)), "rate_per_s")
     if value is not None and not 0 < value < math.inf:
-        raise ConfigError(f"{name} is {value}; it must be greater than 0")
+        raise ConfigError(f"rate_per_s is {value}; it must be greater than 0")
 
 
 def check_fields(

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from rmqcli.errors import TextError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS
@@ -102,6 +106,14 @@ def read_count(text: str | None, *, digits_max: int = 18) -> int | None:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return `count` with its noun, for people: `1 message`, `2,000 messages`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(items: Iterable[object], limit: int) -> str:
+    """Return the first `limit` items and the number of others: `a, b and 3 more`."""
+    texts = [str(item) for item in items]
+    shown = ", ".join(texts[:limit])
+    more = len(texts) - limit
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def format_duration(duration_ms: int) -> str:

@@ -12,6 +12,7 @@ from rmqcli.units import (
     format_duration,
     format_rfc3339,
     format_size,
+    listed,
     parse_duration_ms,
     parse_size_bytes,
     read_count,
@@ -153,3 +154,11 @@ def test_a_count_is_ascii_digits_only(text, number):
 def test_a_count_has_as_many_digits_as_are_allowed():
     assert read_count("123", digits_max=3) == 123
     assert read_count("1234", digits_max=3) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, ""), (2, "0, 1"), (3, "0, 1 and 1 more"), (1_234, "0, 1 and 1,232 more")],
+)
+def test_a_list_names_its_first_items_and_counts_the_others(count, text):
+    assert listed(range(count), 2) == text

@@ -41,7 +41,7 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import ChangeUnknownError, NotFoundError, PartialError, RmqError
 from rmqcli.model import PERM_READ, PERM_WRITE
-from rmqcli.units import counted, read_count
+from rmqcli.units import counted, listed, read_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -187,9 +187,7 @@ def _unread_text(group: UnreadGroup) -> str:
 
 
 def _listed(names: Collection[str]) -> str:
-    shown = sorted(names)[:_LISTED_MAX]
-    more = len(names) - len(shown)
-    return ", ".join([*shown, *([f"{more} more"] if more else [])])
+    return listed(sorted(names), _LISTED_MAX)
 
 
 def plan_drain(client: Client, broker_name: str) -> DrainPlan:

@@ -62,6 +62,7 @@ from rmqcli.model import (
     is_system_group,
     retry_topic,
 )
+from rmqcli.units import listed
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.properties import lite_topic_of
@@ -489,9 +490,7 @@ def chosen_member(
     """Return the member with this client id. Raises NotFoundError without one."""
     if client_id in members:
         return members[client_id]
-    shown = sorted(members)[:_MEMBERS_LISTED]
-    more = len(members) - len(shown)
-    names = ", ".join([*shown, *([f"{more} more"] if more else [])])
+    names = listed(sorted(members), _MEMBERS_LISTED)
     raise NotFoundError(
         f"client {client_id} is not a member of group {group}; its members are {names}",
         code=int(ResponseCode.CONSUMER_NOT_ONLINE),
@@ -706,9 +705,7 @@ def check_may_delete(
         if not member.brokers or masters.keys() & set(member.brokers)
     ]
     if online and not is_forced:
-        shown = online[:_MEMBERS_LISTED]
-        more = len(online) - len(shown)
-        names = ", ".join([*shown, *([f"{more} more"] if more else [])])
+        names = listed(online, _MEMBERS_LISTED)
         raise RefusedError(
             f"group {group} has members online: {names}; nothing was deleted",
             hint=Hint(

@@ -37,7 +37,7 @@ from rmqcli.tasks import Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
-from rmqcli.units import counted
+from rmqcli.units import counted, listed
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.version import version_name
@@ -553,18 +553,16 @@ class Client:
         }
         if not silent:
             return
-        listed: list[str] = []
+        brokers: list[str] = []
         for name, broker in sorted(self.cluster_info().brokers.items()):
             addresses = [a for a in broker.addresses.values() if a in silent]
             if not addresses:
                 return
             shown = ", ".join(map(self._peers.shown, addresses))
-            listed.append(f"{name} ({shown})")
-        more = len(listed) - _SILENT_LISTED
-        also = f" and {more} more" if more > 0 else ""
+            brokers.append(f"{name} ({shown})")
         first = next(iter(silent.values()))
         raise NoBrokerError(
-            f"no broker answers: {', '.join(listed[:_SILENT_LISTED])}{also}",
+            f"no broker answers: {listed(brokers, _SILENT_LISTED)}",
             address=";".join(silent),
             hint=first.hint or "check that the brokers run",
         ) from first

@@ -18,7 +18,7 @@ PERCENTILES: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
 
 
 class Latencies:
-    """How often each duration occurred. Not thread-safe; `add_all` merges."""
+    """How often each duration occurred. Not thread-safe."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
@@ -39,17 +39,6 @@ class Latencies:
             self._min = duration_us
         if self._max is None or duration_us > self._max:
             self._max = duration_us
-
-    def add_all(self, other: Latencies) -> None:
-        """Count all durations that another one has counted."""
-        for bucket, times in other._buckets.items():
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + times
-        self.count += other.count
-        self._total += other._total
-        for value in (other._min, other._max):
-            if value is not None:
-                self._min = value if self._min is None else min(self._min, value)
-                self._max = value if self._max is None else max(self._max, value)
 
     def percentile(self, percent: float) -> int | None:
         """Return the duration that this share did not exceed; None without any."""

@@ -45,18 +45,15 @@ from rmqcli.errors import (
     RefusedError,
     UsageError,
 )
-from rmqcli.units import counted
+from rmqcli.units import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.cli.configuration.profile import Profile
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.config import ClientConfig
     from rmqcli.copy.copy import CopyPlan, CopyReport, CopyRequest
     from rmqcli.copy.library import Copy
-    from rmqcli.copy.log import SourceSpan
     from rmqcli.model import MessageQueue
 
 _WHERE = "Where to"
@@ -394,19 +391,14 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
         messages.warn(
             "the messages by which the log could recognize these queues are deleted;"
             " all that is stored there is copied:"
-            f" {_listed(plan.unproven)}"
+            f" {listed(plan.unproven, _LISTED)}"
         )
     if plan.doubtful:
         messages.warn(
             "an earlier run was interrupted or got no answer: messages of these offsets"
-            f" may be stored already and are sent again: {_listed(plan.doubtful)}"
+            " may be stored already and are sent again:"
+            f" {listed(plan.doubtful, _LISTED)}"
         )
-
-
-def _listed(items: Sequence[SourceSpan | MessageQueue]) -> str:
-    shown = ", ".join(map(str, items[:_LISTED]))
-    more = len(items) - _LISTED
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 # --- copying ---
@@ -526,11 +518,12 @@ def _missing_queues(report: CopyReport) -> list[str]:
     queues: dict[str, list[MessageQueue]] = {}
     for queue, error in sorted(report.unread.items()):
         queues.setdefault(error.message, []).append(queue)
-    warnings = [f"{_listed(each)}: {error}" for error, each in queues.items()]
+    warnings = [f"{listed(each, _LISTED)}: {error}" for error, each in queues.items()]
     if report.added:
         warnings.append(
             "queues were added after the copy began, and are not copied yet:"
-            f" {_listed(report.added)}; to copy them, run the same command again"
+            f" {listed(report.added, _LISTED)}; to copy them, run the same command"
+            " again"
         )
     return warnings
 
@@ -551,7 +544,7 @@ def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
     if report.unknown:
         common.messages.warn(
             "no answer came for messages of these offsets, which may be stored; the"
-            f" next run sends them again: {_listed(report.unknown)}"
+            f" next run sends them again: {listed(report.unknown, _LISTED)}"
         )
 
 

@@ -36,7 +36,7 @@ from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import PartialError, UsageError
-from rmqcli.units import counted, format_rfc3339
+from rmqcli.units import counted, format_rfc3339, listed
 
 if TYPE_CHECKING:
     from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
@@ -559,9 +559,8 @@ def _stack_text(row: dict[str, Any]) -> str:
     if row["error"] is not None:
         return f"{safe(row['client_id'])}: not known: {safe(row['error'])}\n"
     names = row["threads"]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     state = f" {row['state']}" if row["state"] else ""
-    threads = f"{counted(len(names), 'thread')}{state} ({', '.join(names[:3])}{more})"
+    threads = f"{counted(len(names), 'thread')}{state} ({listed(names, 3)})"
     lines = [
         f"{row['client_id']}: {threads}",
         f"  listener: {row['listener']}" if row["listener"] else "  in no listener",

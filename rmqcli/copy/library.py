@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.admin import PlannedReset
 from rmqcli.api.client import Client
-from rmqcli.checked import check_callback, check_rate, check_returned
+from rmqcli.checked import check_callback, check_rate_per_s, check_returned
 from rmqcli.copy.copy import CopyRun, identify, plan_copy
 from rmqcli.copy.log import default_path, open_copy_log, read_copy_log
 from rmqcli.copy.positions import plan_positions
@@ -97,7 +97,7 @@ class Copy:
         TypeError for a function that does not run to its end when it is called, such as
         a coroutine function, and ConfigError for a rate that is not greater than 0.
         """
-        check_rate(rate_per_s, "rate_per_s")
+        check_rate_per_s(rate_per_s)
         check_callback(on_plan, "on_plan")
         check_callback(on_batch, "on_batch")
         with self._clients() as (source, target):

@@ -206,7 +206,6 @@ class ProcessQueue(Generic[M]):
         self.consuming = False
         self.msg_count = 0
         self.msg_size_bytes = 0
-        self.msg_acc_cnt = 0
         self.queue_offset_max = 0
         self.try_unlock_times = 0
         self.last_pull_ms = now_ms
@@ -279,24 +278,18 @@ class ProcessQueue(Generic[M]):
         self,
         messages: Sequence[M],
         *,
-        max_offset: int | None = None,
         is_ascending: bool = False,
     ) -> bool:
         """Add pulled messages; return whether to begin consuming an orderly queue.
 
         A message whose offset is already cached replaces the cached one and is not
-        counted. `max_offset` is the queue's, None when unknown. With `is_ascending` the
-        caller has checked that the offsets ascend.
+        counted. With `is_ascending` the caller has checked that the offsets ascend.
         """
         if messages:
             self._add(messages, is_ascending=is_ascending)
         begins = bool(self._runs) and not self.consuming
         if begins:
             self.consuming = True
-        if messages and max_offset is not None:
-            behind = max_offset - messages[-1].queue_offset
-            if behind > 0:
-                self.msg_acc_cnt = behind
         return begins
 
     def _add(self, messages: Sequence[M], *, is_ascending: bool) -> None:
@@ -475,10 +468,6 @@ class ProcessQueue(Generic[M]):
                 back[message.queue_offset] = message
         if back:
             self._insert([back[offset] for offset in sorted(back)])
-
-    def has_temp_message(self) -> bool:
-        """Whether any message waits to be consumed."""
-        return bool(self._runs)
 
     def contains(self, message: M) -> bool:
         """Whether the message's offset is cached and not taken."""

@@ -364,7 +364,7 @@ class PullMessageService:
             return
         stats.pulled += len(messages)
         dispatch = request.process_queue.put_message(
-            messages, max_offset=answer.max_offset, is_ascending=is_without_gap
+            messages, is_ascending=is_without_gap
         )
         self._submit(queue, request.process_queue, messages, dispatch)
         request.early_times = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.dlq.read import letter_route
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.api.client import Client
-from rmqcli.checked import check_callback, check_rate, check_returned
+from rmqcli.checked import check_callback, check_rate_per_s, check_returned
 from rmqcli.errors import RefusedError
 from rmqcli.names import check_group
 from rmqcli.redrive.log import UNKNOWN, default_path, open_log, read_log
@@ -143,7 +143,7 @@ class Redrive:
         called, such as a coroutine function, and ConfigError for a rate that is not
         greater than 0.
         """
-        check_rate(rate_per_s, "rate_per_s")
+        check_rate_per_s(rate_per_s)
         check_callback(on_plan, "on_plan")
         check_callback(on_batch, "on_batch")
         with Client(self._config) as client:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 _MASK: Final = 0xFFFFFFFF
-_POWER_8: Final = pow(31, 8, 1 << 32)
 _LANE: Final = 8
 _KEY_BYTES_MAX: Final = 1024
+_POWERS: Final = [pow(31, length, 1 << 32) for length in range(_KEY_BYTES_MAX + 1)]
 _KEYS_AT_ONCE: Final = 256
 logger = get_logger(__name__)
 
@@ -65,28 +65,16 @@ def index_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
     prefixes = {
         topic: java_string_hash(f"{topic}#") & _MASK for topic in dict.fromkeys(topics)
     }
-    _power(_KEY_BYTES_MAX)
-    powers = _powers
     hashes = []
     for topic, key, of_key in zip(topics, keys, _key_hashes(keys), strict=True):
         if of_key is None:
             hashes.append(index_hash(topic, key))
             continue
-        value = (prefixes[topic] * powers[len(key)] + of_key) & _MASK
+        value = (prefixes[topic] * _POWERS[len(key)] + of_key) & _MASK
         if value >= 0x80000000:
             value = 0 if value == 0x80000000 else 0x100000000 - value
         hashes.append(value)
     return hashes
-
-
-_powers: list[int] = [1]
-
-
-def _power(length: int) -> int:
-    """Return 31 to the power of `length`, in 32 bits."""
-    while len(_powers) <= length:
-        _powers.append(_powers[-1] * 31 & _MASK)
-    return _powers[length]
 
 
 def _absolute(value: int) -> int:
@@ -133,7 +121,7 @@ def _lanes_hashed(text: str, lanes: int) -> list[int]:
     for first in range(0, count, lanes):
         value = 0
         for lane in values[first : first + lanes]:
-            value = (value * _POWER_8 + lane) & _MASK
+            value = (value * _POWERS[8] + lane) & _MASK
         hashes.append(value)
     return hashes
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.transport.backoff import Backoff
     from rmqcli.transport.loop import Loop, PendingReply
     from rmqcli.transport.stream import Stream
-    from rmqcli.wire.frame import FrameBuffer, SerializeType
+    from rmqcli.wire.frame import FrameBuffer
 
 
 logger = get_logger(__name__)
@@ -59,8 +59,6 @@ def encode_served(
     handler: Callable[[str, RemotingCommand], RemotingCommand | None] | None,
     address: str,
     command: RemotingCommand,
-    *,
-    serialize_type: SerializeType,
 ) -> bytes | None:
     """Pass a request to `handler`; return the frame to send back, or None.
 
@@ -71,14 +69,14 @@ def encode_served(
         answer = _answer_of(handler, address, command)
         if answer is None or command.is_oneway:
             return None
-        return _encode(answer, command.opaque, serialize_type)
+        return _encode(answer, command.opaque)
     except Exception as error:
         logger.exception("handler failed address=%s code=%d", address, command.code)
         if command.is_oneway:
             return None
         remark = f"{type(error).__name__}: {error}"[:_REMARK_MAX]
         answer = RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=remark)
-        return _encode(answer, command.opaque, serialize_type)
+        return _encode(answer, command.opaque)
 
 
 _REMARK_MAX = 1_000
@@ -97,12 +95,10 @@ def _answer_of(
     return handler(address, command)
 
 
-def _encode(
-    answer: RemotingCommand, opaque: int, serialize_type: SerializeType
-) -> bytes:
+def _encode(answer: RemotingCommand, opaque: int) -> bytes:
     numbered = answer.with_opaque(opaque)
     numbered.flag = RESPONSE_FLAG
-    return encode_command(numbered, serialize_type)
+    return encode_command(numbered)
 
 
 #: Small requests go out together, up to this size for one system call.
@@ -491,12 +487,7 @@ class RemotingConnection:
         loop.counters.peer_requests += 1
         loop.serving = self
         try:
-            data = encode_served(
-                loop.request_handler,
-                self.address.text,
-                command,
-                serialize_type=loop.options.serialize_type,
-            )
+            data = encode_served(loop.request_handler, self.address.text, command)
         finally:
             loop.serving = None
         if data is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqcli.wire.frame import SerializeType
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,7 +24,6 @@ class TransportOptions:
     tls: TlsOptions | None = None
     credentials: Credentials | None = None
     connect_timeout_ms: int = 3_000  # NettyClientConfig.connectTimeoutMillis
-    serialize_type: SerializeType = SerializeType.JSON
     queued_bytes_max: int = 64 * 1024 * 1024
     address_map: Mapping[str, str] = field(default_factory=dict)
 

@@ -195,7 +195,7 @@ class RemotingClient:
         def send(answer: RemotingCommand) -> None:
             numbered = answer.with_opaque(opaque)
             numbered.flag = RESPONSE_FLAG
-            data = encode_command(numbered, self._options.serialize_type)
+            data = encode_command(numbered)
             self._loop.post(connection, None, data, answers=number)
 
         return send
@@ -277,12 +277,12 @@ class RemotingClient:
     def _encode(self, command: RemotingCommand, opaque: int) -> bytes:
         options = self._options
         if options.credentials is None:
-            return encode_command(command, options.serialize_type, opaque=opaque)
+            return encode_command(command, opaque=opaque)
         from rmqcli.wire.acl import sign  # loads hmac and hashlib
 
         signed = command.with_opaque(opaque)
         signed.ext_fields = sign(command.ext_fields, command.body, options.credentials)
-        return encode_command(signed, options.serialize_type)
+        return encode_command(signed)
 
     def _turn(self, timeout_ms: int | None) -> None:
         """Do one turn in the caller's thread; raise the first error of a callback."""

@@ -211,8 +211,8 @@ def test_without_members_it_is_said_whether_that_is_known(pair, client):
     [
         (1, "c1"),
         (3, "c1, c2, c3"),
-        (4, "c1, c2, c3, 1 more"),
-        (9, "c1, c2, c3, 6 more"),
+        (4, "c1, c2, c3 and 1 more"),
+        (9, "c1, c2, c3 and 6 more"),
     ],
 )
 def test_a_client_that_is_no_member_is_told_some_that_are(count, names):

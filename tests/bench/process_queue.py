@@ -47,11 +47,11 @@ def _put_and_remove(puts: Runs, removes: Sequence[Sequence[Message]]) -> None:
     queue: ProcessQueue[Message] = ProcessQueue(0)
     ahead = CACHED_RUNS * 32 // len(puts[0])
     for run in puts[:ahead]:
-        queue.put_message(run, max_offset=1 << 40)
+        queue.put_message(run)
     each = len(removes) // len(puts) or 1
     at = 0
     for run in puts[ahead:]:
-        queue.put_message(run, max_offset=1 << 40)
+        queue.put_message(run)
         for batch in removes[at : at + each]:
             queue.remove_message(batch, 0)
         at += each

@@ -53,13 +53,6 @@ def test_a_percentile_is_at_most_a_little_too_high(durations, percent):
     assert found <= max(durations)
 
 
-@given(st.lists(st.integers(0, 2**40)), st.lists(st.integers(0, 2**40)))
-def test_durations_of_two_add_up(some, others):
-    merged = counted(some)
-    merged.add_all(counted(others))
-    assert merged.summary() == counted([*some, *others]).summary()
-
-
 def test_several_messages_may_have_the_same_duration():
     latencies = Latencies()
     latencies.add(1, 99)

@@ -419,7 +419,7 @@ def test_many_members_are_counted(start):
     for member in members:
         member.close()
     assert code == 7
-    assert "10.0.0.1@1, 10.0.0.2@1, 10.0.0.3@1, 2 more" in err
+    assert "10.0.0.1@1, 10.0.0.2@1, 10.0.0.3@1 and 2 more" in err
 
 
 def test_rocketmqs_own_groups_are_not_deleted(start):

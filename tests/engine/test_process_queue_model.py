@@ -27,10 +27,10 @@ class TreeMaps:
 
     def __init__(self):
         self.cached, self.taken = {}, {}
-        self.count = self.size = self.highest = self.behind = 0
+        self.count = self.size = self.highest = 0
         self.consuming = False
 
-    def put(self, messages, max_offset):
+    def put(self, messages):
         for each in messages:
             if each.queue_offset not in self.cached:
                 self.count += 1
@@ -39,9 +39,6 @@ class TreeMaps:
             self.cached[each.queue_offset] = each
         begins = bool(self.cached) and not self.consuming
         self.consuming = self.consuming or begins
-        if messages and max_offset is not None:
-            behind = max_offset - messages[-1].queue_offset
-            self.behind = behind if behind > 0 else self.behind
         return begins
 
     def remove(self, messages):
@@ -111,9 +108,7 @@ class Both:
         self._put([self.message(each) for each in offsets])
 
     def _put(self, messages):
-        max_offset = self.data.draw(st.none() | st.integers(0, 60))
-        returned = self.queue.put_message(messages, max_offset=max_offset)
-        assert returned == self.model.put(messages, max_offset)
+        assert self.queue.put_message(messages) == self.model.put(messages)
         self.pulls.append(messages)
 
     def remove_a_pull(self):
@@ -160,9 +155,7 @@ class Both:
         cached, taken = sorted(model.cached), sorted(model.taken)
         assert queue.msg_count == model.count
         assert queue.msg_size_bytes == model.size
-        assert queue.msg_acc_cnt == model.behind
         assert queue.consuming == model.consuming
-        assert queue.has_temp_message() == bool(cached)
         assert queue.max_span() == (cached[-1] - cached[0] if cached else 0)
         assert queue.first() is (model.cached[cached[0]] if cached else None)
         for offset in range(self.next_offset + 4):

@@ -1,7 +1,7 @@
 """Runs checks over the facts of a cluster.
 
-What a check needs and a broker does not tell is added here as an unknown finding, the
-same for all checks, so that none of them can take silence for health.
+What a check needs and a broker does not report is added here as an unknown finding, in
+the same way for all checks, so that none of them mistakes silence for health.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rmqcli.admin.doctor.model import (
     unknown,
 )
 from rmqcli.errors import RmqError, UsageError
+from rmqcli.names import similar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -42,32 +43,6 @@ CHECKS: tuple[Check, ...] = (
     *topics.CHECKS,
     *groups.CHECKS,
 )
-#: Checks that judge servers which do not answer, or do not ask brokers at all.
-_OF_SILENCE = frozenset(
-    (
-        "namesrv-answers",
-        "namesrv-agree",
-        "broker-answers",
-        "broker-address",
-        "broker-master",
-    )
-)
-
-
-#: Checks that slaves can be asked for, or that are about each process.
-_OF_SLAVES = frozenset(
-    (
-        "broker-version",
-        "clock-skew",
-        "slaves",
-        "flow-control",
-        "known-cves",
-        "access-control",
-        "encryption",
-        "disk",
-        "dead-letters",
-    )
-)
 
 
 def choose_checks(
@@ -77,12 +52,10 @@ def choose_checks(
 
     Raises UsageError for a name that no check has, and when no check is left.
     """
-    names = {check.name for check in CHECKS}
+    names = [check.name for check in CHECKS]
     for name in (*only, *skip):
         if name not in names:
-            import difflib
-
-            near = difflib.get_close_matches(name, names, n=1)
+            near = similar(name, names)
             raise UsageError(
                 f"there is no check {name!r}",
                 hint=f"did you mean {near[0]}?" if near else "",
@@ -124,7 +97,7 @@ def judge(checks: Collection[Check], facts: Facts) -> Diagnosis:
 
 
 def _result(check: Check, facts: Facts) -> CheckResult:
-    found = [*check.judge(facts), *_not_told(check, facts)]
+    found = [*check.judge(facts), *_not_reported(check, facts)]
     # Worst first; findings of one status stay in order.
     order = list(CheckStatus)
     found.sort(key=lambda finding: -order.index(finding.status))
@@ -133,14 +106,14 @@ def _result(check: Check, facts: Facts) -> CheckResult:
     )
 
 
-def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
-    if check.name in _OF_SILENCE:
+def _not_reported(check: Check, facts: Facts) -> Iterator[Finding]:
+    if check.judges_silence:
         return
     for name, error in facts.silent().items():
         yield unknown(name, f"it did not answer: {error.message}")
     for name, seen in facts.departed.items():
         yield unknown(name, seen.as_error(name).message)
-    if check.name not in _OF_SLAVES:
+    if not check.works_without_master:
         for name in facts.without_master():
             yield unknown(name, NO_MASTER)
     if SETTINGS in check.needs:
@@ -157,15 +130,15 @@ def _not_told(check: Check, facts: Facts) -> Iterator[Finding]:
     if LAGS in check.needs:
         if facts.lag_error is not None:
             yield unknown("groups", facts.lag_error.message)
-        told = {name.partition(":")[0] for name in facts.silent()}
-        told.update(facts.departed, facts.without_master())
+        named = {name.partition(":")[0] for name in facts.silent()}
+        named.update(facts.departed, facts.without_master())
         for failure in facts.lag_failures:
-            if failure.broker_name not in told:
+            if failure.broker_name not in named:
                 yield unknown(failure.broker_name, failure.message)
-        told.update(failure.broker_name for failure in facts.lag_failures)
+        named.update(failure.broker_name for failure in facts.lag_failures)
         for lag in facts.lags:
             for failure in lag.reading.failures:
-                if failure.broker_name not in told:
+                if failure.broker_name not in named:
                     yield unknown(
                         lag.group, f"{failure.broker_name}: {failure.message}"
                     )

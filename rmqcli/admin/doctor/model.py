@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rmqcli.units import listed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -99,13 +101,18 @@ class Diagnosis:
 class Check:
     """One check. `title` says what it looks for; `needs` are parts of the facts.
 
-    `judge` is pure: it returns findings, and none if all is well.
+    `judge` is pure: it returns findings, and none if all is well. `judges_silence` says
+    that it reports itself what does not answer, or asks no broker.
+    `works_without_master` says that slaves can be asked for what it needs, or that it
+    is about each process.
     """
 
     name: str
     title: str
     needs: frozenset[str]
     judge: Callable[[Facts], Iterable[Finding]]
+    judges_silence: bool = False
+    works_without_master: bool = False
 
 
 def problem(subject: str, evidence: str, meaning: str, command: str) -> Finding:
@@ -142,7 +149,4 @@ def command_line(*words: str) -> str:
 
 def named(names: Iterable[str], *, limit: int = 5) -> str:
     """Return the first names in order, and how many more there are."""
-    ordered = sorted(set(names))
-    more = len(ordered) - limit
-    shown = ", ".join(ordered[:limit])
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed(sorted(set(names)), limit)

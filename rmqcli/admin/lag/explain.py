@@ -9,7 +9,7 @@ from rmqcli.admin.lag.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HE
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import dlq_topic
-from rmqcli.units import counted, format_duration, rounded_rate
+from rmqcli.units import counted, format_duration, listed, rounded_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -201,9 +201,11 @@ def _held(lag: GroupLag) -> Iterator[str]:
                 else f"{held.queue} (offset {held.cached_min_offset})"
                 for held in stuck
             ]
-            words.append(f"does not finish the first message of {_listed(heads)}")
+            words.append(
+                f"does not finish the first message of {listed(heads, _SHOWN_QUEUES)}"
+            )
         if waits := [h for h in client.queues if EXPIRED_LOCK in h.flags]:
-            names = _listed([str(held.queue) for held in waits])
+            names = listed((held.queue for held in waits), _SHOWN_QUEUES)
             words.append(f"waits for the broker's lock of {names}")
         if words:
             yield f"{client_id} {'; it '.join(words)}."
@@ -260,7 +262,7 @@ def _full(held: Sequence[HeldQueue]) -> str:
             limits[
                 f"limit {counted(each.limits.span, 'offset')} from first to last"
             ] = None
-    where = _listed([str(each.queue) for each in held])
+    where = listed((each.queue for each in held), _SHOWN_QUEUES)
     per_queue = " per queue" if len(held) > 1 else ""
     return (
         f"holds {counted(count, 'unprocessed message')} of {where}"
@@ -291,13 +293,7 @@ def _trend(trend: Trend) -> str:
 
 
 def _names(queues: Iterable[QueueLag]) -> str:
-    return _listed([_name(queue) for queue in queues])
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN_QUEUES])
-    more = len(names) - _SHOWN_QUEUES
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed(map(_name, queues), _SHOWN_QUEUES)
 
 
 def _name(queue: QueueLag) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqcli.units import listed
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -87,11 +89,8 @@ def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
 
 def _names(client_ids: list[str]) -> str:
     """Return up to three client ids, the number of others, and `has` or `have`."""
-    more = len(client_ids) - _NAMED_MAX
-    names = ", ".join(client_ids[:_NAMED_MAX])
-    if more > 0:
-        return f"{names} and {more} more have"
-    return f"{names} {'has' if len(client_ids) == 1 else 'have'}"
+    verb = "has" if len(client_ids) == 1 else "have"
+    return f"{listed(client_ids, _NAMED_MAX)} {verb}"
 
 
 def _table(subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:

@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqcli.units import listed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -42,10 +44,8 @@ class ClusterIdentity:
     brokers: Mapping[str, tuple[str, ...]] = field(hash=False)
 
     def __str__(self) -> str:
-        shown = [f"{name} {' '.join(at)}" for name, at in self.brokers.items()]
-        if shown[_BROKERS_LISTED:]:
-            shown[_BROKERS_LISTED:] = [f"{len(shown) - _BROKERS_LISTED} more"]
-        return f"{', '.join(self.names)} ({', '.join(shown)})"
+        brokers = (f"{name} {' '.join(at)}" for name, at in self.brokers.items())
+        return f"{', '.join(self.names)} ({listed(brokers, _BROKERS_LISTED)})"
 
 
 def identity_of(route: TopicRoute) -> ClusterIdentity:

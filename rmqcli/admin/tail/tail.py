@@ -272,34 +272,43 @@ class Tail(Generic[T]):
     ) -> Iterator[list[T]]:
         """Yield what the merger releases, as many items at once as the rate allows."""
         release = merger.release_all if all_of_it else merger.release
-        while items := release(limit=self._limit()):
+        while items := release(limit=self._items_at_once()):
+            if not self._wait_for_rate(len(items)):
+                return
             self._reached = dict(merger.positions)
             yield items
         self.positions.update(merger.positions)
 
-    def _limit(self) -> int | None:
-        """Wait until the rate allows items; return how many may be yielded now.
-
-        None means any number. 0 when the count is reached, or when --timeout ends
-        during the wait.
-        """
-        left = self._left_count()
-        rate = self._plan.rate_per_s
-        if rate is None or left == 0:
+    def _items_at_once(self) -> int | None:
+        """Return how many items may be yielded together; None means any number."""
+        left, rate = self._left_count(), self._plan.rate_per_s
+        if rate is None:
             return left
-        clock = self._client.clock
-        timeout_ms = self._plan.timeout_ms
-        while (wait_ms := self._next_item_ms - clock.monotonic_ms()) >= 1:
-            if timeout_ms is not None:
-                left_ms = self._started_ms + timeout_ms - clock.monotonic_ms()
-                if left_ms <= 0:
-                    return 0
-                wait_ms = min(wait_ms, left_ms)
-            self._client.poll(max(1, min(int(wait_ms), _TURN_MS)))
         size = max(1, int(rate / 10))
-        self._next_item_ms = max(self._next_item_ms, clock.monotonic_ms() - 1)
-        self._next_item_ms += size * 1000 / rate
         return size if left is None else min(size, left)
+
+    def _wait_for_rate(self, count: int) -> bool:
+        """Wait until `count` items may be yielded; return False if --timeout is over.
+
+        Once False, it stays False: the items that were released for it are not yielded,
+        so later ones must not be either.
+        """
+        rate, timeout_ms = self._plan.rate_per_s, self._plan.timeout_ms
+        if rate is None:
+            return True
+        while True:
+            now_ms = self._client.clock.monotonic_ms()
+            wait_ms = min(int(self._next_item_ms - now_ms), _TURN_MS)
+            if timeout_ms is not None:
+                left_ms = self._started_ms + timeout_ms - now_ms
+                if left_ms <= 0:
+                    return False
+                wait_ms = min(wait_ms, left_ms)
+            if wait_ms < 1:
+                break
+            self._client.poll(wait_ms)
+        self._next_item_ms = max(self._next_item_ms, now_ms - 1) + count * 1000 / rate
+        return True
 
     def _last_phase(self) -> Iterator[list[T]]:
         count = self._plan.last or 0
@@ -315,9 +324,11 @@ class Tail(Generic[T]):
         self.abandoned.update(found.abandoned)
         items = found.items
         was_cut_short = self.left_ms() == 0  # more may have been wanted
-        while items and (limit := self._limit()) != 0:
-            yield items[:limit]
-            items = [] if limit is None else items[limit:]
+        while some := items[: self._items_at_once()]:
+            if not self._wait_for_rate(len(some)):
+                break
+            yield some
+            items = items[len(some) :]
         self.is_showing_last = bool(items) or was_cut_short
 
     def _follow_phase(self) -> Iterator[list[T]]:

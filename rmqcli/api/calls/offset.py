@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.model import MessageQueue
     from rmqcli.wire.command import RemotingCommand
-    from rmqcli.wire.header import BoundaryType
 
 #: In the remark of a broker with a pending reset that ignored a commit.
 PENDING_RESET_REMARK: Final = "previously reset"  # ConsumerManageProcessor
@@ -128,8 +127,6 @@ def search_offset_by_timestamp(
     topic: str,
     queue_id: int,
     timestamp_ms: int,
-    *,
-    boundary_type: BoundaryType | None = None,
 ) -> Call[int]:
     """The offset for a store time (epoch ms), by the broker's own rule.
 
@@ -146,7 +143,6 @@ def search_offset_by_timestamp(
             topic=topic,
             queue_id=queue_id,
             timestamp=timestamp_ms,
-            boundary_type=boundary_type,
         ),
     )
 

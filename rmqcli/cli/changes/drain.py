@@ -31,7 +31,7 @@ from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_table
 from rmqcli.clock import Deadline
 from rmqcli.errors import PartialError, RmqError, UsageError
-from rmqcli.units import counted, format_duration
+from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:
     from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep
@@ -164,24 +164,19 @@ def _show_plan(common: Common, plan: DrainPlan) -> None:
             )
     if plan.only_here:
         common.messages.warn(
-            f"no other broker takes messages of {_some(plan.only_here)}: their"
-            " producers will fail"
+            f"no other broker takes messages of {listed(plan.only_here, _LISTED_MAX)}:"
+            " their producers will fail"
         )
     if plan.ordered:
         common.messages.warn(
-            f"producers of the ordered topics {_some(plan.ordered)} may go on sending"
+            f"producers of the ordered topics {listed(plan.ordered, _LISTED_MAX)} may"
+            " go on sending"
         )
     if plan.other_namesrvs:
         common.messages.warn(
             f"{name} also registers with {', '.join(plan.other_namesrvs)}, whose"
             " clients go on sending; name all name servers with --namesrv"
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _LISTED_MAX
-    shown = ", ".join(names[:_LISTED_MAX])
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _wait(common: Common, client: Client, options: DrainOptions) -> DrainProgress:

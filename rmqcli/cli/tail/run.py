@@ -42,7 +42,7 @@ from rmqcli.position import (
     Latest,
 )
 from rmqcli.queue_selector import select_queues
-from rmqcli.units import counted, format_duration
+from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -320,10 +320,8 @@ def _summarise(
     messages = common.messages
     for queue, spans in sorted(tail.gaps.items()):
         joined = _joined(spans)
-        listed = ", ".join(f"{start} to {end}" for start, end in joined[:_GAPS_LISTED])
-        more = len(joined) - _GAPS_LISTED
-        also = f" and {more} more" if more > 0 else ""
-        messages.warn(f"{queue}: the broker does not have offsets {listed}{also}")
+        gaps = listed((f"{start} to {end}" for start, end in joined), _GAPS_LISTED)
+        messages.warn(f"{queue}: the broker does not have offsets {gaps}")
     texts = {}
     for queue, error in abandoned.items():
         reached = tail.positions.get(queue)

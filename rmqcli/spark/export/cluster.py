@@ -15,6 +15,7 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Earliest, Latest
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.extent import NotedMessage, extent_of
+from rmqcli.units import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -230,12 +231,10 @@ class BrokerCluster:
         for error in compared.errors.values():
             raise error
         if compared.unproven:
-            some = ", ".join(map(str, sorted(compared.unproven)[:_QUEUES_NAMED]))
-            more = len(compared.unproven) - _QUEUES_NAMED
             self.note(
                 "nothing shows that these queues are still the same, because no message"
                 " of an earlier run is known and still stored:"
-                f" {some}{f' and {more} more' if more > 0 else ''}"
+                f" {listed(sorted(compared.unproven), _QUEUES_NAMED)}"
             )
 
     def message_bytes(self, plan: ExportPlan) -> int | None:

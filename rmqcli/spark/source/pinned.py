@@ -18,6 +18,7 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Latest
 from rmqcli.spark.extent import extent_of, plan_queue
 from rmqcli.spark.shown_errors import warn
+from rmqcli.units import listed
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -167,10 +168,9 @@ def check_trimmed(plans: Mapping[MessageQueue, QueueRange]) -> None:
 
 def data_loss(queue: MessageQueue, spans: Sequence[tuple[int, int]]) -> PartialError:
     """The error for offsets that the broker no longer has."""
-    shown = ", ".join(f"{start} to {end - 1}" for start, end in spans[:5])
-    more = f" and {len(spans) - 5} more ranges" if len(spans) > 5 else ""
+    offsets = listed((f"{start} to {end - 1}" for start, end in spans), 5)
     return PartialError(
-        f"{queue}: offsets {shown}{more} are no longer on the broker",
+        f"{queue}: offsets {offsets} are no longer on the broker",
         hint='to read what is left: .option("failOnDataLoss", "false")',
     )
 

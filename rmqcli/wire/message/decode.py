@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError
 from rmqcli.wire.compression import INFLATED_MAX
-from rmqcli.wire.ids import crc32
 from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.layout import (
     FIXED_BYTES,
@@ -61,7 +60,6 @@ def decode_messages(
     buffer: bytes | bytearray | memoryview,
     *,
     start: int = 0,
-    verify_crc: bool = False,
     record_type: type[StoredMessage] = StoredMessage,
     item_type: type[InnerMessage] = InnerMessage,
 ) -> list[StoredMessage | DecodeFailure]:
@@ -70,16 +68,13 @@ def decode_messages(
     Never raises: each record that cannot be read becomes a failure. A record that holds
     an inner batch is returned as its items. Filler at the end of a commit log file is
     skipped. Compressed bodies are inflated when they are read, and only then does
-    damage in them show. With `verify_crc` a stored body that does not match its CRC is
-    a failure; Java's client never checks, so it is off by default. Messages are of
-    `record_type`, those from inner batches of `item_type`.
+    damage in them show. The CRC of a body is not checked, as in Java's client. Messages
+    are of `record_type`, those from inner batches of `item_type`.
     """
     data = buffer if isinstance(buffer, bytes) else bytes(buffer)  # messages keep it
     size = len(data)
     found: list[StoredMessage | DecodeFailure] = []
-    special = _SpecialRecords(
-        data, found, record_type, item_type, verify_crc=verify_crc
-    )
+    special = _SpecialRecords(data, found, record_type, item_type)
     append, unpack, new = (
         found.append,
         FIXED_WITHOUT_HOSTS.unpack_from,
@@ -116,7 +111,6 @@ def decode_messages(
             or end > size
             or magic != MAGIC_V1
             or sys_flag & SPECIAL_LAYOUT
-            or verify_crc
         ):
             at = special.decode(at)
             continue
@@ -140,14 +134,11 @@ class _SpecialRecords:
         found: list[StoredMessage | DecodeFailure],
         record_type: type[StoredMessage],
         item_type: type[InnerMessage],
-        *,
-        verify_crc: bool,
     ) -> None:
         self._data = data
         self._record_type = record_type
         self._item_type = item_type
         self._found = found
-        self._verify_crc = verify_crc
         self._inflatable_bytes = _INNER_INFLATED_MAX
 
     def decode(self, at: int) -> int:
@@ -208,13 +199,6 @@ class _SpecialRecords:
         return find_next_record(self._data, at)
 
     def _append(self, message: StoredMessage, head: RecordHead, layout: Layout) -> None:
-        data = self._data
-        if self._verify_crc:
-            actual = crc32(data[layout.body_at : layout.body_end])
-            if actual != head.body_crc:
-                error = f"body CRC is {actual}, stored is {head.body_crc}"
-                self._fail(message.at, layout.end, error)
-                return
         if head.sys_flag & _INNER_BATCH_FLAGS == _INNER_BATCH_FLAGS:
             self._append_items(message, layout)
         else:

@@ -30,7 +30,7 @@ def test_a_route_tells_names_and_addresses():
 
 def test_a_large_cluster_is_described_in_one_line():
     brokers = {name: (f"{name}:1",) for name in "abcde"}
-    assert str(ClusterIdentity(("C",), brokers)) == "C (a a:1, b b:1, c c:1, 2 more)"
+    assert str(ClusterIdentity(("C",), brokers)) == "C (a a:1, b b:1, c c:1 and 2 more)"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def read(
     return shown
 
 
-def plan_of(**options: int | None) -> TailPlan:
+def plan_of(**options: float | None) -> TailPlan:
     return TailPlan(ranges=(), filter=WANTED, **options)  # type: ignore[arg-type]  # few
 
 
@@ -135,6 +135,13 @@ def steady(count: int, *, from_ms: int = 0, **options: int | bool) -> Queue:
 @pytest.mark.timeout(90)
 def test_a_filter_that_matches_nothing_reads_long_queues_to_their_ends() -> None:
     assert read([steady(3_000, body_bytes=700)] * 3, plan_of()) == []
+
+
+@pytest.mark.timeout(90)
+def test_a_rate_does_not_delay_the_end_of_a_range() -> None:
+    """The run waited as long after the last message as between two."""
+    queues = [steady(1, is_wanted=True)]
+    assert read(queues, plan_of(rate_per_s=0.001)) == [(0, 0)]
 
 
 @pytest.mark.timeout(90)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqcli.wire.ids import crc32
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2
@@ -91,11 +92,12 @@ def test_what_real_brokers_stored_is_written_and_read(version, kind):
         else load(f"store-{version}-messages")
     )
     data = b"".join(encode_message(fields_of_case(case)) for case in cases)
-    found = decode_messages(data, verify_crc=True)
+    found = decode_messages(data)
     assert len(found) == len(cases)
     compressed = 0
     for message, case in zip(found, cases, strict=True):
         assert isinstance(message, StoredMessage)
+        assert message.body_crc == crc32(message.raw_body)
         if message.body_crc == case["body_crc"]:
             check(message, {**case, "sys_flag": case["sys_flag"] & ~1})
         else:

@@ -31,7 +31,7 @@ from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.engine.queue_lag import QueueLag
@@ -320,8 +320,14 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _check(name: str, title: str, judge: object, *needs: str) -> Check:
-    return Check(name=name, title=title, needs=frozenset(needs), judge=judge)  # type: ignore[arg-type]
+def _check(
+    name: str,
+    title: str,
+    judge: Callable[[Facts], Iterable[Finding]],
+    *needs: str,
+    **flags: bool,
+) -> Check:
+    return Check(name=name, title=title, needs=frozenset(needs), judge=judge, **flags)
 
 
 CHECKS: Iterable[Check] = (
@@ -350,6 +356,10 @@ CHECKS: Iterable[Check] = (
         "pop-revive", "POP delivers again what was not acknowledged", _pop_revive, LAGS
     ),
     _check(
-        "dead-letters", "no group has given up messages lately", _dead_letters, LETTERS
+        "dead-letters",
+        "no group has given up messages lately",
+        _dead_letters,
+        LETTERS,
+        works_without_master=True,
     ),
 )

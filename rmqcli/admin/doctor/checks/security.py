@@ -179,17 +179,20 @@ CHECKS: Iterable[Check] = (
         title="no server has a published vulnerability",
         needs=frozenset((NAMESRVS,)),
         judge=_known_cves,
+        works_without_master=True,
     ),
     Check(
         name="access-control",
         title="brokers ask for accounts and check rights",
         needs=frozenset(),
         judge=_access_control,
+        works_without_master=True,
     ),
     Check(
         name="encryption",
         title="connections over a network are encrypted",
         needs=frozenset(),
         judge=_encryption,
+        works_without_master=True,
     ),
 )

@@ -33,7 +33,7 @@ from rmqcli.model import MASTER_ID, PERM_READ, PERM_WRITE
 from rmqcli.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.wire.bodies.route import ClusterInfo
@@ -492,34 +492,71 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _check(name: str, title: str, judge: object, *needs: str) -> Check:
-    return Check(name=name, title=title, needs=frozenset(needs), judge=judge)  # type: ignore[arg-type]
+def _check(
+    name: str,
+    title: str,
+    judge: Callable[[Facts], Iterable[Finding]],
+    *needs: str,
+    **flags: bool,
+) -> Check:
+    return Check(name=name, title=title, needs=frozenset(needs), judge=judge, **flags)
 
 
 CHECKS: Iterable[Check] = (
-    _check("namesrv-answers", "every name server answers", _namesrv_answers, NAMESRVS),
+    _check(
+        "namesrv-answers",
+        "every name server answers",
+        _namesrv_answers,
+        NAMESRVS,
+        judges_silence=True,
+    ),
     _check(
         "namesrv-agree",
         "name servers know the same brokers and topics",
         _namesrv_agree,
         NAMESRVS,
+        judges_silence=True,
     ),
-    _check("broker-answers", "every broker answers", _broker_answers),
+    _check(
+        "broker-answers", "every broker answers", _broker_answers, judges_silence=True
+    ),
     _check(
         "broker-address",
         "brokers can be reached where they advertise themselves",
         _broker_address,
+        judges_silence=True,
     ),
-    _check("broker-master", "every broker has a master", _broker_master),
-    _check("broker-version", "brokers have the same version", _broker_versions),
+    _check(
+        "broker-master",
+        "every broker has a master",
+        _broker_master,
+        judges_silence=True,
+    ),
+    _check(
+        "broker-version",
+        "brokers have the same version",
+        _broker_versions,
+        works_without_master=True,
+    ),
     _check(
         "broker-settings",
         "brokers of a cluster have the same settings",
         _broker_settings,
         SETTINGS,
     ),
-    _check("clock-skew", "clocks of brokers and this machine agree", _clock_skew),
-    _check("slaves", "slaves copy what their masters store", _slaves, SETTINGS),
+    _check(
+        "clock-skew",
+        "clocks of brokers and this machine agree",
+        _clock_skew,
+        works_without_master=True,
+    ),
+    _check(
+        "slaves",
+        "slaves copy what their masters store",
+        _slaves,
+        SETTINGS,
+        works_without_master=True,
+    ),
     _check(
         "broker-permission",
         "brokers may be read and written",
@@ -532,6 +569,7 @@ CHECKS: Iterable[Check] = (
         "few requests wait for a thread of a broker",
         _flow_control,
         SETTINGS,
+        works_without_master=True,
     ),
     _check("page-cache", "messages are written without a wait", _page_cache, SETTINGS),
     _check("dispatch", "stored messages can be consumed at once", _dispatch),

@@ -158,6 +158,7 @@ CHECKS: Iterable[Check] = (
         title="disks have room",
         needs=frozenset((SETTINGS,)),
         judge=_disk,
+        works_without_master=True,
     ),
     Check(
         name="retention",
