@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError, NotFoundError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
@@ -18,7 +19,7 @@ from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer
 from rmqcli.producer.remoting.publisher import Prepared, Publisher
 from rmqcli.producer.remoting.target import PublishTarget
-from rmqcli.testing import faults
+from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 
 NAMESRVS = ("127.0.0.1:1", "127.0.0.1:2")
@@ -27,11 +28,11 @@ NAMESRVS = ("127.0.0.1:1", "127.0.0.1:2")
 class Held:
     """A publisher, whose requests wait for the test. Satisfies tasks.Runner."""
 
-    def __init__(self, group=None, **settings):
+    def __init__(self, group=None, *, clock=SYSTEM_CLOCK, **settings):
         self.asked: list[tuple[tasks.Request[Any], tasks.Pending[Any]]] = []
         self.timers: list[int] = []
         self.actions = []
-        self.client = Client(ClientConfig(namesrv=NAMESRVS))
+        self.client = Client(ClientConfig(namesrv=NAMESRVS), clock=clock)
         self.publisher = Publisher(
             self.client,
             self,
@@ -188,6 +189,37 @@ def test_of_a_given_target_only_the_addresses_are_renewed(held):
     assert held.publisher.known_queues("orders") == (queue,)
     begin_send(held)
     assert held.codes() == [("broker-a:1", RequestCode.SEND_MESSAGE_V2)]
+
+
+def test_what_a_broker_would_get_that_left_the_route_goes_to_the_others():
+    """`rmq send` waited for the broker with every second message, up to 5 s."""
+    clock = ManualClock()
+    held = Held(clock=clock)
+    first = MessageQueue("orders", "broker-b", 0)
+    target = PublishTarget(
+        topic="orders",
+        queues=(MessageQueue("orders", "broker-a", 0), first),
+        addresses={"broker-a": "broker-a:1", "broker-b": "broker-b:1"},
+    )
+    held.publisher.note_target(target)
+    both = route_of("orders", "broker-a", "broker-b", queue_nums=1)
+    alone = route_of("orders", "broker-a", queue_nums=1)
+    begin_send(held, first=first)
+    held.asked[0][1].fail(ConnectError("refused", address="broker-b:1"))
+    held.asked[1][1].succeed(alone)
+    clock.advance(1_000)
+    begin_send(held, first=first)
+    assert held.codes() == [
+        ("127.0.0.1:1", RequestCode.GET_ROUTEINFO_BY_TOPIC),  # is it back?
+        ("broker-a:1", RequestCode.SEND_MESSAGE_V2),
+    ]
+    route = held.asked[0][1]
+    begin_send(held, first)
+    assert held.codes() == [("broker-b:1", RequestCode.SEND_MESSAGE_V2)]  # as chosen
+    route.succeed(both)
+    begin_send(held, first=first)
+    assert held.codes() == [("broker-b:1", RequestCode.SEND_MESSAGE_V2)]
+    held.client.close()
 
 
 def test_a_route_has_3_s_at_each_name_server(held):

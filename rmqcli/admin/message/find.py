@@ -190,8 +190,13 @@ class FoundMessages:
             self.damaged[broker_name] = self.damaged.get(broker_name, 0) + count
 
 
-def missing_message(found: FoundMessages, ref: str) -> RmqError:
-    """Return the error for a message that was not found: what was not searched, too."""
+def missing_message(
+    found: FoundMessages, ref: str, topic: str | None = None
+) -> RmqError:
+    """Return the error for a message that was not found: what was not searched, too.
+
+    `topic` is the only one that was searched, if one was given.
+    """
     if found.removed:
         return RefusedError(
             f"{ref} is not a message that consumers can get: {found.removed_because}",
@@ -216,6 +221,8 @@ def missing_message(found: FoundMessages, ref: str) -> RmqError:
     place = parse_place(ref)
     if place is None:
         message = f"no broker has a message {ref}"
+        if topic is not None:
+            message += f" of topic {topic}"
         hint: str = (
             "it may have been deleted, or sent so lately that it is not in the index"
             " yet; an ID may need its topic, and a key always does"
@@ -326,7 +333,7 @@ def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
         if each.msg_id in texts or each.offset_msg_id in texts  # others have it as key
     }
     if not messages:
-        raise missing_message(found, message_id)
+        raise missing_message(found, message_id, topic)
     if len(messages) > 1:
         places = ", ".join(f"{queue} at {offset}" for queue, offset in messages)
         raise UsageError(

@@ -158,7 +158,7 @@ def show(common: Common, options: MessageShowOptions) -> None:
             on_search=common.messages.info,
         )
         if not found.messages:
-            raise missing_message(found, options.ref)
+            raise missing_message(found, options.ref, options.topic)
         backups = known_backups()
         outcomes: list[MessageOutcome] = []
         for message in reversed(found.messages[-SHOWN_MAX:]):

@@ -174,6 +174,8 @@ class Publisher:
         self._asking: dict[str, tasks.Pending[PublishTarget]] = {}
         #: topics of which only the queues of a given target are used
         self._fixed: set[str] = set()
+        #: topic -> the brokers of its newest route, for these topics
+        self._listed: dict[str, frozenset[str]] = {}
         #: when a route was requested again because a send had failed
         self._renewed_ms: dict[str, int] = {}
         #: brokers to which a heartbeat was sent
@@ -265,6 +267,7 @@ class Publisher:
         target = PublishTarget(topic=topic, queues=tuple(queues), addresses=addresses)
         if known is not None and topic in self._fixed:
             target = replace(known, addresses={**known.addresses, **addresses})
+            self._listed[topic] = frozenset(addresses)
         self._client.remember(topic, route)
         self._targets[topic] = target
         return target
@@ -331,6 +334,9 @@ class Publisher:
             if deadline.is_over():
                 break
             target = self._targets.get(prepared.topic, target)
+            if first is not None and first not in self._reachable(target):
+                self._renew(prepared.topic)
+                first = None
             chosen = queue or first or self._pick(target, last=chosen)
             first = None
             try:
@@ -454,7 +460,7 @@ class Publisher:
         self, target: PublishTarget, *, last: MessageQueue | None
     ) -> MessageQueue:
         """The next queue in turn, of another broker than `last`, or else `last`."""
-        queues = target.queues
+        queues = self._reachable(target)
         for _ in queues:
             queue = queues[next(self._turns) % len(queues)]
             if last is None or queue.broker_name != last.broker_name:
@@ -462,6 +468,17 @@ class Publisher:
         if last in queues:
             return last
         return queues[next(self._turns) % len(queues)]
+
+    def _reachable(self, target: PublishTarget) -> tuple[MessageQueue, ...]:
+        """The queues of a target whose brokers the route has, or else all of them.
+
+        Each attempt to reach a broker that has left would wait for up to 5 s.
+        """
+        listed = self._listed.get(target.topic)
+        if listed is None:
+            return target.queues
+        found = tuple(q for q in target.queues if q.broker_name in listed)
+        return found or target.queues
 
     def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
         """Raise UnsupportedError for a broker that would deliver without a delay.

@@ -149,7 +149,7 @@ def test_past_message_skips_one_message_only(start, capsys, like):
     absent = "7F000001126718B4AAC26E21B5D80001"
     code, _, err = reset(cluster, capsys, "--past-message", absent)
     assert code == 3, err
-    assert f"no broker has a message {absent}" in err
+    assert f"no broker has a message {absent} of topic T" in err
     assert "name them: --queue BROKER:ID --to OFFSET+1" in " ".join(err.split())
 
 
