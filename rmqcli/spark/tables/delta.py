@@ -19,6 +19,7 @@ from rmqcli.spark.tables.formats import absolute, is_path, parse_name, quoted
 from rmqcli.spark.tables.record import (
     DeltaCommit,
     newest_in_delta,
+    next_in_delta,
     record_from_json,
     record_to_json,
 )
@@ -68,15 +69,10 @@ class DeltaTable:
         if newest is None and len(recent) == _RECENT:
             recent = self._history(None)
             newest = newest_in_delta(recent, table=self.name)
-        # A record that a RESTORE has undone has used its number, too.
-        records = (record_from_json(each.metadata, table=self.name) for each in recent)
-        used = [record.sequence for record in records if record is not None]
-        # The number of a record is never greater than the version of its commit.
-        last = max(used) if used else recent[0].version
         return state_of(
             self._frame().schema,
             newest=newest,
-            sequence=last + 1,
+            sequence=next_in_delta(recent, table=self.name),
             position=recent[0].version,
         )
 

@@ -196,6 +196,18 @@ def newest_in_delta(
     return None
 
 
+def next_in_delta(commits: Sequence[DeltaCommit], *, table: str) -> int:
+    """Return the number of the next record. `commits` begins with the newest commit.
+
+    Delta Lake skips a write whose number is not greater than the last one. A record
+    that a RESTORE has undone has used its number, too.
+    """
+    records = (record_from_json(each.metadata, table=table) for each in commits)
+    used = [record.sequence for record in records if record is not None]
+    # The number of a record is never greater than the version of its commit.
+    return (max(used) if used else commits[0].version) + 1
+
+
 def _restored(commit: DeltaCommit, table: str) -> int:
     """The version to which a RESTORE returned the table."""
     version = commit.parameters.get("version")

@@ -69,6 +69,16 @@ def test_an_error_says_what_is_wrong_with_a_url(text, words):
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [("s3a:/b/a", "write s3://BUCKET/PATH"), ("hdfs:/a", "write hdfs:///PATH")],
+)
+def test_a_url_without_two_slashes_is_shown_with_them(text, hint):
+    with pytest.raises(TextError) as raised:
+        parse_target(text)
+    assert raised.value.hint == hint
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "s3://AKIA:hidden@b/a",

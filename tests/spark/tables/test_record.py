@@ -15,6 +15,7 @@ from rmqcli.spark.tables.record import (
     TableRecord,
     merged,
     newest_in_delta,
+    next_in_delta,
     overlap,
     record_from_json,
     record_to_json,
@@ -143,6 +144,19 @@ def test_the_newest_record_counts_whatever_came_after_it():
         )
         == "second"
     )
+
+
+@pytest.mark.parametrize(
+    ("commits", "number"),
+    [
+        ([commit(4, operation="OPTIMIZE"), commit(3, TEXT), commit(0)], 4),
+        ([commit(9, TEXT), commit(8, TEXT.replace(':3,"cl', ':7,"cl'))], 8),
+        # Of other programs: a record could have been in a commit that is gone.
+        ([commit(6), commit(5)], 7),
+    ],
+)
+def test_the_number_of_the_next_record_was_not_used_before(commits, number):
+    assert next_in_delta(commits, table="t") == number
 
 
 def test_a_record_that_a_restore_took_back_does_not_count():
