@@ -15,6 +15,7 @@ of the proxy, DefaultMQPushConsumerImpl#processPopResult of the client.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -110,6 +111,8 @@ class RemotingPop:
         self._asking: dict[str, tasks.Pending[TopicRoute]] = {}
         #: addresses of brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
+        #: broker address -> the last heartbeat to it, which may be in progress
+        self._beats: dict[str, tasks.Pending[None]] = {}
         #: broker name -> the most deliveries of a message to the group
         self._attempts_max: dict[str, int] = {}
         self._has_left = False
@@ -442,15 +445,28 @@ class RemotingPop:
     def leave(self) -> tasks.Task[None]:
         """Tell the brokers that this member leaves."""
         self._has_left = True
+        yield tasks.All([self._leave(each) for each in self._greeted])
+
+    def _leave(self, address: str) -> tasks.Task[None]:
+        """Leave when the last heartbeat is answered.
+
+        A broker handles the two in different threads: a heartbeat that it handles last
+        would make the member known for two more minutes.
+        """
+        with contextlib.suppress(RmqError):
+            yield tasks.Within(self._beats[address], _LEAVE_MS)
         call = unregister_client(self.client_id, self._group)
-        yield tasks.All(
-            [tasks.Request(each, call, _LEAVE_MS) for each in self._greeted]
-        )
+        yield tasks.Request(address, call, _LEAVE_MS)
 
     def _greet(self, address: str) -> None:
         if address not in self._greeted:
             self._greeted.add(address)
-            tasks.start(self._heartbeat(address), self.runner)
+            self._beat(address)
+
+    def _beat(self, address: str) -> tasks.Pending[None]:
+        beat = tasks.start(self._heartbeat(address), self.runner)
+        self._beats[address] = beat
+        return beat
 
     def _heartbeat(self, address: str) -> tasks.Task[None]:
         if self._has_left:
@@ -480,7 +496,7 @@ class RemotingPop:
 
     def _heartbeats(self) -> tasks.Task[None]:
         self._attempts_max.clear()  # the settings may change
-        yield tasks.All([self._heartbeat(each) for each in sorted(self._greeted)])
+        yield tasks.All([self._beat(each) for each in sorted(self._greeted)])
 
     def _repeat(self, period_ms: int, make: Callable[[], tasks.Task[None]]) -> None:
         """Run a task periodically, each time `period_ms` after it has ended."""

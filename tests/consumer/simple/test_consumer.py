@@ -220,6 +220,16 @@ def test_operators_see_what_a_member_consumes_until_it_closes(
         assert admin.group("billing").members == []
 
 
+def test_a_member_leaves_only_when_its_last_heartbeat_is_answered(rmq_cluster, topic):
+    """A broker that handled the heartbeat last knew the member for two minutes."""
+    beats = rmq_cluster.faults.add(faults.delay(700), code=RequestCode.HEART_BEAT)
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    with consumer_of(rmq_cluster) as consumer:
+        consumer.receive(await_ms=0)
+        wait_until(lambda: beats.seen)
+    assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 700
+
+
 def test_a_member_repeats_its_heartbeats_and_asks_for_routes_again(
     rmq_cluster, topic, monkeypatch
 ):
