@@ -153,6 +153,18 @@ class IndexHeader:
     used_slots: int = 0
     count: int = 1  # items, and the one that is never used
 
+    def may_have(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file is searched for these times, both inclusive.
+
+        Its end is the time of its last item, which is before its beginning if the clock
+        was set back. Source: IndexFile.isTimeMatched.
+        """
+        return (
+            (begin_ms < self.begin_ms and end_ms > self.end_ms)
+            or self.begin_ms <= begin_ms <= self.end_ms
+            or self.begin_ms <= end_ms <= self.end_ms
+        )
+
 
 class IndexFile:
     """An existing index file. Raises StoreError if the file is not one."""
@@ -179,7 +191,10 @@ class IndexFile:
     ) -> list[int]:
         """Return commit log offsets of items with this hash and time, newest first.
 
-        Both times are inclusive; an item's time is known to the second.
+        Both times are inclusive; an item's time is rounded down to a whole second
+        since its file began.
+
+        Source: IndexFile.selectPhyOffset.
         """
         header = self.header
         found: list[int] = []
@@ -187,11 +202,7 @@ class IndexFile:
         while 0 < item < header.count and len(found) < count_max:
             of_item, offset, seconds, before = self._item(item)
             first_ms = header.begin_ms + seconds * 1000
-            if (
-                of_item == key_hash
-                and begin_ms < first_ms + 1000
-                and first_ms <= end_ms
-            ):
+            if of_item == key_hash and begin_ms <= first_ms <= end_ms:
                 found.append(offset)
             if before >= item:  # a chain goes back, or it is damaged
                 break
@@ -512,8 +523,7 @@ class KeyIndex:
         key_hash = index_hash(topic, key)
         found: list[int] = []
         for file in reversed(self._files):
-            header = file.header
-            if header.end_ms + 1000 < begin_ms or header.begin_ms > end_ms:
+            if not file.header.may_have(begin_ms, end_ms):
                 continue
             found += file.find(
                 key_hash,

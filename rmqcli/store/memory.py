@@ -6,7 +6,7 @@ never full unless `capacity_bytes` is set.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rmqcli.store.message_store import (
@@ -163,11 +163,14 @@ class MemoryStore:
     def query_index(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
     ) -> list[int]:
-        entries = self._index.get((topic, key), [])
-        first = bisect_left(entries, (begin_ms, 0))
-        last = bisect_right(entries, (end_ms, self._end))
-        found = [offset for _, offset in entries[first:last] if offset in self._records]
-        return found[::-1][:count_max]
+        # They are in the order of the log, and not in that of their times if the clock
+        # was set back.
+        found = (
+            offset
+            for at_ms, offset in reversed(self._index.get((topic, key), []))
+            if begin_ms <= at_ms <= end_ms and offset in self._records
+        )
+        return list(islice(found, count_max))
 
     def delete_topic(self, topic: str) -> None:
         for key in [key for key in self._queues if key[0] == topic]:

@@ -211,14 +211,17 @@ def test_a_damaged_chain_of_the_index_ends_where_it_goes_no_further_back(
 @pytest.mark.parametrize(
     ("begin", "end", "found"),
     [
-        (999, 999, True),
+        (999, 999, False),
+        (-1000, 999, True),
         (1000, 2000, False),  # the item is in the second before
         (-1000, -1, False),
         (-1000, 0, True),
         (0, 0, True),
     ],
 )
-def test_an_item_of_the_index_is_found_by_its_whole_second(tmp_path, begin, end, found):
+def test_an_item_of_the_index_is_found_by_the_beginning_of_its_second(
+    tmp_path, begin, end, found
+):
     file = chain_file(tmp_path, {1: 0, 2: 0, 3: 0})
     got = file.find(5, begin_ms=START_MS + begin, end_ms=START_MS + end, count_max=9)
     assert got == ([300] if found else [])

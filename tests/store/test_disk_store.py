@@ -79,7 +79,7 @@ def test_index_is_searched_by_second(open_store):
             end_ms=START_MS + window[1],
             count_max=9,
         )
-        for window in ((2_500, 2_500), (4_000, 9_000), (0, 1_000))
+        for window in ((2_000, 2_500), (4_000, 9_000), (0, 1_000))
     }
     assert [len(each) for each in found.values()] == [1, 0, 0]
 

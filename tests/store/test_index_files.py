@@ -197,8 +197,8 @@ def test_files_outside_the_time_asked_for_are_passed_over(tmp_path, opened):
     index.write_out()  # three keys to a file
     for begin, end, numbers in (
         (0, 20_000, [2, 1, 0]),
-        (20_999, 29_999, [2]),
-        (21_000, 29_999, []),
+        (20_000, 29_999, [2]),
+        (20_001, 29_999, []),
         (30_000, 30_000, [3]),
         (50_000, 60_000, [6, 5]),
         (81_000, 90_000, []),

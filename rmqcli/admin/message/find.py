@@ -750,19 +750,19 @@ class _Search:
         word = next(word for word in self.key.split(" ") if word)
         begin_ms = max(0, begin_ms)
         seen: dict[tuple[int, int], PulledMessage] = {}
-        until_ms = end_ms
         searched = _Searched([])
         max_num = QUERY_MESSAGE_MAX
         page_max: int | None = None
         first = 0
         wanted: list[PulledMessage] = []
-        while True:
+        # A page has the entries that were added last. Where a clock was set back, some
+        # that were added before have later times, so that both sides of a page's
+        # earliest time are asked for.
+        windows = [(max(_BEGIN_MS, begin_ms - _INDEX_ROUNDS_MS), end_ms)]
+        while windows and len(wanted) <= self.found_max:
+            low_ms, until_ms = windows[-1]
             call = query_message(
-                self.topic,
-                word,
-                begin_ms=max(_BEGIN_MS, begin_ms - _INDEX_ROUNDS_MS),
-                end_ms=until_ms,
-                max_num=max_num,
+                self.topic, word, begin_ms=low_ms, end_ms=until_ms, max_num=max_num
             )
             try:
                 body = yield Request(self.address, call)
@@ -776,6 +776,7 @@ class _Search:
                     raise
                 max_num //= 4
                 continue
+            windows.pop()
             page, failures = decode_all(body, self.broker_name)
             searched.damaged |= {each.raw for each in failures}
             count = count_records(body)
@@ -789,23 +790,27 @@ class _Search:
             seen |= places
             wanted = [m for m in seen.values() if self._is_wanted(m, begin_ms, end_ms)]
             # A message with the same key twice is in a page twice.
-            if count < told_max or len(wanted) > self.found_max:
-                break
+            if count < told_max:
+                continue
             if not page:  # without a time to go on from
-                searched.has_more = count > 0
-                break
+                searched.has_more |= count > 0
+                continue
             times_ms = [m.store_timestamp_ms for m in page]
-            if min(times_ms, default=0) > until_ms + _INDEX_ROUNDS_MS:
-                # The broker does not go by the end, as with an index in RocksDB.
+            if min(times_ms) > until_ms + _INDEX_ROUNDS_MS or min(times_ms) < low_ms:
+                # The broker does not go by these times, as with an index in RocksDB, or
+                # the times of the index are not those of the messages: it takes the
+                # first of a file for all that were stored before it.
                 searched.has_more = True
-                break
-            until_ms = min([until_ms, *times_ms])
-            if not fresh:
-                if page_max is None:
-                    break
+                continue
+            earliest_ms = min([until_ms, *times_ms])
+            parts: list[tuple[int, int]] = []
+            if fresh:
+                parts = [(low_ms, earliest_ms), (earliest_ms + 1, until_ms)]
+            elif page_max is not None:
                 # More entries of one second than a page holds: the rest is not told.
                 searched.has_more = True
-                until_ms -= _INDEX_ROUNDS_MS
+                parts = [(low_ms, earliest_ms - _INDEX_ROUNDS_MS)]
+            windows += [each for each in parts if each[0] <= each[1]]
         wanted.sort(key=lambda each: each.store_timestamp_ms)
         if len(wanted) > self.found_max:
             searched.has_more = True

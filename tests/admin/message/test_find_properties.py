@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, assume, example, given, note, settings
 from hypothesis import strategies as st
 
 from rmqcli.broker.cluster.seeding import Seed
@@ -143,6 +143,7 @@ def test_the_index_finds_what_reading_finds(
     if 0 <= bounds[1] < len(times):
         end_ms = times[bounds[1]] + edges[1]
         words += ["--to", f"@{format_rfc3339(end_ms)}"]
+    assume(end_ms is None or begin_ms <= end_ms)  # others are refused
     note(f"{key!r} {words}")
     expected = sorted(
         body
@@ -162,4 +163,44 @@ def test_the_index_finds_what_reading_finds(
         # More of one second than a broker tells.
         assert code == 6, err
         assert set(found) <= set(expected)
+        assert "has more than it tells" in err
+
+
+@given(
+    sent=st.lists(
+        st.tuples(
+            st.sampled_from((1, 30, 63, 64, 70)),
+            st.sampled_from((0, 400, 1_000, 90_000)),
+            st.sampled_from((-3_600_000, -30_000, -1_000, -999, 0, 5_000)),
+        ),
+        min_size=2,
+        max_size=5,
+    )
+)
+@settings(
+    max_examples=doses(1),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@example(sent=[(70, 0, -3_600_000), (70, 0, 0)])
+@example(sent=[(30, 90_000, -30_000), (63, 1_000, 0), (1, 0, 0)])
+def test_nothing_is_left_out_unsaid_where_a_clock_was_set_back(cluster, sent):
+    """Older messages are then stored at later times than those that were told.
+
+    Each group of messages is sent one by one within a time, before the clock changes.
+    """
+    topic = cluster.create_topic(f"back-{next(numbers)}")
+    bodies: list[str] = []
+    for times, within_ms, step_ms in sent:
+        for _ in range(times):
+            bodies.append(str(len(bodies)))
+            seed = Seed(body=bodies[-1].encode(), keys="k")
+            cluster.send(topic, [seed], broker="broker-a", queue_id=0)
+            cluster.advance(within_ms // times)
+        cluster.advance(step_ms)
+    code, found, err = looked_up(cluster, topic, "k")
+    if code == 0:
+        assert found == sorted(bodies), err
+    else:
+        assert code == 6, err
+        assert set(found) <= set(bodies)
         assert "has more than it tells" in err
