@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
     from rmqcli.tasks import Task
+    from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
 
 _FIRST_POP_TIME = "1ST_POP_TIME"  # MessageConst.PROPERTY_FIRST_POP_TIME
@@ -650,11 +651,10 @@ class _Reading:
             held = answer.process_queues.get(self._queue)
             if held is None or held.droped:
                 continue
-            cached = (held.cached_msg_min_offset, held.cached_msg_max_offset)
             evidence[name].holder = Holder(
                 client_id=client_id,
-                cached=cached if held.cached_msg_count else None,
-                pulled_ms=held.last_pull_timestamp,
+                unfinished=_unfinished(held),
+                pulled_ms=max(0, held.last_pull_timestamp) or None,
                 asked_ms=asked_ms,
                 subscription=next(
                     (e for e in answer.subscriptions if e.topic == self._queue.topic),
@@ -1129,3 +1129,17 @@ def _moved_by(
             if not is_here:
                 found += ", of this cluster or of another one with its name"
     return found
+
+
+def _unfinished(queue: ProcessQueueInfo) -> tuple[int, int] | None:
+    """Return the lowest and the highest offset that a member has not finished, or None.
+
+    An orderly member moves the messages that its listener has from the cached ones to
+    those of a transaction.
+    """
+    ends: list[int] = []
+    if queue.cached_msg_count:
+        ends += queue.cached_msg_min_offset, queue.cached_msg_max_offset
+    if queue.transaction_msg_count:
+        ends += queue.transaction_msg_min_offset, queue.transaction_msg_max_offset
+    return (min(ends), max(ends)) if ends else None

@@ -166,15 +166,16 @@ class MessageCopy:
 class Holder:
     """A member that tells that it pulls the message's queue.
 
-    `cached` has the lowest and the highest offset that it has pulled and not finished,
-    None without any. `committed` is the offset that it would commit now; None if it
-    does not tell. `asked_ms` is the broker's time at which it answered, `pulled_ms`
-    when it last pulled, by its own clock (epoch ms); 0 if it does not tell.
+    `unfinished` has the lowest and the highest offset that it has pulled and not
+    finished, None without any. `committed` is the offset that it would commit now; None
+    if it does not tell. `asked_ms` is the broker's time at which it answered,
+    `pulled_ms` when it last pulled, by its own clock (both epoch ms); None if it does
+    not tell.
     """
 
     client_id: str
-    cached: tuple[int, int] | None
-    pulled_ms: int
+    unfinished: tuple[int, int] | None
+    pulled_ms: int | None
     asked_ms: int
     subscription: SubscriptionData | None
     committed: int | None = None
@@ -603,9 +604,9 @@ def _held(
     message: PulledMessage, seen: GroupEvidence, evidence: str
 ) -> GroupVerdict | None:
     """Judge a message that is among those that a member has pulled and not finished."""
-    if seen.holder is None or seen.holder.cached is None:
+    if seen.holder is None or seen.holder.unfinished is None:
         return None
-    low, high = seen.holder.cached
+    low, high = seen.holder.unfinished
     if not low <= message.queue_offset <= high:
         return None
     return GroupVerdict(
@@ -744,7 +745,7 @@ def _subscribed_ms(
         since_ms //= _MS_NANOSECONDS
     if holder is None:  # behind a proxy, which has the time by its own clock
         return since_ms, None
-    if holder.pulled_ms <= 0:
+    if holder.pulled_ms is None:
         return None, f"{holder.client_id} does not tell the time by its clock"
     behind_ms = holder.asked_ms - holder.pulled_ms
     if -_SAME_CLOCK_MS <= behind_ms <= _PULLS_EVERY_MS:

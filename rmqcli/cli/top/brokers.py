@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.cli.ui.output import Row
 
-_COLUMNS = tuple(column for column in TABLE_COLUMNS if column.name != "error")
-_ERROR = Column("error", title="TROUBLE", priority=1)
+_BROKERS_COLUMNS = (
+    *(column for column in TABLE_COLUMNS if column.name != "error"),
+    Column("error", title="TROUBLE", priority=1),
+)
 _FINDING_COLUMNS = (
     Column("status", states={"problem": "bad", "warning": "warn", "unknown": "warn"}),
     Column("check", priority=20),
@@ -42,14 +44,18 @@ class _Brokers:
     at_ms: int
 
 
+def _process(broker: BrokerRow) -> tuple[str, int]:
+    return broker.broker_name, broker.broker_id
+
+
 class BrokersView(View):
     """All brokers, as `rmq cluster` shows them."""
 
     def __init__(self) -> None:
         super().__init__("brokers")
         self._found: _Brokers | None = None
-        #: address -> the broker when it answered last, and when that was
-        self._answered: dict[str, tuple[BrokerRow, int]] = {}
+        #: name and id -> the broker when it answered last, and when that was
+        self._answered: dict[tuple[str, int], tuple[BrokerRow, int]] = {}
 
     @property
     def stale(self) -> Mapping[str, object]:
@@ -61,29 +67,31 @@ class BrokersView(View):
 
     @property
     def columns(self) -> Sequence[Column]:
-        return (*_COLUMNS, _ERROR)
+        return _BROKERS_COLUMNS
 
     def rows(self) -> Sequence[Row]:
         if self._found is None:
             return ()
-        found = self._found
-        rows = [self._row(each) for each in found.rows]
-        listed = {each.address for each in found.rows}
-        return rows + [
-            self._row_of_missing(broker, answered_ms)
-            for address, (broker, answered_ms) in self._answered.items()
-            if address not in listed
+        listed = {_process(each): self._row(each) for each in self._found.rows}
+        return [
+            *listed.values(),
+            *(
+                self._row_of_missing(broker, answered_ms)
+                for process, (broker, answered_ms) in self._answered.items()
+                if process not in listed
+            ),
         ]
 
     def _row(self, broker: BrokerRow) -> dict[str, Any]:
         row = row_of(COLUMNS, broker)
-        if broker.error is not None and broker.address in self._answered:
-            since = clock_time(self._answered[broker.address][1])
+        answered = self._answered.get(_process(broker))
+        if broker.error is not None and answered is not None:
+            since = clock_time(answered[1])
             row["error"] = f"no answer since {since}: {broker.error.message}"
         return row
 
     def _row_of_missing(self, broker: BrokerRow, answered_ms: int) -> dict[str, Any]:
-        """Return the row of a broker that name servers list no more."""
+        """Return the row of a broker that name servers do not list any more."""
         unknown = BrokerRow(
             cluster=broker.cluster,
             broker_name=broker.broker_name,
@@ -109,7 +117,7 @@ class BrokersView(View):
         self._found = answer
         for each in answer.rows:
             if each.error is None:
-                self._answered[each.address] = each, answer.at_ms
+                self._answered[_process(each)] = each, answer.at_ms
 
     def intro(self, row: Row | None) -> Sequence[str]:
         if self._found is None:

@@ -45,7 +45,7 @@ def evidence(
     subscription = parse_subscription("orders", expression, sub_version=since_ms)
     holder = Holder(
         client_id="c1",
-        cached=None,
+        unfinished=None,
         pulled_ms=STORED_MS + 60_000 - behind_ms,
         asked_ms=STORED_MS + 60_000,
         subscription=parse_subscription("orders", own or expression),
@@ -109,7 +109,7 @@ def test_a_member_without_a_time_of_its_last_pull_has_a_clock_that_is_not_known(
 ):
     seen = evidence()
     assert seen.holder is not None
-    seen.holder = replace(seen.holder, pulled_ms=0)
+    seen.holder = replace(seen.holder, pulled_ms=None)
     assert verdict(message, seen) == (
         "unknown",
         "c1 does not tell the time by its clock",
@@ -153,7 +153,7 @@ def test_what_is_not_committed_waits_or_is_held(message):
     assert (found.verdict.value, found.waiting_before) == ("waiting", 2)
     assert verdict(message, evidence(committed=3, pulled=6))[0] == "in_flight"
     assert seen.holder is not None
-    seen.holder = replace(seen.holder, cached=(3, 5))
+    seen.holder = replace(seen.holder, unfinished=(3, 5))
     assert verdict(message, seen)[0] == "in_flight"
     # A broker before 5.1.0 does not tell, and the member does.
     seen = evidence(committed=3, pulled=None)

@@ -264,20 +264,24 @@ def test_a_message_that_another_filter_skipped_is_not_consumed_by_a_new_one(
         assert settled(cluster, show, last)["verdict"] == "consumed"
 
 
-def test_a_message_that_a_member_holds_is_in_flight(cluster, show):
-    """Brokers before 5.1.0 do not tell what is pulled, but the member does."""
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_message_that_a_member_holds_is_in_flight(cluster, show, orderly):
+    """Brokers before 5.1.0 do not report what is pulled, but the member does. That of
+    an orderly listener was called waiting."""
     ends = threading.Event()
-    with member(cluster, listener=lambda _: ends.wait()) as consumer:
+    begun = threading.Event()
+
+    def listen(_message):
+        begun.set()
+        ends.wait()
+
+    with member(cluster, listener=listen, orderly=orderly) as consumer:
         assert consumer is not None
         sent = send(cluster)
-        wait_until(
-            lambda: (
-                verdict(show(cluster, sent.msg_id, "-g", "billing"))["verdict"]
-                == "in_flight"
-            )
-        )
+        wait_until(begun.is_set)
         found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
         ends.set()
+    assert found["verdict"] == "in_flight"
     assert " holds 0 to 0" in found["evidence"]
     assert "it may have been consumed" in found["reason"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from rmqcli import Admin
 from rmqcli.api.client import Client
 from rmqcli.cli.lag.view import queue_columns, summary_columns
 from rmqcli.cli.top import messages
-from rmqcli.cli.top.brokers import BrokerView
+from rmqcli.cli.top.brokers import BrokersView, BrokerView
 from rmqcli.cli.top.feed import Closed
 from rmqcli.cli.top.frame import FramePainter
 from rmqcli.cli.top.groups import GroupsView
@@ -24,6 +25,19 @@ from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
 from tests.cli.top.test_frame import content, lines_of
 from tests.kit.waiting import PATIENCE_S
+
+
+def test_a_broker_that_has_another_address_is_shown_once(rmq_cluster):
+    """It was also shown as one that is not in the list of brokers any more."""
+    view = BrokersView()
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        found = view.read(client)
+    view.take(found)
+    moved = [replace(each, address="10.0.0.9:10911") for each in found.rows]
+    view.take(replace(found, rows=moved))
+    assert [(row["address"], row["error"]) for row in view.rows()] == [
+        ("10.0.0.9:10911", None)
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 110])
