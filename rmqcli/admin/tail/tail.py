@@ -211,10 +211,10 @@ class Tail(Generic[T]):
         followed.
         """
         self._heard(chunk)
-        if not chunk.body:
-            return
-        latest = last_record(chunk.body)
         before = self._seen.get(chunk.queue)
+        if not chunk.body or (before is not None and not self._plan.follow):
+            return  # without a follower, only the first message is compared
+        latest = last_record(chunk.body)
         if before is None:
             first = last_witness(latest)
             if first is not None:

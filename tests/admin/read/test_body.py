@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.admin.read.body import cut_body, cut_unscanned_body, holes_between
+from rmqcli.admin.read.body import (
+    cut_body,
+    cut_unscanned_body,
+    holes_between,
+    last_record,
+)
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.scan import scan_records
@@ -66,3 +71,20 @@ def test_a_record_without_a_readable_offset_is_kept():
 )
 def test_the_holes_between_offsets(offsets, start, end, holes):
     assert holes_between(offsets, start, end) == holes
+
+
+@given(
+    st.lists(st.sampled_from([b"abc", b"xyz", b"", b"longer"]), max_size=12),
+    st.booleans(),
+)
+def test_the_last_record_is_found_by_the_sizes_of_those_before(bodies, is_uniform):
+    bodies = [b"abc" for _ in bodies] if is_uniform else bodies
+    records = [record(offset, body) for offset, body in enumerate(bodies)]
+    assert last_record(b"".join(records)) == (records[-1] if records else b"")
+
+
+def test_from_a_record_with_a_wrong_size_on_all_is_the_last_one():
+    first, second = record(0), record(1)
+    damaged = b"\x00\x00\x00\x03" + second[4:]
+    assert last_record(first + damaged + second) == damaged + second
+    assert last_record(b"\x00\x00\x00") == b"\x00\x00\x00"
