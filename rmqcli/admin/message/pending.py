@@ -26,7 +26,7 @@ from rmqcli.admin.delayed import (
 )
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import MessageVerdict
-from rmqcli.admin.message.records import decode_found
+from rmqcli.admin.message.records import decode_all
 from rmqcli.admin.transactions import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -125,18 +125,26 @@ def _copies(
         for topic in {message.message_queue.topic, *topics}
     }
     answers = ask_many(client, {topic: (address, each) for topic, each in call.items()})
+    damaged = 0
     for topic, answer in answers.items():
         if isinstance(answer, RmqError):
             raise answer
+        records, failures = decode_all(answer, message.broker_name)
+        damaged += len(failures)
         found.by_topic[topic] = [
             each
-            for each in decode_found(answer, message.broker_name)
+            for each in records
             if each.msg_id == message.msg_id and each.message_queue.topic == topic
         ]
     own = found.of(message.message_queue.topic)
     if message.offset_msg_id not in {each.offset_msg_id for each in own}:
         found.no_more = (
             "the index does not find the message itself, so not its copies either"
+        )
+    elif damaged:
+        found.no_more = (
+            f"{counted(damaged, 'record')} with its id cannot be read: it may be its"
+            " copy"
         )
     return found
 

@@ -141,6 +141,8 @@ class Where:
 
         Also true if a damaged body is why that is unknown, as for all filters.
         """
+        if self._cannot_match(message, broker_name):
+            return False
         row = _Row(message, broker_name, self._decode)
         found = self._evaluate(row)
         if row.is_undecodable:
@@ -155,9 +157,27 @@ class Where:
         For those who act on messages: a body that is damaged, or that the decoder
         cannot read, proves nothing, even where the condition asks for what is unknown.
         """
+        if self._cannot_match(message, broker_name):
+            return False
         row = _Row(message, broker_name, self._decode)
         found = self._evaluate(row)
         return None if row.is_undecodable or row.is_damaged else found is True
+
+    def _cannot_match(
+        self, message: StoredMessage | PartialMessage, broker_name: str | None
+    ) -> bool:
+        """Whether the condition is not true, whatever the body is.
+
+        A reader that leaves out other tags and queues does not see such a message.
+        """
+        return (
+            (self.tags is not None and message.tags not in self.tags)
+            or (self.broker_names is not None and broker_name not in self.broker_names)
+            or (
+                self.queue_ids is not None
+                and getattr(message, "queue_id", None) not in self.queue_ids
+            )
+        )
 
 
 class _Row:

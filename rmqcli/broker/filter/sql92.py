@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
-_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,400}")
+#: Java reads the digits of every script, if they are one char.
+_DIGITS: Final = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d){1,400}")
 _DOUBLE: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
 )

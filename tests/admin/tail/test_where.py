@@ -225,6 +225,34 @@ def test_a_damaged_body_is_shown_unless_something_else_decides():
         assert parse_where(text, decode=JSON).matches(damaged) == is_shown
 
 
+@pytest.mark.parametrize("body", [b"no JSON", b"no zlib"], ids=["odd", "damaged"])
+@pytest.mark.parametrize("tags", [None, "B"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tags = 'A' AND value.a = 1",
+        "value.a = 1 AND tags = 'A'",
+        "queue_id = 3 AND value.a = 1",
+        "value.a = 1 AND queue_id = 3",
+        "value.a = 1 AND broker_name = 'broker-b'",
+    ],
+)
+def test_a_body_is_not_needed_where_the_condition_cannot_be_true(text, tags, body):
+    """A broker that knows the condition does not even return such a message."""
+    is_compressed = body == b"no zlib"
+    fields = MessageFields(
+        topic="T",
+        body=body,
+        sys_flag=1 if is_compressed else 0,
+        properties={} if tags is None else {"TAGS": tags},
+    )
+    message = decoded(fields)
+    where = parse_where(text, decode=JSON)
+    assert not where.matches(message, "broker-a")
+    assert where.is_true_of(message, "broker-a") is False
+    assert where.undecodable == 0
+
+
 @pytest.mark.parametrize(
     ("text", "limits"),
     [

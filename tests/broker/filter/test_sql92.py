@@ -70,6 +70,23 @@ def test_both_bounds_of_between_may_be_the_same(value, expected):
 
 
 @pytest.mark.parametrize(
+    ("expression", "value", "expected"),
+    [
+        ("a = 3", "\u0663", True),  # Integer.valueOf reads the digits of any script
+        ("a > 10", "-1\uff12", False),
+        ("a < 10", "-1\uff12", True),
+        ("a = 3", "\U0001d7db", False),  # a digit that is two chars
+        ("a = 3.0", "\u0663", False),  # Double.valueOf does not
+    ],
+)
+def test_digits_are_those_that_java_reads(expression, value, expected):
+    """As 4.6.0 and 5.5.0 answer."""
+    condition = compile_sql92(expression)
+    assert condition is not None
+    assert condition({"a": value}) is expected
+
+
+@pytest.mark.parametrize(
     ("expression", "expected"),
     [
         ("a > 1 AND b = 'x'", False),

@@ -1150,6 +1150,21 @@ def test_a_transaction_that_ended_is_not_called_rolled_back_without_an_index(
     assert found["evidence"].startswith("its transaction ended at ")
 
 
+def test_a_transaction_whose_copy_is_damaged_is_not_called_rolled_back(shop, show):
+    """The record in its topic cannot be read, so that no copy seemed to be there."""
+    cluster = shop("5.5.0")
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        begin_transaction(shop_, COMMIT)
+    ref = "RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:0"
+    wait_until(lambda: show(cluster, ref)[1][0]["topic"] == "orders")
+    damaged = faults.answer(0, body=bytes([0, 0, 0, 8, 1, 2, 3, 4]))
+    cluster.faults.add(damaged, code=RequestCode.QUERY_MESSAGE, topic="orders")
+    found = verdict(show(cluster, ref, "-g", "billing"))
+    assert found["verdict"] == "unknown"
+    assert found["evidence"].startswith("its transaction ended at ")
+    assert found["reason"] == "1 record with its id cannot be read: it may be its copy"
+
+
 @pytest.mark.parametrize(
     ("delay", "expected"),
     [
