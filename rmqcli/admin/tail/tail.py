@@ -135,7 +135,7 @@ class Tail(Generic[T]):
             for items in phase:
                 self._yielded = len(items)
                 yield items
-                self.shown()
+                self.count_shown()
                 if self._left_count() == 0:
                     return
             if self.left_ms() == 0:
@@ -144,7 +144,7 @@ class Tail(Generic[T]):
             if self._is_hopeless():
                 return
 
-    def shown(self) -> None:
+    def count_shown(self) -> None:
         """Count the items that were yielded last; asking for more does so, too."""
         self.counts.matched += self._yielded
         self._yielded = 0

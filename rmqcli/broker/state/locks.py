@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
     from rmqcli.model import MessageQueue
 
-LOCK_MAX_LIVE_MS: Final = 60_000
+LOCK_MAX_LIVE_MS: Final = 60_000  # REBALANCE_LOCK_MAX_LIVE_TIME
 #: The most locks of all groups. Beyond that, the broker grants no new ones.
 LOCKS_MAX: Final = 200_000
 
