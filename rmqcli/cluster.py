@@ -352,7 +352,7 @@ def _position(given: str | Position) -> Position:
     from rmqcli.position import Position, parse_position
 
     check_type(given, (str, Position), "a position")
-    return parse_position(given, tz=None) if isinstance(given, str) else given
+    return parse_position(given) if isinstance(given, str) else given
 
 
 def _refuse_tag_and_sql(tag: str | None, sql: str | None) -> None:

@@ -150,7 +150,7 @@ class AtGroup(Position):
         return f"group:{self.group}"
 
 
-def parse_position(text: str, *, tz: tzinfo | None) -> Position:
+def parse_position(text: str, *, tz: tzinfo | None = None) -> Position:
     """Parse one position. `tz` is the zone of times without one; None: the machine's.
 
     Raises TextError, which points at the part that is wrong.

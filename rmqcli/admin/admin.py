@@ -814,7 +814,7 @@ class Admin:
         is_on: bool,
     ) -> list[GroupResult]:
         client, masters = self._client, self._masters(cluster, brokers)
-        known = groups_admin.consumption(client, group, masters)
+        known = groups_admin.read_consume_enable(client, group, masters)
         there = {n: a for n, a in masters.items() if known[n] is not None}
         change = groups_admin.GroupChange(consume_enable=is_on)
         results = groups_admin.update_group(client, group, there, change)
@@ -1547,7 +1547,7 @@ def _position(given: str | Position) -> Position:
     from rmqcli.position import Position, parse_position
 
     check_type(given, (str, Position), "a position")
-    return parse_position(given, tz=None) if isinstance(given, str) else given
+    return parse_position(given) if isinstance(given, str) else given
 
 
 def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pulled]:

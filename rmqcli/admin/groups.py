@@ -660,7 +660,7 @@ def update_group(
     return [results[name] for name in masters]
 
 
-def consumption(
+def read_consume_enable(
     client: Client, group: str, masters: Addresses
 ) -> dict[str, bool | RmqError | None]:
     """Return whether the group may consume, by master; None where it has no settings.

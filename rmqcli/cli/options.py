@@ -365,7 +365,7 @@ def read_position(text: str) -> Any:
     """Parse a position; a time without a zone is in this machine's time zone."""
     from rmqcli.position import parse_position  # few commands need it
 
-    return parse_position(text, tz=None)
+    return parse_position(text)
 
 
 def parse_timeout_ms(text: str) -> int:

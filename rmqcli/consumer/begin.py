@@ -43,7 +43,7 @@ def parse_begin(consume_from: str | Position) -> Position:
         if isinstance(consume_from, BEGINS):
             return consume_from
         raise ConfigError(f"consume_from is {consume_from}: {WHY_NOT}", hint=HINT)
-    position = parse_position(consume_from, tz=None)
+    position = parse_position(consume_from)
     if not isinstance(position, BEGINS):
         end = len(consume_from)
         raise TextError(consume_from, WHY_NOT, start=0, end=end, hint=HINT)

@@ -1,4 +1,4 @@
-"""Runs the exporter: collects in the caller's thread, while another answers scrapes."""
+"""Runs the exporter: one thread collects, and another one serves the pages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExporterRun:
-    """What an exporter tells after each collection.
+class RenderedCollection:
+    """One collection, and the pages made from it.
 
-    `stale_pages` are for when no other collection has ended before these values are
-    stale: they have the exporter's own only, and that it reads nothing.
+    `stale_pages` take the place of `pages` when these are stale, because no later
+    collection has ended: they have only the metrics of the exporter itself, and say
+    that the last collection failed.
     """
 
     pages: RenderedPages
@@ -45,7 +46,7 @@ class Exporter:
         self._collections = self._failures = 0
         self._read_ms: int | None = None
 
-    def collect(self) -> ExporterRun:
+    def collect(self) -> RenderedCollection:
         """Collect once, and render the pages."""
         began_ms = self._clock.monotonic_ms()
         found = self._collector.collect()
@@ -74,7 +75,7 @@ class Exporter:
         rows = {table: found.rows.get(table, {}) for table in TABLES}
         stale: dict[MetricTable, dict[Labels, MetricValues]] = {t: {} for t in TABLES}
         stale[EXPORTER] = own(is_success=False, groups=None)
-        return ExporterRun(
+        return RenderedCollection(
             pages=render(rows),
             stale_pages=render(stale),
             collected=found,
@@ -84,7 +85,7 @@ class Exporter:
     def run(
         self,
         site: MetricsSite,
-        on_run: Callable[[ExporterRun], None],
+        on_collection: Callable[[RenderedCollection], None],
         stop: threading.Event | None = None,
     ) -> None:
         """Collect every interval and update the site, until `stop` is set.
@@ -98,6 +99,6 @@ class Exporter:
             run = self.collect()
             read_ms = began_ms if run.collected.has_values else None
             site.update(run.pages, run.stale_pages, read_ms=read_ms)
-            on_run(run)
+            on_collection(run)
             spent_ms = self._clock.monotonic_ms() - began_ms
             self._clock.wait_ms(stop, self._interval_ms - spent_ms % self._interval_ms)

@@ -327,7 +327,7 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
     from rmqcli.position import Earliest, Latest, parse_position
 
     topic, last, since = arguments.topic, arguments.last, arguments.since
-    start = Earliest() if since is None else parse_position(since, tz=None)
+    start = Earliest() if since is None else parse_position(since)
     wanted = make_filter(tag=arguments.tags)
     batcher = Batcher(
         wanted, lambda queue, found: [(queue, each) for each in found], TailCounts()

@@ -236,7 +236,7 @@ invoke_broker_to_reset_offset: topic=one group=one timestamp=41 isForce=false
     queueId=41 offset=41
 query_consumer_offset: consumerGroup=one topic=one queueId=41
     setZeroIfNotFound=false
-search_offset_by_timestamp: topic=one queueId=41 timestamp=41 boundaryType=LOWER
+search_offset_by_timestamp: topic=one queueId=41 timestamp=41
 update_consumer_offset: consumerGroup=one topic=one queueId=41 commitOffset=41
 ack_message: consumerGroup=one topic=one queueId=5 extraInfo=1 2 3 4 0 broker-a 5 7
     6 offset=7

@@ -431,7 +431,7 @@ def test_a_collection_begins_with_each_interval(cluster):
     durations_ms = [0, 10_000, 30_001, 70_000, 0]
     began_ms, readiness = [], []
 
-    def on_run(run):
+    def on_collection(run):
         began_ms.append(clock.now_ms - START_MS)
         readiness.append(site.answer("/readyz", "").status)
         clock.advance(durations_ms[len(began_ms) - 1])
@@ -439,7 +439,9 @@ def test_a_collection_begins_with_each_interval(cluster):
             stop.set()
 
     with Client(ClientConfig(namesrv=(cluster.namesrv,)), clock=clock) as client:
-        Exporter(client, CollectorOptions(interval_ms=30_000)).run(site, on_run, stop)
+        Exporter(client, CollectorOptions(interval_ms=30_000)).run(
+            site, on_collection, stop
+        )
     assert began_ms == [0, 30_000, 60_000, 120_000, 210_000]
     assert readiness == [200] * 5
 
@@ -449,13 +451,13 @@ def test_a_collection_that_read_nothing_does_not_make_the_site_ready():
     site = MetricsSite(SYSTEM_CLOCK, stale_after_ms=90_000)
     answers = []
 
-    def on_run(run):
+    def on_collection(run):
         answers.append(site.answer("/readyz", "").data)
         stop.set()
 
     unknown = ClientConfig(namesrv=(f"127.0.0.1:{free_port()}",))
     with Client(unknown) as client:
-        Exporter(client, CollectorOptions()).run(site, on_run, stop)
+        Exporter(client, CollectorOptions()).run(site, on_collection, stop)
     assert answers == [b"nothing has been read from the cluster yet\n"]
 
 

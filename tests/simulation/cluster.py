@@ -12,6 +12,7 @@ from rmqcli.broker.effects import Peer
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state.locks import LockTable
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode
@@ -125,7 +126,7 @@ class SimCluster:
     def lose_locks(self, broker: SimBroker) -> None:
         """Let a broker forget which member has locked which queue."""
         broker.locks_lost_ms = self.schedule.now_ms
-        broker.broker.locks.clear()
+        broker.broker.locks = LockTable()
 
     # --- members ---
 

@@ -672,7 +672,7 @@ def _passed(
         return _unknown(seen, why, evidence)
     subscription = connection.subscriptions[message.message_queue.topic]
     since_ms, no_clock = _subscribed_ms(seen, subscription)
-    is_older = since_ms is not None and 0 < since_ms <= message.store_timestamp_ms
+    is_older = since_ms is not None and since_ms <= message.store_timestamp_ms
     if not selected and is_older:
         return GroupVerdict(
             group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
@@ -717,7 +717,7 @@ def _may_have_skipped(
     """Say why a group that is past a message may not have been given it, or None."""
     if since_ms is None:
         return no_clock
-    if since_ms <= 0 or since_ms > message.store_timestamp_ms:
+    if since_ms > message.store_timestamp_ms:
         return _later(seen)
     connection = seen.connection
     begins_at_first = (
@@ -737,10 +737,13 @@ def _subscribed_ms(
 ) -> tuple[int | None, str | None]:
     """Return when the members subscribed, at the latest, by the broker's clock.
 
-    The time of a subscription is by a member's clock. What it told of its last pull
-    shows how far that clock is behind at most. Without that time: None, and the reason.
+    The time of a subscription is by a member's clock. What it reported of its last pull
+    shows how far that clock is behind at most. Without these times: None, and the
+    reason.
     """
     holder, since_ms = seen.holder, subscription.sub_version
+    if since_ms <= 0:
+        return None, "the members do not report when they subscribed"
     if since_ms > _SUBSCRIBED_MS_MAX:
         since_ms //= _MS_NANOSECONDS
     if holder is None:  # behind a proxy, which has the time by its own clock

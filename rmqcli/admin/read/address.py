@@ -29,7 +29,7 @@ _REFRESH_EVERY_MS = 2_000
 class _Choice:
     address: str | None = None
     broker_id: int = MASTER_ID
-    #: addresses that failed; cleared when all addresses of the broker have
+    #: addresses that failed; cleared when all addresses of the broker have failed
     tried: set[str] = field(default_factory=set)
 
 
@@ -70,7 +70,8 @@ class AddressBook:
         """Record that an answer suggested `broker_id` as the one to pull from next."""
         choice = self._choices[queue]
         if choice.tried:
-            # The suggested broker may be the one that is down: stay for a while.
+            # The suggested broker may be the one that is down: go there only when the
+            # present one fails.
             choice.broker_id = broker_id
             return
         if broker_id != choice.broker_id:

@@ -114,7 +114,7 @@ class Tail(Generic[T]):
         #: messages by which a run that continues this one compares the queues
         self.seen: dict[MessageQueue, Seen] = dict(plan.seen)
         #: what was read of queues, until they are followed
-        self._seen: dict[MessageQueue, Seen] = dict(plan.seen)
+        self._seen_before_follow: dict[MessageQueue, Seen] = dict(plan.seen)
         #: brokers whose outage was announced
         self._troubled: set[str] = set()
         clock = client.clock
@@ -135,7 +135,7 @@ class Tail(Generic[T]):
             for items in phase:
                 self._yielded = len(items)
                 yield items
-                self.shown()
+                self.count_shown()
                 if self._left_count() == 0:
                     return
             if self.left_ms() == 0:
@@ -144,7 +144,7 @@ class Tail(Generic[T]):
             if self._is_hopeless():
                 return
 
-    def shown(self) -> None:
+    def count_shown(self) -> None:
         """Count the items that were yielded last; asking for more does so, too."""
         self.counts.matched += self._yielded
         self._yielded = 0
@@ -211,16 +211,16 @@ class Tail(Generic[T]):
         followed.
         """
         self._heard(chunk)
-        before = self._seen.get(chunk.queue)
+        before = self._seen_before_follow.get(chunk.queue)
         if not chunk.body or (before is not None and not self._plan.follow):
             return  # without a follower, only the first message is compared
         latest = last_record(chunk.body)
         if before is None:
             first = last_witness(latest)
             if first is not None:
-                self._seen[chunk.queue] = Seen(first, latest)
+                self._seen_before_follow[chunk.queue] = Seen(first, latest)
         elif chunk.start >= before.first.queue_offset:
-            self._seen[chunk.queue] = Seen(before.first, latest)
+            self._seen_before_follow[chunk.queue] = Seen(before.first, latest)
 
     def _compare_seen(self) -> None:
         """Abandon the queues that no longer have the message that was read first.
@@ -229,7 +229,7 @@ class Tail(Generic[T]):
         now are left as they are, and brokers that hang are not waited for again.
         """
         questions = {}
-        for queue, seen in self._seen.items():
+        for queue, seen in self._seen_before_follow.items():
             if queue in self.abandoned or queue.broker_name in self._troubled:
                 continue
             try:
@@ -240,7 +240,7 @@ class Tail(Generic[T]):
             questions[queue] = (address, call)
         for queue, answer in ask_many(self._client, questions).items():
             if not isinstance(answer, RmqError) and not is_there(
-                self._seen[queue].first, answer
+                self._seen_before_follow[queue].first, answer
             ):
                 self.abandoned[queue] = PartialError(f"{ANOTHER} while it was read")
 
@@ -356,11 +356,11 @@ class Tail(Generic[T]):
             on_new_broker=lost.expect,
             on_lost=self._go_back,
             troubled=self._troubled,
-            seen=self._seen,
+            seen=self._seen_before_follow,
         )
         follower.abandoned = self.abandoned
         # The follower compares from here on.
-        self.seen, self._seen = self.seen | self._seen, {}
+        self.seen, self._seen_before_follow = self.seen | self._seen_before_follow, {}
         try:
             while (left_ms := self.left_ms()) > 0:
                 self._plan.on_turn()

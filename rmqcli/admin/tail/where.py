@@ -69,7 +69,6 @@ _TIMES: Final = {
     "store_timestamp": "store_timestamp_ms",
     "born_timestamp": "born_timestamp_ms",
 }
-_PATHS: Final = ("properties", "value")
 #: The fields by which messages can be left unread, and the types of their values.
 _LIMITING: Final = {"tags": str, "queue_id": int, "broker_name": str}
 _NAMES: Final = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
     from rmqcli.model import MessageQueue
 
-LOCK_MAX_LIVE_MS: Final = 60_000
+LOCK_MAX_LIVE_MS: Final = 60_000  # REBALANCE_LOCK_MAX_LIVE_TIME
 #: The most locks of all groups. Beyond that, the broker grants no new ones.
 LOCKS_MAX: Final = 200_000
 
@@ -69,11 +69,6 @@ class LockTable:
         if not table:
             self._groups.pop(group, None)
 
-    def owner(self, group: str, queue: MessageQueue, now: Now) -> str | None:
-        """The client that holds the lock; None without a valid lock."""
-        lock = self._groups.get(group, {}).get(queue)
-        return None if lock is None or lock.is_expired(now) else lock.client_id
-
     def is_held(self, group: str, now: Now) -> bool:
         """Whether any queue of the group is locked.
 
@@ -82,11 +77,6 @@ class LockTable:
         return any(
             not lock.is_expired(now) for lock in self._groups.get(group, {}).values()
         )
-
-    def clear(self) -> None:
-        """Forget all locks, as a broker does when it restarts."""
-        self._groups.clear()
-        self._count = 0
 
     def _has_room(self, now: Now) -> bool:
         if self._count < LOCKS_MAX:

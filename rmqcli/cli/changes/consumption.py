@@ -64,13 +64,13 @@ def _set(
     *,
     is_on: bool,
 ) -> None:
-    from rmqcli.admin.groups import GroupChange, consumption, update_group
+    from rmqcli.admin.groups import GroupChange, read_consume_enable, update_group
     from rmqcli.admin.topics import choose_masters
 
     check_masters(cluster, brokers)
     with common.open_client() as client:
         masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
-        known = consumption(client, group, masters)
+        known = read_consume_enable(client, group, masters)
         changed = []
         for name, now in known.items():
             if isinstance(now, RmqError):

@@ -118,7 +118,7 @@ def _parse_start(text: str) -> StartAt:
     words = {"first": "earliest", "last": "latest"}
     text = words.get(text, text)
     try:
-        position = parse_position(text, tz=None)
+        position = parse_position(text)
     except TextError as error:
         if text[:1] in ("@", "-", "+") or text.startswith("group:"):
             raise

@@ -18,7 +18,7 @@ from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from rmqcli.exporter.collect import CollectorOptions
-    from rmqcli.exporter.run import Exporter, ExporterRun
+    from rmqcli.exporter.run import Exporter, RenderedCollection
 
 _INTERVAL_MS = 30_000
 _INTERVAL_MIN_MS = 1_000
@@ -164,7 +164,7 @@ def exporter(common: Common, options: ExporterCommandOptions) -> int:
                 " this cluster"
             )
         sys.setswitchinterval(_SWITCH_S)
-        teller = _Teller(common, stale_after_ms=collects.stale_after_ms)
+        reporter = _Reporter(common, stale_after_ms=collects.stale_after_ms)
         with suppress(KeyboardInterrupt), server:
             sys.stdout.write(f"http://{server.address}/metrics\n")
             sys.stdout.flush()
@@ -172,7 +172,7 @@ def exporter(common: Common, options: ExporterCommandOptions) -> int:
                 f"collecting every {format_duration(options.interval)}; press Ctrl-C to"
                 " stop"
             )
-            runs.run(site, teller.tell)
+            runs.run(site, reporter.report)
         common.messages.info("stopped")
     return ExitCode.OK
 
@@ -203,7 +203,7 @@ def _write_once(common: Common, runs: Exporter) -> int:
     return ExitCode.PARTIAL if errors or run.collected.missing else ExitCode.OK
 
 
-class _Teller:
+class _Reporter:
     """Tells on stderr what changes: errors that are new, and that they are over."""
 
     def __init__(self, common: Common, *, stale_after_ms: int) -> None:
@@ -214,8 +214,8 @@ class _Teller:
         self._stale_after_ms = stale_after_ms
         self._is_slow = False
 
-    def tell(self, run: ExporterRun) -> None:
-        """Tell what is new in a collection."""
+    def report(self, run: RenderedCollection) -> None:
+        """Report what is new in a collection."""
         errors = run.collected.errors
         for name, message in errors.items():
             if name not in self._errors:

@@ -312,7 +312,7 @@ def _target(client: Client, options: ResetOptions) -> Target:
     if options.shift is not None:
         return reset_target.Shift(options.shift)
     if options.to_group is not None:
-        position = parse_position(f"group:{options.to_group}", tz=None)
+        position = parse_position(f"group:{options.to_group}")
         return reset_target.ToPosition(position)
     if options.past_message is not None:
         from rmqcli.admin.message.find import find_past

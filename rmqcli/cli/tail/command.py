@@ -127,7 +127,7 @@ def _parse_queue_position(text: str) -> Any:
     if not equals:
         hint = "write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
         raise TextError(text, "'=' is missing", start=0, end=len(text), hint=hint)
-    return parse_queue(queue), parse_position(position, tz=None)
+    return parse_queue(queue), parse_position(position)
 
 
 def from_queue_option(*, section: str = "") -> Declaration:

@@ -153,7 +153,7 @@ def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> No
                 # What was written has to count, or it would come again with `resume`.
                 with deferred():
                     writer.write(items)
-                    tail.shown()
+                    tail.count_shown()
                 if progress is not None:
                     progress.update(tail.counts.scanned)
     except KeyboardInterrupt:

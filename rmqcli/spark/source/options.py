@@ -375,7 +375,7 @@ def _must_match(text: str) -> bool:
 
 def _with_hint(text: str) -> Position:
     try:
-        return parse_position(text.strip(), tz=None)
+        return parse_position(text.strip())
     except TextError as error:
         error.hint = _POSITIONS
         raise
@@ -417,9 +417,9 @@ def _named_position(
 
 def _position(value: object) -> Position:
     if isinstance(value, str):
-        return parse_position(value, tz=None)
+        return parse_position(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return parse_position(str(value), tz=None)
+        return parse_position(str(value))
     hint = ""
     if value in (-1, -2):
         word = "latest" if value == -1 else "earliest"
@@ -430,7 +430,7 @@ def _position(value: object) -> Position:
 def _time(value: object) -> Position:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("is not a time in ms or RFC 3339")  # noqa: TRY004  # the text is wrong, not a type of ours
-    return parse_position(f"@{value}", tz=None)
+    return parse_position(f"@{value}")
 
 
 def _json_table(text: str, hint: str) -> dict[str, Any]:

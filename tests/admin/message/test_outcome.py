@@ -76,6 +76,12 @@ def test_members_that_were_there_before_the_message_have_consumed_it(message):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"since_ms": 0}, "the members do not report when they subscribed"),
+        # It was called consumed: an hour after the beginning of 1970 is long ago.
+        (
+            {"since_ms": 0, "behind_ms": HOUR_MS},
+            "the members do not report when they subscribed",
+        ),
         ({"since_ms": STORED_MS + 1}, "they may have had another filter before"),
         ({"since_ms": STORED_MS - 59_999}, "begins at the end of a queue"),
         # The member's clock is an hour behind: it subscribed after the message.

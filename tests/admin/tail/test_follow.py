@@ -134,13 +134,13 @@ def test_a_run_that_continues_begins_where_the_broker_lost_messages() -> None:
         items = tail.items()
         while tail.counts.matched + len(next(items)) < 15:
             pass
-        tail.shown()
+        tail.count_shown()
         assert tail.positions == {queue(0): 15}
         broker.override = ends_before
         broker.queues[0] = 11
         assert [each.queue_offset for each in next(items)] == [10]
         assert tail.positions == {queue(0): 10}
-        tail.shown()
+        tail.count_shown()
         assert tail.positions == {queue(0): 11}
     assert said[-1] == "T@b-a:0: the broker lost offsets 10 to 15; continuing at 10"
 
