@@ -21,7 +21,9 @@ Mutants do not count, killed or not, that change nothing but
   made itself differ in length.
 
 A mutant that the tests let pass is shown to mypy, which the README's test command runs,
-too: it counts as killed if mypy refuses it, such as None in the place of a text.
+too: it counts as killed if mypy refuses it, such as None in the place of a text. One of
+`spark` is then shown to the tests that start Spark and are in the folder of its module:
+each takes minutes, and they run in processes in which mutmut notes nothing.
 
 Everything happens in a copy of the working tree, in a temporary folder. A mutant whose
 tests have not ended 90 seconds after twice their usual time counts as killed, and is
@@ -48,9 +50,11 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +72,8 @@ class Scope:
     files: tuple[str, ...]
     tests: tuple[str, ...]
     leave_out: tuple[str, ...] = ()
+    #: which tests a mutant is shown to that the others let pass, as an option of pytest
+    late_mark: str = ""
 
 
 #: `mcp` and `process` are not among them: their tests look at other processes, in which
@@ -189,7 +195,6 @@ SCOPES = {
         ),
     ),
     "redrive": Scope(("rmqcli/redrive/*.py",), ("tests/redrive", "tests/cli/dlq")),
-    # Without the tests that start Spark, what only they run counts as not noticed.
     "spark": Scope(
         ("rmqcli/spark/*.py",),
         ("tests/spark",),
@@ -199,6 +204,7 @@ SCOPES = {
                 "_with_compiled_packages_beside"
             ),
         ),
+        late_mark="spark and not java",
     ),
     "store": Scope(("rmqcli/store/*.py",), ("tests/store",)),
     "trace": Scope(("rmqcli/trace/*.py",), ("tests/trace",)),
@@ -294,7 +300,8 @@ def main() -> int:
             output = run(*all_samples)
         if _UNCHANGED_FAILED in output:
             raise SystemExit(f"tests fail without a change, too:\n{output[-4000:]}")
-        rate = _report(copy, decisive, samples, len(names))
+        late_mark = SCOPES[options.package].late_mark
+        rate = _report(copy, decisive, samples, len(names), late_mark=late_mark)
         if rate is None:
             raise SystemExit(f"no mutant was run:\n{output[-4000:]}")
         return 0 if rate >= options.at_least else 1
@@ -484,19 +491,49 @@ def _difference(before: str, after: str) -> str:
     return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
 
-def _is_refused_by_mypy(copy: Path, path: Path, name: str) -> bool:
-    place = copy / path
+def _is_refused_by(module: str, arguments: Sequence[str], mutant: _Mutant) -> bool:
+    """Whether a Python program fails for a mutant; without a change it must not."""
+    place = mutant.copy / mutant.path
     before = place.read_text()
-    check = [sys.executable, "-m", "mypy", "--no-error-summary", str(path)]
-    run = functools.partial(subprocess.run, check, cwd=copy, capture_output=True)
-    # It fills the cache, too.
-    if run().returncode:
-        raise SystemExit(f"mypy refuses {path} without a change")
-    place.write_text(_with_mutant(before, copy / "mutants" / path, name))
+    _check_unchanged(mutant.copy, module, *arguments)
+    place.write_text(
+        _with_mutant(before, mutant.copy / "mutants" / mutant.path, mutant.name)
+    )
     try:
-        return run().returncode == 1
+        return _run(mutant.copy, module, *arguments).returncode == 1
     finally:
         place.write_text(before)
+
+
+@functools.cache  # mypy's own cache is filled, too
+def _check_unchanged(copy: Path, module: str, *arguments: str) -> None:
+    done = _run(copy, module, *arguments)
+    if done.returncode:
+        output = done.stdout.decode(errors="replace")
+        raise SystemExit(
+            f"{module} {arguments} fails without a change:\n{output[-4000:]}"
+        )
+
+
+def _run(
+    copy: Path, module: str, *arguments: str
+) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, cwd=copy, capture_output=True, check=False)
+
+
+def _late_tests(mutant: _Mutant, mark: str) -> list[str]:
+    """The arguments of pytest for the tests in the folder of a mutant's module."""
+    folder = Path("tests", *mutant.path.parent.parts[1:])
+    return ["-x", "-q", "-p", "no:randomly", "-m", mark, str(folder)]
+
+
+class _Mutant(NamedTuple):
+    """A mutant in a copy of the tree, and the path of its module there."""
+
+    copy: Path
+    path: Path
+    name: str
 
 
 def _with_mutant(source: str, mutated: Path, name: str) -> str:
@@ -533,6 +570,8 @@ def _report(
     decisive: dict[str, tuple[Path, str]],
     samples: dict[int, list[str]],
     mutant_count: int,
+    *,
+    late_mark: str,
 ) -> float | None:
     """Print what became of the samples.
 
@@ -545,10 +584,19 @@ def _report(
         path, difference = decisive[name]
         code = codes[name]
         title = f"--- {path} {name.rpartition('.')[2]}"
+        mutant = _Mutant(copy, path, name)
+        types = ("--no-error-summary", str(path))
         if code is None:
             print(f"{title}: not run, does not count")
-        elif code in _SURVIVED and _is_refused_by_mypy(copy, path, name):
+        elif code in _SURVIVED and _is_refused_by("mypy", types, mutant):
             print(f"{title}: killed by mypy")
+            codes[name] = _KILLED
+        elif (
+            code in _SURVIVED
+            and late_mark
+            and _is_refused_by("pytest", _late_tests(mutant, late_mark), mutant)
+        ):
+            print(f"{title}: killed by tests with the mark {late_mark!r}")
             codes[name] = _KILLED
         elif code in _SURVIVED:
             print(f"{title}: {_SURVIVED[code]}")
