@@ -6,9 +6,10 @@ compared again. A broker returns the newest 64 entries at most, or fewer if its 
 maxMsgsNumBatch says so; older ones are asked for until there are none.
 
 A broker whose index is switched off, or of a kind that does not answer this request,
-answers "not found", just like one that has no such message. So where nothing was found
-the broker is asked in the same way for the newest message that it has; if its index
-does not know that one either, the broker counts as one without an index. An index in
+answers "not found", just like one that has no such message, and an index that was
+switched off knows only what was stored before. So for a key, and for an id that was not
+found, the broker is asked in the same way for the newest message that it has; if its
+index does not know that one, the broker counts as one without an index. An index in
 RocksDB (indexRocksDBEnable, 5.5.0) answers for at most maxRocksDBIndexQueryDays; a
 beginning at 0 is for it the last of these days, whatever the end is.
 
@@ -737,10 +738,20 @@ class _Search:
     found_max: int
 
     def run(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
-        """Search, and where nothing is found, find out whether there is an index."""
+        """Search, and find out whether there is an index: of an id, if it is not found.
+
+        An index that was switched off still tells what was stored before.
+        """
         searched = yield from self.search(begin_ms, end_ms)
-        if searched.is_empty:
+        if not searched.is_empty and (is_id(self.key) or searched.has_more):
+            return searched
+        try:
             searched.is_without_index = yield from self._lacks_index(begin_ms, end_ms)
+        except RmqError as error:
+            if searched.is_empty:
+                raise
+            # A broker that refuses to be asked has told what its index has.
+            searched.has_more = not isinstance(error, BrokerError)
         return searched
 
     def search(self, begin_ms: int, end_ms: int) -> Task[_Searched]:

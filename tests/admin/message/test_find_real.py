@@ -120,6 +120,34 @@ def test_a_broker_that_tells_few_messages_at_a_time_is_asked_for_the_rest(cluste
     assert (code, found) == (0, [str(n) for n in range(8)]), err
 
 
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_what_was_stored_after_the_index_was_switched_off_is_found(cluster):
+    topic = cluster.create_topic("off-find", queues=1)
+
+    def switch(value):
+        settings = {"messageIndexEnable": value}
+        plan = admin.plan_broker_settings(settings, brokers=[cluster.broker_name()])
+        admin.apply_settings(plan)
+
+    with (
+        Producer(namesrv=cluster.namesrv) as producer,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        producer.send(ProducerMessage(topic, b"0", keys=["k"]))
+        wait_until(lambda: len(admin.find_messages("k", topic=topic).messages) == 1)
+        code, found, err = looked_up(cluster, topic, "k")
+        assert (code, found) == (0, ["0"])
+        assert "1 found by the index" in err
+        switch("false")
+        try:
+            producer.send(ProducerMessage(topic, b"1", keys=["k"]))
+            code, found, err = looked_up(cluster, topic, "k")
+        finally:
+            switch("true")
+    assert (code, found) == (0, ["0", "1"]), err
+    assert "the index does not know every message of the topic" in err
+
+
 @pytest.mark.rmq_versions("5.5.0")
 def test_what_an_index_in_rocksdb_does_not_tell_is_found_by_reading(
     rmq_version, tmp_path

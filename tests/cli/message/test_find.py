@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from rmqcli.api.calls.store import query_message
+from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 
@@ -88,6 +91,21 @@ def test_a_broker_without_an_index_has_its_topic_read(cluster, capsys):
     assert (code, sorted(found)) == (0, [1, 4])
     assert "broker-b: the index does not know every message of the topic" in err
     assert "2 shown, 6 read, nothing missing" in err
+
+
+def test_a_broker_whose_index_was_switched_off_has_its_topic_read(cluster, capsys):
+    """Its index still tells what was stored before, which is not all of the key."""
+    address = cluster.broker("broker-b").address
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        call = query_message("orders", "k1", begin_ms=1, end_ms=2**62, max_num=64)
+        before = client.invoke(address, call)
+    cluster.send("orders", [Seed(body=b'{"id": 7}', keys=["k1"])], broker="broker-b")
+    query = {"code": RequestCode.QUERY_MESSAGE, "broker": "broker-b"}
+    cluster.faults.next(faults.answer(0, body=before), **query)
+    cluster.faults.add(NOT_FOUND, **query)
+    code, found, err = find(cluster, capsys, "--key", "k1")
+    assert (code, sorted(found)) == (0, [1, 4, 7])
+    assert "broker-b: the index does not know every message of the topic" in err
 
 
 def test_a_silent_broker_is_named_and_what_others_have_is_shown(cluster, capsys):

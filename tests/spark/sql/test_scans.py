@@ -116,3 +116,31 @@ def columns_of_scans(frame):
 def test_random_queries_give_what_python_gives(session, cluster):
     """For hundreds, run `python -m tests.spark.versions --queries 300`."""
     assert check_queries(session, cluster, seed=1, count=30) == 48
+
+
+@pytest.mark.slow
+def test_conditions_that_spark_reads_in_its_own_way_lose_no_row(session, cluster):
+    """Constants of other types, blanks, NULL, and other ways to compare texts."""
+    give_views(session, cluster, "orders")
+    spark = session._spark
+    found = {}
+    for condition in (
+        "tags = 'Paid '",
+        "rtrim(tags) = 'Paid'",
+        "tags collate utf8_lcase = 'PAID'",
+        "tags in ('Batch', null)",
+        "tags not in ('Batch')",
+        "tags <=> null",
+        "queue_id = 1.0",
+        "queue_id = '1'",
+        "queue_id in (1, null)",
+        "queue_offset > 2.5 and queue_offset < '5'",
+        "queue_offset > 9223372036854775807",
+        "store_timestamp >= timestamp_micros(1767326400000001)",
+        "store_timestamp > date '9999-01-01'",
+    ):
+        query = f"select queue_id, queue_offset from orders where {condition}"
+        plain = sorted(spark.sql(query).collect())
+        assert sorted(narrow_scans(spark.sql(query)).collect()) == plain, condition
+        found[condition] = len(plain)
+    assert list(found.values()) == [0, 70, 70, 24, 70, 60, 51, 51, 51, 6, 0, 88, 0]
