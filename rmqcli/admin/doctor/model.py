@@ -115,6 +115,17 @@ class Check:
     works_without_master: bool = False
 
 
+def check(
+    name: str,
+    title: str,
+    judge: Callable[[Facts], Iterable[Finding]],
+    *needs: str,
+    **flags: bool,
+) -> Check:
+    """Return a check; `flags` are its `judges_silence` and `works_without_master`."""
+    return Check(name=name, title=title, needs=frozenset(needs), judge=judge, **flags)
+
+
 def problem(subject: str, evidence: str, meaning: str, command: str) -> Finding:
     """Return a finding that a person must act on."""
     return Finding(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import GROUPS, LAGS, LETTERS, Facts
 from rmqcli.admin.doctor.model import (
-    Check,
     Finding,
+    check,
     command_line,
     named,
     problem,
@@ -31,7 +31,7 @@ from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.engine.queue_lag import QueueLag
@@ -320,42 +320,30 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _check(
-    name: str,
-    title: str,
-    judge: Callable[[Facts], Iterable[Finding]],
-    *needs: str,
-    **flags: bool,
-) -> Check:
-    return Check(name=name, title=title, needs=frozenset(needs), judge=judge, **flags)
-
-
-CHECKS: Iterable[Check] = (
-    _check("subscriptions", "members of a group subscribe alike", _subscriptions, LAGS),
-    _check("client-ids", "members have ids of their own", _client_ids, LAGS),
-    _check("queue-owners", "each queue has one owner", _queue_owners, LAGS),
-    _check("member-queues", "members work through their queues", _member_queues, LAGS),
-    _check("no-member", "groups with messages have members", _no_member, LAGS),
-    _check(
-        "offsets-ahead", "no offset is beyond its queue's end", _offsets_ahead, LAGS
-    ),
-    _check(
+CHECKS = (
+    check("subscriptions", "members of a group subscribe alike", _subscriptions, LAGS),
+    check("client-ids", "members have ids of their own", _client_ids, LAGS),
+    check("queue-owners", "each queue has one owner", _queue_owners, LAGS),
+    check("member-queues", "members work through their queues", _member_queues, LAGS),
+    check("no-member", "groups with messages have members", _no_member, LAGS),
+    check("offsets-ahead", "no offset is beyond its queue's end", _offsets_ahead, LAGS),
+    check(
         "removed-queues",
         "groups have read what removed queues hold",
         _removed_queues,
         LAGS,
     ),
-    _check(
+    check(
         "consume-disabled",
         "groups with messages may consume",
         _consume_disabled,
         GROUPS,
         LAGS,
     ),
-    _check(
+    check(
         "pop-revive", "POP delivers again what was not acknowledged", _pop_revive, LAGS
     ),
-    _check(
+    check(
         "dead-letters",
         "no group has given up messages lately",
         _dead_letters,

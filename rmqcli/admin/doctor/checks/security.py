@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
-from rmqcli.admin.doctor.model import Check, Finding, command_line, unknown, warning
+from rmqcli.admin.doctor.model import Finding, check, command_line, unknown, warning
 from rmqcli.errors import DeniedError, RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 Version = tuple[int, ...]
 
@@ -173,26 +173,24 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-CHECKS: Iterable[Check] = (
-    Check(
-        name="known-cves",
-        title="no server has a published vulnerability",
-        needs=frozenset((NAMESRVS,)),
-        judge=_known_cves,
+CHECKS = (
+    check(
+        "known-cves",
+        "no server has a published vulnerability",
+        _known_cves,
+        NAMESRVS,
         works_without_master=True,
     ),
-    Check(
-        name="access-control",
-        title="brokers ask for accounts and check rights",
-        needs=frozenset(),
-        judge=_access_control,
+    check(
+        "access-control",
+        "brokers ask for accounts and check rights",
+        _access_control,
         works_without_master=True,
     ),
-    Check(
-        name="encryption",
-        title="connections over a network are encrypted",
-        needs=frozenset(),
-        judge=_encryption,
+    check(
+        "encryption",
+        "connections over a network are encrypted",
+        _encryption,
         works_without_master=True,
     ),
 )

@@ -20,8 +20,8 @@ from rmqcli.admin.doctor.facts import (
     setting_number,
 )
 from rmqcli.admin.doctor.model import (
-    Check,
     Finding,
+    check,
     command_line,
     named,
     problem,
@@ -33,7 +33,7 @@ from rmqcli.model import MASTER_ID, PERM_READ, PERM_WRITE
 from rmqcli.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.wire.bodies.route import ClusterInfo
@@ -492,88 +492,78 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _check(
-    name: str,
-    title: str,
-    judge: Callable[[Facts], Iterable[Finding]],
-    *needs: str,
-    **flags: bool,
-) -> Check:
-    return Check(name=name, title=title, needs=frozenset(needs), judge=judge, **flags)
-
-
-CHECKS: Iterable[Check] = (
-    _check(
+CHECKS = (
+    check(
         "namesrv-answers",
         "every name server answers",
         _namesrv_answers,
         NAMESRVS,
         judges_silence=True,
     ),
-    _check(
+    check(
         "namesrv-agree",
         "name servers know the same brokers and topics",
         _namesrv_agree,
         NAMESRVS,
         judges_silence=True,
     ),
-    _check(
+    check(
         "broker-answers", "every broker answers", _broker_answers, judges_silence=True
     ),
-    _check(
+    check(
         "broker-address",
         "brokers can be reached where they advertise themselves",
         _broker_address,
         judges_silence=True,
     ),
-    _check(
+    check(
         "broker-master",
         "every broker has a master",
         _broker_master,
         judges_silence=True,
     ),
-    _check(
+    check(
         "broker-version",
         "brokers have the same version",
         _broker_versions,
         works_without_master=True,
     ),
-    _check(
+    check(
         "broker-settings",
         "brokers of a cluster have the same settings",
         _broker_settings,
         SETTINGS,
     ),
-    _check(
+    check(
         "clock-skew",
         "clocks of brokers and this machine agree",
         _clock_skew,
         works_without_master=True,
     ),
-    _check(
+    check(
         "slaves",
         "slaves copy what their masters store",
         _slaves,
         SETTINGS,
         works_without_master=True,
     ),
-    _check(
+    check(
         "broker-permission",
         "brokers may be read and written",
         _broker_permission,
         SETTINGS,
         ROUTES,
     ),
-    _check(
+    check(
         "flow-control",
         "few requests wait for a thread of a broker",
         _flow_control,
         SETTINGS,
         works_without_master=True,
     ),
-    _check("page-cache", "messages are written without a wait", _page_cache, SETTINGS),
-    _check("dispatch", "stored messages can be consumed at once", _dispatch),
-    _check(
+    check("page-cache", "messages are written without a wait", _page_cache, SETTINGS),
+    check("dispatch", "stored messages can be consumed at once", _dispatch),
+    check(
         "long-polling",
         "brokers hold requests until messages come",
         _long_polling,

@@ -19,8 +19,8 @@ from rmqcli.admin.doctor.facts import (
     setting_number,
 )
 from rmqcli.admin.doctor.model import (
-    Check,
     Finding,
+    check,
     command_line,
     problem,
     unknown,
@@ -29,7 +29,7 @@ from rmqcli.admin.doctor.model import (
 from rmqcli.units import HOUR_MS, counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from rmqcli.admin.doctor.facts import Endangered
 
@@ -152,24 +152,14 @@ def _expired(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-CHECKS: Iterable[Check] = (
-    Check(
-        name="disk",
-        title="disks have room",
-        needs=frozenset((SETTINGS,)),
-        judge=_disk,
-        works_without_master=True,
+CHECKS = (
+    check("disk", "disks have room", _disk, SETTINGS, works_without_master=True),
+    check(
+        "retention",
+        "messages are consumed before retention deletes them",
+        _retention,
+        SETTINGS,
+        LAGS,
     ),
-    Check(
-        name="retention",
-        title="messages are consumed before retention deletes them",
-        needs=frozenset((SETTINGS, LAGS)),
-        judge=_retention,
-    ),
-    Check(
-        name="expired-messages",
-        title="no group has missed deleted messages",
-        needs=frozenset((LAGS,)),
-        judge=_expired,
-    ),
+    check("expired-messages", "no group has missed deleted messages", _expired, LAGS),
 )

@@ -21,8 +21,8 @@ from rmqcli.admin.doctor.facts import (
     Facts,
 )
 from rmqcli.admin.doctor.model import (
-    Check,
     Finding,
+    check,
     command_line,
     named,
     problem,
@@ -40,7 +40,7 @@ from rmqcli.model import (
 from rmqcli.units import SECOND_MS, counted, format_duration, read_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from rmqcli.wire.bodies.config import TopicConfig
 
@@ -326,59 +326,58 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
             )
 
 
-CHECKS: Iterable[Check] = (
-    Check(
-        name="topic-route",
-        title="routes agree with the topics of brokers",
-        needs=frozenset((TOPICS, ROUTES)),
-        judge=_topic_route,
+CHECKS = (
+    check(
+        "topic-route",
+        "routes agree with the topics of brokers",
+        _topic_route,
+        TOPICS,
+        ROUTES,
     ),
-    Check(
-        name="topic-brokers",
-        title="topics are on all brokers of a cluster",
-        needs=frozenset((TOPICS,)),
-        judge=_topic_brokers,
+    check(
+        "topic-brokers",
+        "topics are on all brokers of a cluster",
+        _topic_brokers,
+        TOPICS,
     ),
-    Check(
-        name="topic-writable",
-        title="every topic has a queue to write",
-        needs=frozenset((TOPICS,)),
-        judge=_topic_writable,
+    check(
+        "topic-writable", "every topic has a queue to write", _topic_writable, TOPICS
     ),
-    Check(
-        name="topic-settings",
-        title="a topic has the same settings on all brokers",
-        needs=frozenset((TOPICS,)),
-        judge=_topic_settings,
+    check(
+        "topic-settings",
+        "a topic has the same settings on all brokers",
+        _topic_settings,
+        TOPICS,
     ),
-    Check(
-        name="orphaned-retry",
-        title="retry topics belong to groups",
-        needs=frozenset((TOPICS, GROUPS)),
-        judge=_orphaned_retry,
+    check(
+        "orphaned-retry",
+        "retry topics belong to groups",
+        _orphaned_retry,
+        TOPICS,
+        GROUPS,
     ),
-    Check(
-        name="orphaned-letters",
-        title="dead letters belong to groups",
-        needs=frozenset((TOPICS, GROUPS)),
-        judge=_orphaned_letters,
+    check(
+        "orphaned-letters",
+        "dead letters belong to groups",
+        _orphaned_letters,
+        TOPICS,
+        GROUPS,
     ),
-    Check(
-        name="timer-backlog",
-        title="messages with a delivery time come in time",
-        needs=frozenset(),
-        judge=_timer_backlog,
+    check(
+        "timer-backlog", "messages with a delivery time come in time", _timer_backlog
     ),
-    Check(
-        name="delay-backlog",
-        title="delayed messages and retries come in time",
-        needs=frozenset((DELAYS, SETTINGS)),
-        judge=_delay_backlog,
+    check(
+        "delay-backlog",
+        "delayed messages and retries come in time",
+        _delay_backlog,
+        DELAYS,
+        SETTINGS,
     ),
-    Check(
-        name="transactions",
-        title="producers end their transactions",
-        needs=frozenset((TOPICS, TRANSACTIONS)),
-        judge=_transactions,
+    check(
+        "transactions",
+        "producers end their transactions",
+        _transactions,
+        TOPICS,
+        TRANSACTIONS,
     ),
 )
