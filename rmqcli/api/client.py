@@ -14,6 +14,7 @@ Source: MQClientInstance, MQClientAPIImpl, PullAPIWrapper in apache/rocketmq.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rmqcli.api.broker_errors import error_of
@@ -290,7 +291,9 @@ class Client:
             question = (address, call.code, *sorted(call.ext_fields.items()))
             for known in (address, question):
                 if known in self._silent:
-                    raise self._silent[known]
+                    error = copy(self._silent[known])
+                    error.may_be_done = False  # this call is not sent
+                    raise error
             noted = (self._silent, address if timeout_ms is None else question)
         limit_ms = self._limit_ms(address, call, timeout_ms)
         pending = PendingCall(address, call, limit_ms, self._peers)
