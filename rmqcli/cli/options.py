@@ -302,7 +302,7 @@ def _check_named(own: Mapping[str, Any]) -> None:
         value = own.get(parameter)
         names = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(name, str) and not name.strip() for name in names):
-            raise UsageError(f"the name of a {parameter.removesuffix('s')} is empty")
+            raise UsageError(f"the {parameter.removesuffix('s')}'s name is empty")
 
 
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:

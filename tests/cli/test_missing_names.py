@@ -253,7 +253,7 @@ def test_each_of_several_missing_groups_is_one_sentence(namesrv, words, warned, 
 def test_an_empty_name_is_said_to_be_empty(namesrv, capsys, command, kind):
     """A variable of the shell was not set. It was asked for at the name server."""
     assert run([*command, "-n", namesrv]) == 2
-    assert capsys.readouterr().err == f"error: the name of a {kind} is empty\n"
+    assert capsys.readouterr().err == f"error: the {kind}'s name is empty\n"
 
 
 @pytest.mark.parametrize(("kind", "command"), CHECKS.values(), ids=CHECKS)

@@ -15,7 +15,7 @@ from tests.test_startup import modules_after
     ("arguments", "code", "words"),
     [
         ([], 2, "--group"),
-        (["-g", ""], 2, "the consumer group's name is empty"),
+        (["-g", ""], 2, "the group's name is empty"),
         (["-g", "a b"], 2, "characters that are not allowed"),
         (["-g", "x" * 256], 2, "256 characters, more than 255"),
         (["-g", "DEFAULT_CONSUMER"], 2, "is reserved and cannot be a group name"),
