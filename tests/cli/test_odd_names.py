@@ -173,7 +173,8 @@ def test_no_control_character_of_theirs_reaches_a_terminal(address, arguments):
 def test_the_name_is_there_in_each_form(address):
     _, out, _ = rmq(address, "tail", "T", *WHOLE, "--format", "%b")
     assert out == b"b-\\ud800x\\udc80\x7f\xc2\x9b\x1b[2J"  # not escaped in a pipe
-    assert on_a_terminal(address, "tail", "T", *WHOLE, "--format", "%b") == SHOWN
+    shown = on_a_terminal(address, "tail", "T", *WHOLE, "--format", "%b")
+    assert shown == f"{SHOWN}\n"
     _, out, _ = rmq(address, "tail", "T", *WHOLE, "--format", r"%j\n")
     assert json.loads(out)["broker_name"] == IN_JSON
     _, out, _ = rmq(address, "tail", "T", *WHOLE, "-o", "jsonl")
