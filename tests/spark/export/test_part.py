@@ -20,7 +20,12 @@ from rmqcli.errors import DisconnectedError, PartialError, RefusedError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import ExportLayout
-from rmqcli.spark.export.parquet_file import Footer, count_by_tag, read_footer
+from rmqcli.spark.export.parquet_file import (
+    Footer,
+    ParquetFile,
+    count_by_tag,
+    read_footer,
+)
 from rmqcli.spark.export.part import PartContext, PartFailure, write_part, write_task
 from rmqcli.spark.export.part_files import FilesContext
 from rmqcli.spark.export.plan import ExportRequest, PartSpec
@@ -318,6 +323,20 @@ class FullFile:
 
     def __exit__(self, *_):
         self._file.close()
+
+
+def test_a_file_is_abandoned_on_a_disk_that_is_full_by_now(tmp_path):
+    """A writer that is closed writes its footer, for which there is no room."""
+    disk = FullDisk(2)  # the file, and the first four bytes in it
+    file = ParquetFile(
+        str(tmp_path / "part.parquet"),
+        pa.schema([("queue_offset", pa.int64())]),
+        compression="none",
+        disk=disk,
+    )
+    assert disk.left == 0
+    file.abort()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
