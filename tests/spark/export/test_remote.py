@@ -14,6 +14,7 @@ import secrets
 import socket
 
 import pytest
+from pyarrow import fs
 
 from rmqcli.cli.main import run
 from rmqcli.errors import (
@@ -29,6 +30,7 @@ from rmqcli.errors import (
 from rmqcli.spark.export.executors import check_report, look
 from rmqcli.spark.export.remote import RemoteStorage, translated
 from rmqcli.spark.export.storage import storage_of
+from rmqcli.spark.export.target import parse_target
 from tests.kit.object_stores import ENVIRONMENT, google_server, s3_server
 from tests.producer.stored import bodies
 from tests.spark.export.inline import InlineRunner, SilentReport, expected, export_of
@@ -423,3 +425,21 @@ def test_an_executor_without_access_is_named(place, monkeypatch):
 def test_an_error_of_the_storage_is_translated(text, message, kind):
     error = translated(OSError(text), "P")
     assert (error.message, type(error)) == (message, kind)
+
+
+@pytest.mark.parametrize("url", ["hdfs://h:8020/", "hdfs://h:8020/a"])
+def test_files_below_the_root_of_hdfs_keep_their_names(tmp_path, url):
+    storage = RemoteStorage(
+        parse_target(url),
+        connect=lambda _: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()),
+    )
+    root = storage.target.root
+    folder = tmp_path / storage.target.inner(root).strip("/")
+    for name in ("first.parquet", "broker=a/second.parquet", "_rmq/runs"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    assert list(storage.walk_files(root)) == [
+        "broker=a/second.parquet",
+        "first.parquet",
+    ]
+    assert storage.list_names(root) == ["_rmq", "broker=a", "first.parquet"]
