@@ -108,6 +108,8 @@ def test_delayed_messages_wait_until_they_are_due(real_cluster, new_topic, rmq_v
         for message in sent:
             producer.send(message)
         if not is_5:
+            # What a broker has stored is in a queue a moment later.
+            wait_until(lambda: admin.delayed(topic).errors)
             found = admin.delayed(topic)
             assert found.messages == []
             assert does_not_show(found)
