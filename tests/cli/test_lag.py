@@ -394,7 +394,7 @@ def test_watch_orders_groups_as_sort_says(capsys):
 
 
 def test_watch_survives_a_look_that_fails(capsys):
-    lost = ConnectError("nobody at 127.0.0.1:1", address="127.0.0.1:1")
+    lost = ConnectError("no server at 127.0.0.1:1", address="127.0.0.1:1")
     watch(reading(group("G", queue(1, 5))), lost, reading(group("G", queue(1, 5))))
     shown = capsys.readouterr()
     lines = [json.loads(line) for line in shown.out.splitlines()]
@@ -414,7 +414,7 @@ def test_watch_survives_a_look_that_fails(capsys):
         "KNOWN",
     ]
     assert lines[1]["queues"][0]["lag"] is None
-    assert "warning: nobody at 127.0.0.1:1" in shown.err
+    assert "warning: no server at 127.0.0.1:1" in shown.err
 
 
 def test_watch_on_a_terminal_names_brokers_that_fail_and_why_nothing_is_read(
@@ -422,15 +422,15 @@ def test_watch_on_a_terminal_names_brokers_that_fail_and_why_nothing_is_read(
 ):
     part = reading(group("G", queue(1, 5)))
     part.failures.append(BrokerFailure(broker_name="b", address=None, message="hangs"))
-    lost = ConnectError("nobody at 127.0.0.1:1", address="127.0.0.1:1")
+    lost = ConnectError("no server at 127.0.0.1:1", address="127.0.0.1:1")
     monkeypatch.setenv("TERM", "xterm")
     with redirect_stdout(Terminal()) as screen:
         watch(part, lost)
     _, first, second, _ = screen.getvalue().split("lag of all groups")
     assert "b: hangs" in first
-    assert "nobody" not in first
+    assert "no server" not in first
     assert "b: hangs" in second
-    assert "nobody at 127.0.0.1:1" in second
+    assert "no server at 127.0.0.1:1" in second
 
 
 def test_the_first_look_must_work():

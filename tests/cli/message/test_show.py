@@ -464,7 +464,7 @@ def test_what_orderly_pop_has_handed_out_is_in_flight_and_what_follows_may_be(
         consumer.ack(received)
         assert verdicts()[1]["verdict"] == "waiting"
         receive(consumer, 1)
-    found = verdicts()[1]  # nobody tells the filter of the member that has left
+    found = verdicts()[1]  # the filter of the member that has left is not known
     assert (found["verdict"], "orderly POP" in found["reason"]) == ("unknown", True)
 
 
