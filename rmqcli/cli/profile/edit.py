@@ -15,6 +15,7 @@ from rmqcli.cli.configuration.places import NO_PROFILE
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.profile.change import locked_config
 from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.prompt import read_line
 from rmqcli.errors import ConfigError, RefusedError, UsageError
 
 #: What a new file begins with.
@@ -67,7 +68,7 @@ def _edited(common: Common, draft: Path) -> str:
             common.messages.error(error.message, hint=error.hint)
             sys.stderr.write("Edit it again? [Y/n] ")
             sys.stderr.flush()
-            answer = sys.stdin.readline()
+            answer = read_line()
             if answer.strip().lower() not in ("", "y", "yes") or not answer:
                 raise RefusedError("nothing was changed") from error
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import select
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_terminal, wrapped
 from rmqcli.errors import RefusedError
+
+#: How often a question looks for signals: one that comes just before a read begins
+#: does not end the read.
+_LOOK_S: Final = 0.25
 
 
 def ask(
@@ -28,6 +34,16 @@ def ask(
     lines = safe(prompt, keep_newlines=True).removesuffix(" ").split("\n")
     sys.stderr.write("\n".join(wrapped(line) for line in lines) + " ")
     sys.stderr.flush()
+    return read_line()
+
+
+def read_line() -> str:
+    """Return the line that the user types on the terminal that is stdin.
+
+    It is empty at the end of the input. A signal such as Ctrl-C ends the wait.
+    """
+    while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+        pass
     return sys.stdin.readline()
 
 

@@ -74,7 +74,10 @@ def start(cluster, tmp_path, *flags, terminal=None):
 
 def finish(process):
     """Wait for the end; return exit code, JSON of stdout or None, and stderr."""
-    out, err = process.communicate(timeout=PATIENCE_S)
+    try:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
     return process.returncode, json.loads(out) if out else None, err
 
 

@@ -1,8 +1,11 @@
-"""Questions are wrapped between words on a terminal."""
+"""Questions are wrapped between words on a terminal, and Ctrl-C ends them."""
 
 from __future__ import annotations
 
-import io
+import os
+import pty
+import subprocess
+import sys
 from contextlib import redirect_stderr
 
 import pytest
@@ -10,17 +13,17 @@ import pytest
 from rmqcli.cli.ui.prompt import ask, is_name, this_command_with
 from rmqcli.errors import RefusedError
 from tests.kit.terminal import Terminal
+from tests.kit.waiting import PATIENCE_S
 
 
 @pytest.fixture
 def typed(monkeypatch):
     """What the user types on the terminal that is stdin."""
-
-    class Keyboard(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr("sys.stdin", Keyboard("y\n"))
+    ours, theirs = pty.openpty()
+    os.write(ours, b"y\n")
+    with open(ours, "w"), open(theirs) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        yield
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,42 @@ def test_a_question_breaks_between_words(monkeypatch, columns, shown):
         prompt = "profile p (namesrv a:1) is protected.\nReally \x1b[2J? [y/N] "
         assert ask(prompt, no_input=False, hint="") == "y\n"
     assert terminal.getvalue() == shown
+
+
+#: A signal that another thread takes leaves the read of the main thread alone, as one
+#: does that comes just before the read.
+INTERRUPTED = """
+import signal, threading
+from rmqcli.cli.ui import interrupts
+from rmqcli.cli.ui.prompt import ask
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+interrupts.install()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+try:
+    ask("Really? ", no_input=False, hint="")
+except interrupts.Interrupted:
+    print("interrupted")
+"""
+
+
+def test_a_signal_that_does_not_end_the_read_ends_the_question():
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        assert process.stderr.read(len("Really? ")) == b"Really? "
+        process.terminate()
+        out, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        os.close(ours)
+        os.close(theirs)
+    assert (out, err) == (b"interrupted\n", b"")
 
 
 @pytest.mark.usefixtures("typed")
