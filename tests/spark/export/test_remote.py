@@ -427,12 +427,27 @@ def test_an_error_of_the_storage_is_translated(text, message, kind):
     assert (error.message, type(error)) == (message, kind)
 
 
+def hdfs_in(folder, url="hdfs://h:8020/a"):
+    """An export's folder in HDFS, which here is a folder of this machine."""
+    return RemoteStorage(
+        parse_target(url),
+        connect=lambda _: fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()),
+    )
+
+
+def test_a_file_in_hdfs_is_written_beside_and_replaces_the_one_before(tmp_path):
+    storage = hdfs_in(tmp_path)
+    assert storage.has_renames
+    for text in ("first", "second"):
+        storage.put_text("hdfs://h:8020/a/_rmq/manifest.json", text)
+        files = [each for each in tmp_path.rglob("*") if each.is_file()]
+        assert files == [tmp_path / "a" / "_rmq" / "manifest.json"]
+        assert files[0].read_text() == text
+
+
 @pytest.mark.parametrize("url", ["hdfs://h:8020/", "hdfs://h:8020/a"])
 def test_files_below_the_root_of_hdfs_keep_their_names(tmp_path, url):
-    storage = RemoteStorage(
-        parse_target(url),
-        connect=lambda _: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()),
-    )
+    storage = hdfs_in(tmp_path, url)
     root = storage.target.root
     folder = tmp_path / storage.target.inner(root).strip("/")
     for name in ("first.parquet", "broker=a/second.parquet", "_rmq/runs"):

@@ -15,7 +15,7 @@ from rmqcli.spark.messages import messages_of
 from rmqcli.spark.shown_errors import shown_warnings
 from rmqcli.spark.sink.options import NAMES
 from rmqcli.spark.sink.write import RowStreamWriter, Written
-from rmqcli.testing import Seed
+from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from tests.spark.source.reading import batch_reader, data_source, table_of
 
@@ -380,6 +380,14 @@ def test_a_row_that_cannot_be_a_message_fails_the_task(cluster, columns, what):
     with pytest.raises(UsageError) as caught:
         write(cluster, table(**columns))
     assert caught.value.message.startswith(what)
+
+
+def test_an_answer_is_waited_for_as_long_as_the_option_says(cluster):
+    """A producer's own limit for all attempts at a send is three seconds."""
+    late = cluster.faults.add(faults.delay(4_000), code=RequestCode.SEND_BATCH_MESSAGE)
+    assert write(cluster, table()) == Written(messages=3, unsure=0, weak=0)
+    assert late.seen == 1
+    assert len(stored(cluster)) == 3
 
 
 def test_a_failed_task_says_how_many_messages_are_stored(cluster):
