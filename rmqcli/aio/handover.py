@@ -31,12 +31,17 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         #: appended by any thread, emptied by the loop
         self._actions: deque[Callable[[], None]] = deque()
         #: Whether `_run_actions` is on its way. It is reset before the actions are
         #: taken, so an action that was appended while it was set is taken, too. Two
         #: threads that set it at once wake the loop up twice, which is harmless.
         self._is_called = False
+
+    def is_current(self) -> bool:
+        """Whether this is called in the thread of the loop."""
+        return threading.get_ident() == self._thread
 
     def check(self) -> None:
         """Raise UsageError when another event loop runs."""

@@ -3,9 +3,9 @@
 A consumer's threads pass on jobs, coroutines that call the listener for the messages of
 one request; see `consumer.backend`. Both classes here are `JobRunner`s:
 
-- `ListenerTasks` runs jobs as tasks of the loop. The runs of one job begin one after
-  the other, each only if the one before it waits, so that a listener that never waits
-  costs one task for each request. Each call has a context (`contextvars`) of its own.
+- `ListenerTasks` runs jobs in tasks of the loop. A further job begins in a task of its
+  own only if all that run wait, so that a listener that never waits costs one task for
+  all jobs that were put at once. Each call has a context (`contextvars`) of its own.
 - `Iteration` runs jobs in the task that iterates over the consumer. A job stops at each
   message until the next one is asked for, without a task or a future for it.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import threading
 import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,8 @@ logger = get_logger(__name__)
 
 #: How long listeners that do not wait may keep the loop before its other tasks run.
 _TURN_S: Final = 0.005
+#: How long a thread waits at most for the loop to begin the jobs that it has put.
+_BEGIN_S: Final = 0.005
 #: How long a close waits for tasks that it has cancelled.
 CANCEL_MS: Final = 1_000
 
@@ -62,9 +65,13 @@ class ListenerTasks:
         #: set by `attach`
         self._loop: EventLoop
         self._context: contextvars.Context
-        #: jobs that may begin, and how many runs of each
-        self._waiting: deque[tuple[Job, int]] = deque()
+        #: jobs that may begin
+        self._waiting: deque[Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: locked while jobs are on their way into the loop
+        self._begun = threading.Lock()
+        #: whether `_fill_again` is on its way
+        self._is_filling = False
         #: whether no call may begin any more
         self._is_ended = False
         #: when the loop last ran its other tasks, as far as is known (loop.time)
@@ -82,10 +89,16 @@ class ListenerTasks:
     def start(self) -> None:
         """See JobRunner. Tasks begin with their jobs."""
 
-    def put(self, job: Job, *, times: int = 1) -> None:
-        """See JobRunner."""
-        if not self._loop.post(functools.partial(self._add, job, times)):
+    def put(self, *jobs: Job) -> None:
+        """See JobRunner. Gives the loop `_BEGIN_S` to begin to run them.
+
+        Until then another thread would only compete with the loop for the interpreter.
+        """
+        self._begun.acquire(blocking=False)
+        if not self._loop.post(functools.partial(self._add, jobs)):
             self._on_lost("its event loop was closed")
+        elif not self._loop.is_current():
+            self._begun.acquire(timeout=_BEGIN_S)
 
     def is_current(self) -> bool:
         """See JobRunner."""
@@ -179,41 +192,53 @@ class ListenerTasks:
         self._is_turning = False
         self._turn_s = self._loop.loop.time()
 
-    def _add(self, job: Job, times: int) -> None:
-        self._waiting.append((job, times))
+    def _add(self, jobs: tuple[Job, ...]) -> None:
+        self._waiting.extend(jobs)
         self._fill()
+        self._loop.loop.call_soon(self._note_begun)
+
+    def _note_begun(self) -> None:
+        if self._begun.locked():
+            self._begun.release()
 
     def _fill(self) -> None:
-        """Begin jobs while there is room."""
+        """Begin a task for the jobs that wait, if there is room."""
         waiting, loop = self._waiting, self._loop.loop
         if self._is_ended:
             while waiting:
-                _leave(waiting.popleft()[0])
+                _leave(waiting.popleft())
             return
         if not self._tasks:
             self._turn_s = loop.time()
-        while waiting and len(self._tasks) < self.count:
-            job, times = waiting.popleft()
-            task = loop.create_task(job(), context=self._context)
+        if waiting and len(self._tasks) < self.count and not self._is_filling:
+            task = loop.create_task(self._work(), context=self._context)
             self._tasks.add(task)
-            task.add_done_callback(functools.partial(self._ended_job, job))
-            if times > 1:
-                # This is called after the task's first step.
-                loop.call_soon(self._begin_again, job, times - 1, task)
+            task.add_done_callback(self._ended_task)
+            # This is called when the task's first step is over: when it waits.
+            self._is_filling = True
+            loop.call_soon(self._fill_again)
 
-    def _begin_again(self, job: Job, times: int, task: asyncio.Task[None]) -> None:
-        if not task.done():
-            self._waiting.appendleft((job, times))
-            self._fill()
+    def _fill_again(self) -> None:
+        self._is_filling = False
+        self._fill()
 
-    def _ended_job(self, job: Job, task: asyncio.Task[None]) -> None:
+    async def _work(self) -> None:
+        """Run jobs, one after the other, until none waits."""
+        waiting = self._waiting
+        while waiting and not self._is_ended:
+            job = waiting.popleft()
+            try:
+                await job()
+            except Exception:
+                logger.exception("exception in a task of a listener; it continues")
+            while waiting and waiting[0] is job:
+                waiting.popleft()  # A job that has ended leaves no work to share.
+
+    def _ended_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             # It was cancelled before it began: `call` would have raised LeaveRest.
             self._lost("a task of its listener was cancelled")
-            self._waiting.append((job, 1))
-        elif (error := task.exception()) is not None:
-            logger.error("exception in a task of a listener", exc_info=error)
         self._fill()
 
     def _lost(self, reason: str) -> None:
@@ -260,10 +285,10 @@ class Iteration:
     def start(self) -> None:
         """See JobRunner."""
 
-    def put(self, job: Job, *, times: int = 1) -> None:  # one at a time
+    def put(self, *jobs: Job) -> None:  # none several times, as `count` is 1
         """See JobRunner."""
         assert self._loop is not None  # the consumer is open  # noqa: S101
-        if not self._loop.post(functools.partial(self._add, job)):
+        if not self._loop.post(functools.partial(self._add, jobs)):
             self._on_lost("its event loop was closed")
 
     def is_current(self) -> bool:
@@ -358,8 +383,8 @@ class Iteration:
             logger.exception("exception in a job of a consumer; it continues")
             self._job = None
 
-    def _add(self, job: Job) -> None:
-        self._jobs.append(job)
+    def _add(self, jobs: tuple[Job, ...]) -> None:
+        self._jobs.extend(jobs)
         if self._is_closed:
             self.cancel()
         self._wake()

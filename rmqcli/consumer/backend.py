@@ -47,10 +47,11 @@ class JobRunner(Protocol):
     def start(self) -> None:
         """Begin; `stop` must be called."""
 
-    def put(self, job: Job, *, times: int = 1) -> None:
-        """Run `job` as soon as possible. From any thread; never blocks.
+    def put(self, *jobs: Job) -> None:
+        """Run jobs as soon as possible. From any thread; waits a few ms at most.
 
-        With `times` it may run that often at the same time: the runs share the work.
+        A job that is put several times may run that often at the same time: the runs
+        share its work, and after the end of one of them no other has to begin.
         """
 
     def is_current(self) -> bool:

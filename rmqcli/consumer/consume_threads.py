@@ -54,9 +54,9 @@ class ConsumeThreads:
         for thread in self._threads:
             thread.start()
 
-    def put(self, job: Job, *, times: int = 1) -> None:
+    def put(self, *jobs: Job) -> None:
         """See JobRunner."""
-        for _ in range(times):
+        for job in jobs:
             self._jobs.put(job)
 
     def is_current(self) -> bool:

@@ -98,13 +98,14 @@ class LeasingEngineThread(PlainEngineThread):
         """Whether a consume thread owns the engine, or is about to."""
         return self._lease is not None
 
-    def take(self, job: Job) -> None:
-        """See EngineThread. Under a lease its holder runs the job."""
+    def take(self, *jobs: Job) -> None:
+        """See EngineThread. Under a lease its holder runs the jobs."""
         if self._lease is None and self._may_hand_off():
             self._lease = EngineLease()
         if self._lease is not None:
-            self._lease.jobs.append(job)
-        else:
+            self._lease.jobs.extend(jobs)
+            return
+        for job in jobs:
             self._hand_out(job)
 
     def call(self, job: Job) -> None:

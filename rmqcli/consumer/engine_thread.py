@@ -51,10 +51,10 @@ class EngineThread(Protocol):
     def start(self, engine: PushConsumer) -> None:
         """Begin to run the engine. Once."""
 
-    def take(self, job: Job) -> None:
-        """From inside the engine: let a consume thread run `job`.
+    def take(self, *jobs: Job) -> None:
+        """From inside the engine: give jobs to the runner, see `JobRunner.put`.
 
-        The job calls a listener for the messages of one request.
+        A job calls a listener for the messages of one request.
         """
 
     def call(self, job: Job) -> None:
@@ -112,6 +112,9 @@ class PlainEngineThread:
         #: set by `start`
         self._engine: PushConsumer | None = None
         self._inbox: deque[Callable[[], None]] = deque()
+        #: Jobs that this turn took. They are put together at its end, because each
+        #: wake-up of an event loop costs as much as consuming ten messages.
+        self._taken: list[Job] = []
         self._thread = threading.Thread(
             target=self._run, name="rmq-engine", daemon=True
         )
@@ -134,9 +137,9 @@ class PlainEngineThread:
         self._engine = engine
         self._thread.start()
 
-    def take(self, job: Job) -> None:
+    def take(self, *jobs: Job) -> None:
         """See EngineThread."""
-        self._runner.put(job)
+        self._taken += jobs
 
     def call(self, job: Job) -> None:
         """See EngineThread."""
@@ -183,6 +186,7 @@ class PlainEngineThread:
         self._stopped = threading.Event()
         self._stopped.set()
         self._inbox.clear()
+        self._taken.clear()
 
     def _run(self) -> None:
         self._has_run = True
@@ -220,6 +224,9 @@ class PlainEngineThread:
             self._client.poll(max(0, min(wait_ms, wait_ms_max)))
         finally:
             self._owner = None
+            if self._taken:
+                taken, self._taken = self._taken, []
+                self._runner.put(*taken)
 
     def _has_more(self) -> bool:
         return bool(self._inbox) or self._stopped.is_set()

@@ -442,10 +442,10 @@ class _ListenerWorkers:
 
         Coroutines share a request from its beginning, as far as they wait.
         """
+        times = 1
         if self._listener.is_async:
-            self._share(request, self._batches(request))
-        else:
-            self._engine_thread.take(functools.partial(self._serve, request))
+            request.is_shared, times = True, self._batches(request)
+        self._engine_thread.take(*[functools.partial(self._serve, request)] * times)
 
     def share(self, request: ConcurrentRequest) -> None:
         """See Workers.
@@ -453,15 +453,13 @@ class _ListenerWorkers:
         The request gets a thread for each remaining batch, but no more threads than
         there are.
         """
-        self._share(request, self._batches(request) - 1)
+        request.is_shared = True
+        job = functools.partial(self._serve, request)
+        self._runner.put(*[job] * (self._batches(request) - 1))
 
     def _batches(self, request: ConcurrentRequest) -> int:
         """How many jobs can work on the request at once."""
         return min(-(-request.left // request.batch_size), self._runner.count)
-
-    def _share(self, request: ConcurrentRequest, times: int) -> None:
-        request.is_shared = True
-        self._runner.put(functools.partial(self._serve, request), times=times)
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """See Workers."""

@@ -46,9 +46,9 @@ class Lease:
         #: names of the jobs that have run, in order
         self.ran: list[str] = []
 
-    def put(self, job, *, times=1):
+    def put(self, *jobs):
         """See JobRunner."""
-        for _ in range(times):
+        for job in jobs:
             self.put_jobs.put(job)
 
     def run_one(self):

@@ -65,7 +65,7 @@ def test_a_job_runs_as_often_as_it_was_put_and_in_one_of_the_threads():
         found.append((thread.name, thread.daemon, threads.is_current()))
 
     threads.start()
-    threads.put(job, times=4)
+    threads.put(job, job, job, job)
     threads.put(job)
     threads.let_end()
     threads.stop(60_000)

@@ -416,6 +416,10 @@ class _EngineThread(PlainEngineThread):
         self._runner = tasks
         self._inbox: deque[Callable[[], None]] = deque()
 
+    def take(self, *jobs: Job) -> None:
+        """See EngineThread."""
+        self._runner.put(*jobs)
+
     def post(self, action: Callable[[], None]) -> None:
         """See EngineThread."""
         self._inbox.append(action)
