@@ -494,6 +494,7 @@ complete -c rmq -n '__rmq_at \'dlq show\'' -l where -x -d 'Only messages for whi
 complete -c rmq -n '__rmq_at \'dlq show\'' -l decode -x -d 'Add the value of each body: json, avro:FILE, protobuf:FILE:MESSAGE, msgpack, cbor, gzip, registry:URL, gzip+FORMAT'
 complete -c rmq -n '__rmq_at \'dlq show\'' -l to -x -d 'End position, resolved at the start'
 complete -c rmq -n '__rmq_at \'dlq show\'' -l by -x -d 'Count by tag, property:NAME, or value.PATH (a field of the body)'
+complete -c rmq -n '__rmq_at \'dlq show\'' -l log -r -F -d 'Log of what was redriven (default: one for each group and cluster)'
 complete -c rmq -n '__rmq_at \'dlq show\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'dlq show\'' -l profile -x -a '(__rmq_names profile)' -d 'Use the cluster of this profile'
 complete -c rmq -n '__rmq_at \'dlq show\'' -s o -l output -x -a 'table json jsonl csv pretty raw hex help' -d 'Output format'

@@ -455,6 +455,7 @@ COMMANDS: dict[str, Any] = {
                       'rmqcli.cli.schema_registry:read_decode'),
          '--to': ('to', 'store', 'rmqcli.cli.options:read_position'),
          '--by': ('by', 'store', 'rmqcli.cli.dlq.show:_parse_by'),
+         '--log': ('log', 'store', 'pathlib:Path'),
          '--output': ('output',
                       'store',
                       ('choice',

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.dlq.selection import WHICH, LetterOptions
+from rmqcli.cli.dlq.selection import WHICH, LetterOptions, log_option
 from rmqcli.cli.options import Common, command_options, option, position_option
 from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
@@ -100,15 +100,7 @@ class RedriveOptions(LetterOptions):
             help="Send after confirmation (default: only show the plan).",
         ),
     ] = False
-    log: Annotated[
-        Path | None,
-        option(
-            "--log",
-            section=_HOW,
-            metavar="FILE",
-            help="Log of what was redriven (default: one for each group and cluster).",
-        ),
-    ] = None
+    log: Annotated[Path | None, log_option(section=_HOW)] = None
 
     @property
     def end(self) -> Any:

@@ -30,10 +30,20 @@ if TYPE_CHECKING:
     from rmqcli.admin.dlq.read import LetterRanges, LetterReader
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client
-    from rmqcli.cli.options import Common
+    from rmqcli.cli.options import Common, Declaration
 
 #: The section of the options that choose letters.
 WHICH = "Which letters"
+
+
+def log_option(*, section: str) -> Declaration:
+    """`--log`."""
+    return option(
+        "--log",
+        section=section,
+        metavar="FILE",
+        help="Log of what was redriven (default: one for each group and cluster).",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
-from rmqcli.cli.options import Common, command_options, option
+from rmqcli.cli.dlq.selection import LetterReadOptions, log_option, say_read
+from rmqcli.cli.options import Common, command_options, option, refuse_together
 from rmqcli.cli.selection import SHOW_SECTION, check_decode
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column, RowWriter
-from rmqcli.errors import DecodeError, TextError, UsageError
+from rmqcli.errors import ConfigError, DecodeError, TextError
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.message.json import (
     BODY_FIELDS,
@@ -109,6 +111,7 @@ class ShowOptions(LetterReadOptions):
             help="Count by tag, property:NAME, or value.PATH (a field of the body).",
         ),
     ] = None
+    log: Annotated[Path | None, log_option(section=SHOW_SECTION)] = None
 
 
 @command_options(
@@ -134,8 +137,16 @@ def show(common: Common, options: ShowOptions) -> None:
     from rmqcli.redrive.log import default_path, read_log
 
     options.check()
-    if options.by is not None and common.output in _AS_MESSAGES:
-        raise UsageError(f"--by and -o {common.output} cannot be used together")
+    as_messages = f"-o {common.output}"
+    given = {
+        "--by": options.by is not None,
+        "--log": options.log is not None,
+        as_messages: common.output in _AS_MESSAGES,
+    }
+    refuse_together(given, combinations(given, 2))
+    if options.log is not None and not options.log.exists():
+        # An empty log would say of every letter that it was not redriven.
+        raise ConfigError(f"{options.log} does not exist")
     if options.decode is not None and options.where is None and options.by is None:
         check_decode(common.output)
     wanted = options.filter()
@@ -160,7 +171,7 @@ def show(common: Common, options: ShowOptions) -> None:
             _say_shown(common, reader, shown, is_cut=is_cut)
             return
         cluster = identity_of(client.route(dlq_topic(options.group)))
-        path = default_path(os.environ, options.group, cluster)
+        path = options.log or default_path(os.environ, options.group, cluster)
         states, _, _ = read_log(path, options.group, cluster)
         writer = RowWriter(
             columns=_columns(options), fmt=common.output, color=common.use_color

@@ -371,6 +371,26 @@ def test_a_log_of_another_group_is_refused(cluster, capsys, tmp_path):
     assert "is the log of group billing, not of audit" in err
 
 
+def test_letters_are_shown_with_what_another_log_says_of_them(
+    cluster, capsys, tmp_path
+):
+    """Letters that were redriven with --log were shown as never redriven."""
+    log = str(tmp_path / "log.jsonl")
+    make_letters(cluster, "billing", "orders", "a")
+    rmq(cluster, capsys, "redrive", "billing", "--log", log, *DO)
+    show = ["show", "billing"]
+    code, (row,), err = rmq(cluster, capsys, *show, "--log", log)
+    assert (code, row["redriven"]) == (0, "yes"), err
+    assert rmq(cluster, capsys, *show)[1][0]["redriven"] == "no"
+    missing = str(tmp_path / "other.jsonl")
+    code, _, err = rmq(cluster, capsys, *show, "--log", missing)
+    assert code == 2
+    assert f"{missing} does not exist" in err
+    for more in (["--by", "tag"], ["-o", "raw"]):
+        code = run(["dlq", *show, "-n", cluster.namesrv, "--log", log, *more])
+        assert (code, "--log" in capsys.readouterr().err) == (2, True)
+
+
 @pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
 def test_letters_that_cannot_be_pulled_are_not_exported_as_none(
     rmq_cluster_factory, capsys, tmp_path, like
