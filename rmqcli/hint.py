@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
-    Value: TypeAlias = "str | int | bool | MessageQueue | dict[str, str] | Blank | None"
+    Value: TypeAlias = (
+        "str | int | bool | MessageQueue | dict[str, str] | list[str] | Blank | None"
+    )
 
 
 @dataclass(slots=True)

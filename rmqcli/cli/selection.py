@@ -207,13 +207,12 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
     route = client.route(topic)
     queues = route.read_queues()
     if not queues:
-        words = "see its permissions with: rmq topic show", ""
+        hint = f"see its permissions with: rmq topic show {shlex.quote(topic)}"
         if not any(each.is_readable for each in route.queues):  # as dead letters are
-            words = "make it readable with: rmq topic update", " --perm rw"
-        raise RmqError(
-            f"topic {topic} has no readable queue",
-            hint=f"{words[0]} {shlex.quote(topic)}{words[1]}",
-        )
+            from rmqcli.admin.lag.memory import how_to_make_readable
+
+            hint = how_to_make_readable(topic, (e.broker_name for e in route.queues))
+        raise RmqError(f"topic {topic} has no readable queue", hint=hint)
     return queues
 
 

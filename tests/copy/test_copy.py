@@ -556,7 +556,7 @@ def test_a_topic_that_cannot_be_read_is_refused(rmq_cluster_factory, log, hidden
         " left out"
     )
     assert str(caught.value.hint) == (
-        "make it readable: Admin.update_topic('src') perm=6"
+        f"make it readable: Admin.update_topic('src') perm=6, brokers={hidden}"
     )
     assert stored(cluster, "dst") == {}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.dlq.letter import facts_of
-from rmqcli.admin.lag.memory import departed_errors_of_group
+from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_make_readable
 from rmqcli.admin.positions import is_missing, resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.tail.sql import check_sql
@@ -33,7 +33,7 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
-from rmqcli.hint import Hint, LibraryCall, Setting
+from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import PERM_READ, MessageQueue, OffsetRange, dlq_topic
 from rmqcli.names import check_group
 from rmqcli.position import LONG_MAX, Earliest, Latest
@@ -164,15 +164,6 @@ def read_letters(
     )
 
 
-def _readable_hint(topic: str) -> Hint:
-    return Hint(
-        "make it readable: ",
-        LibraryCall("Admin.update_topic", topic),
-        " ",
-        Setting("perm", 6),
-    )
-
-
 def _decode_pulled(body: bytes) -> Letters:
     return decode_messages(body, record_type=PulledRecord, item_type=PulledItem)
 
@@ -213,13 +204,17 @@ def check_pullable(client: Client, group: str) -> None:
     For readers that only pull, as an export to Parquet does: they would find nothing.
     """
     topic = dlq_topic(group)
-    for data in letter_route(client, group).queues:
-        if not data.perm & PERM_READ:
-            raise UnsupportedError(
-                f"{topic} is write-only on {data.broker_name}, and an export to Parquet"
-                " reads only what brokers let clients pull",
-                hint=_readable_hint(topic),
-            )
+    hidden = _write_only(letter_route(client, group))
+    if hidden:
+        raise UnsupportedError(
+            f"{topic} is write-only on {', '.join(hidden)}, and an export to Parquet"
+            " reads only what brokers let clients pull",
+            hint=how_to_make_readable(topic, hidden),
+        )
+
+
+def _write_only(route: TopicRoute) -> list[str]:
+    return sorted({d.broker_name for d in route.queues if not d.perm & PERM_READ})
 
 
 def find_letters(
@@ -253,7 +248,7 @@ def find_letters(
         ),
         selectors,
     )
-    unreadable = {d.broker_name for d in route.queues if not d.perm & PERM_READ}
+    unreadable = _write_only(route)
     unchecked: dict[MessageQueue, RmqError] = {}
     if sql is not None:
         for queue in queues:
@@ -261,7 +256,7 @@ def find_letters(
                 raise UnsupportedError(
                     f"{topic} is write-only on {queue.broker_name}, and a broker"
                     " filters by SQL only what it lets clients pull",
-                    hint=_readable_hint(topic),
+                    hint=how_to_make_readable(topic, unreadable),
                 )
         unchecked = check_sql(client, sql, queues)
     resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
@@ -401,7 +396,9 @@ class LetterReader:
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
                 address=address,
-                hint=_readable_hint(queue.topic),
+                hint=how_to_make_readable(
+                    queue.topic, (q.broker_name for q in self._found.write_only)
+                ),
             )
         if not entries:
             low = min(answer.min_queue_index, at + count)

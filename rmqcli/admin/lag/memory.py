@@ -206,6 +206,17 @@ def departed_errors_of_group(
     return {name: seen.as_error(name) for name, seen in departed.items()}
 
 
+def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
+    """Return a hint that names the brokers: others may not have the topic."""
+    return Hint(
+        "make it readable: ",
+        LibraryCall("Admin.update_topic", topic),
+        " ",
+        Setting("perm", 6),
+        Setting("brokers", sorted(set(broker_names))),
+    )
+
+
 def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
     """Raise an error of this kind for a topic that is not readable on all brokers."""
     hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
@@ -213,12 +224,7 @@ def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
         raise kind(
             f"topic {route.topic} is not readable on {', '.join(hidden)}: its messages"
             " there would be left out",
-            hint=Hint(
-                "make it readable: ",
-                LibraryCall("Admin.update_topic", route.topic),
-                " ",
-                Setting("perm", 6),
-            ),
+            hint=how_to_make_readable(route.topic, hidden),
         )
 
 

@@ -129,7 +129,8 @@ def show(common: Common, options: ShowOptions) -> None:
     fields of rmq tail, and what is known of the origin; pretty, raw and hex show the
     letters as rmq tail shows messages. RocketMQ does not record why a message failed.
     Reading changes nothing. A write-only topic can be read, too, but not of a broker of
-    4.6.0: make it readable first, with rmq topic update %DLQ%GROUP --perm rw.
+    4.6.0: make it readable first, with rmq topic update %DLQ%GROUP --perm rw --broker
+    NAME.
     """
     from rmqcli.admin.dlq.read import LetterReader
     from rmqcli.admin.reset.cluster_identity import identity_of

@@ -52,6 +52,7 @@ FLAGS: Final = {
     "allow_unencrypted": "--allow-unencrypted-keys",
     "archives": "--archives",
     "attributes": "--attribute",
+    "brokers": "--broker",
     "ca_file": "--tls-ca",
     "cluster": "--cluster",
     "conf": "--conf",
@@ -139,6 +140,8 @@ def _flag(name: str, value: Value) -> str:
     if isinstance(value, dict):
         texts = [f"+{key.removeprefix('+')}={text}" for key, text in value.items()]
         return " ".join(f"{flag} {_quoted(text)}" for text in texts)
+    if isinstance(value, list):
+        return " ".join(f"{flag} {_quoted(each)}" for each in value)
     if isinstance(value, Blank):
         is_duration = name.endswith("_ms")
         shown = "BROKER:ID" if name == "queues" else value.text

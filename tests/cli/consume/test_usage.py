@@ -98,7 +98,7 @@ def test_a_topic_that_nobody_may_read_ends_it_and_the_remedy_works(rmq_cluster, 
     assert run(["consume", topic, "-g", "g", *where]) == 1
     assert capsys.readouterr().err == (
         "error: topic %DLQ%g has no readable queue\n"
-        "hint: make it readable with: rmq topic update %DLQ%g --perm rw\n"
+        "hint: make it readable: rmq topic update %DLQ%g --perm rw --broker broker-a\n"
     )
     assert run(["topic", "update", "%DLQ%g", "--perm", "rw", *where]) == 0
     assert run(["tail", topic, "--no-follow", *where]) == 0

@@ -108,6 +108,7 @@ def test_where_letters_cannot_be_read_the_notes_say_what_helps(rmq_cluster_facto
     assert "%DLQ%billing is write-only" in error
     assert hint == (
         "make it readable: rmq topic update %DLQ%billing --profile shop --perm rw"
+        " --broker broker-a"
     )
 
 

@@ -81,6 +81,11 @@ QUEUE = MessageQueue("T", "b", 3)
         ),
         (Hint("try ", Setting("tls", None)), "try tls=None", "try without --tls"),
         (
+            Hint("for some: ", Setting("brokers", ["a", "b c"])),
+            "for some: brokers=['a', 'b c']",
+            "for some: --broker a --broker 'b c'",
+        ),
+        (
             Hint("name one: ", Setting("cluster", "a b")),
             "name one: cluster='a b'",
             "name one: --cluster 'a b'",
