@@ -478,12 +478,17 @@ def _all_queues(part: BrokerPart, error: RmqError) -> QueueReading:
     )
 
 
+def lite_unmeasured(topic: str | None) -> str:
+    """Return why the lag in the lite topics of `topic` is not known."""
+    return f"the lag in lite topics of {topic} is not measured"
+
+
 def _lite_topics(part: BrokerPart, topic: str) -> QueueReading:
     return QueueReading(
         topic=topic,
         broker_name=part.broker_name,
         queue_id=None,
-        failure=f"the lag in lite topics of {topic} is not measured",
+        failure=lite_unmeasured(topic),
     )
 
 

@@ -191,6 +191,26 @@ def test_a_broker_that_does_not_tell_its_groups_leaves_them_unknown(shop, code, 
     assert evidence.endswith("answered SYSTEM_ERROR: no")
 
 
+@pytest.mark.parametrize("name", ["expired-messages", "no-member", "offsets-ahead"])
+def test_a_denied_topic_leaves_the_groups_that_read_it_unknown(shop, name):
+    commit(shop, 0)
+    shop.faults.add(
+        faults.answer(16, "no rights"),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="orders",
+    )
+    status, subject, evidence = only_finding(shop, name)
+    assert (status, subject) == ("unknown", "billing")
+    assert evidence.startswith("broker-a: stats of topic orders: ")
+    assert evidence.endswith("answered NO_PERMISSION: no rights")
+
+
+def test_lite_topics_that_no_broker_measures_are_not_reported(rmq_cluster):
+    rmq_cluster.create_topic("orders", attributes={"message.type": "LITE"})
+    rmq_cluster.create_group("billing", attributes={"lite.bind.topic": "orders"})
+    assert findings(rmq_cluster.namesrv, "offsets-ahead") == []
+
+
 def test_a_broker_that_does_not_show_its_topics_may_have_dead_letters(shop):
     shop.faults.add(faults.answer(1, "no"), code=RequestCode.GET_ALL_TOPIC_CONFIG)
     status, subject, evidence = only_finding(shop, "dead-letters")
