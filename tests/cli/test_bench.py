@@ -272,7 +272,7 @@ def test_every_option_is_in_the_settings(bench, rmq_cluster, words, settings):
 def test_messages_that_were_sent_and_not_received_are_an_error(
     bench, rmq_cluster, rmq_topic, monkeypatch
 ):
-    monkeypatch.setattr(runs, "GRACE_MS", 500)
+    monkeypatch.setattr(runs, "GRACE_MS", 3_000)
     fields = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}
     lie = faults.answer(0, ext_fields=fields)
     rmq_cluster.faults.add(lie, code=RequestCode.SEND_MESSAGE_V2, times=1)
