@@ -569,10 +569,11 @@ class GroupResult:
     """What became of a change on one server.
 
     `result` is `created`, `changed`, `unchanged`, `deleted`, `failed`, or `unknown`
-    where an answer was lost. `name` is the group, or one of its topics that was deleted
-    with it. `config` is the broker's settings of the group after the change; None when
-    the group does not exist there or its settings are not known. `address` is None for
-    a broker that could not be asked.
+    where an answer was lost, or where a broker did not tell whether it had a group that
+    is deleted. `name` is the group, or one of its topics that was deleted with it.
+    `config` is the broker's settings of the group after the change; None when the group
+    does not exist there or its settings are not known. `address` is None for a broker
+    that could not be asked.
     """
 
     name: str
@@ -742,7 +743,9 @@ def delete_group(
 ) -> list[GroupResult]:
     """Delete `group` on `masters`; the result is `unchanged` where it did not exist.
 
-    A master that does not answer a question about the group is not changed.
+    A master that does not answer a question about the group is not changed. Of one that
+    refuses to answer it, and confirms the deletion, the result is `unknown`: brokers
+    confirm that of groups that they never had.
     """
     configs = _configs(client, group, masters, GroupChange())
     silent = {n: e for n, e in configs.items() if isinstance(e, TransportError)}
@@ -752,10 +755,18 @@ def delete_group(
     results = []
     for name in masters:
         error = silent[name] if name in silent else answers[name]
+        config = configs[name]
         if error is not None:
             results.append(_failed(group, name, masters, error))
+        elif isinstance(config, RmqError):
+            error = PartialError(
+                f"{name} confirmed that it does not have group {group}, but refused to"
+                f" tell whether it had it: {config.message}"
+            )
+            failed = _failed(group, name, masters, error)
+            results.append(replace(failed, result="unknown"))
         else:
-            word = "unchanged" if configs[name] is None else "deleted"
+            word = "unchanged" if config is None else "deleted"
             results.append(_result(group, name, masters, word, None))
     return results
 

@@ -875,6 +875,14 @@ COMMANDS = (
         "This tool",
     ),
     CommandEntry(
+        "explain",
+        "rmqcli.cli.explain",
+        "explain",
+        "Explain an exit code, or a code of a server's answer.",
+        "This tool",
+        "exit-codes",
+    ),
+    CommandEntry(
         "help",
         "rmqcli.cli.help",
         "help_",

@@ -663,7 +663,7 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
         if options.remove_topics and any(each.error for each in results):
             common.messages.warn(
                 f"the retry and dead-letter topics of {safe(group)} are kept, because"
-                " the group is not deleted everywhere"
+                " the group is not known to be deleted everywhere"
             )
         elif options.remove_topics:
             results += groups_change.delete_topics_of(client, group)

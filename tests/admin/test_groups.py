@@ -327,6 +327,20 @@ def test_a_group_whose_members_a_broker_does_not_tell_is_not_deleted(
         assert results(steps) == [("billing", "broker-b", "deleted")]
 
 
+def test_a_group_is_not_called_deleted_of_a_broker_that_may_not_have_had_it(
+    pair, admin
+):
+    """A broker that refused to list its groups confirms every deletion."""
+    pair.faults.add(REFUSED, code=SETTINGS, broker="broker-a")
+    with pytest.raises(PartialError, match="1 of 2 servers failed") as caught:
+        admin.delete_group("alone", force=True)
+    error = caught.value.__cause__
+    assert str(error).startswith(
+        "broker-a confirmed that it does not have group alone, but refused to tell"
+        " whether it had it: "
+    )
+
+
 def test_a_group_whose_settings_a_broker_does_not_tell_at_first_is_not_deleted(pair):
     """The broker was not asked for members then, but deleted the group."""
     pair.faults.add(faults.drop_request(), code=SETTINGS, broker="broker-b", times=1)

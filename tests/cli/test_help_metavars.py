@@ -18,6 +18,7 @@ NOUNS = {
     "BROKER",
     "CLIENT",
     "CLUSTER",
+    "CODE",
     "COMMAND",
     "DIR",
     "DURATION",

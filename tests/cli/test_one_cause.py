@@ -164,6 +164,7 @@ OTHERS = {
     "completion bash": _LOCAL,
     "completion zsh": _LOCAL,
     "completion fish": _LOCAL,
+    "explain": _LOCAL,
     "help": _LOCAL,
     "version": _LOCAL,
 }

@@ -1779,6 +1779,14 @@ COMMANDS: dict[str, Any] = {
         (),
         False,
     ),
+    'explain': (
+        (('code', False, 'text'),),
+        {'--output': ('output', 'store', ('choice', 'table', 'json')),
+         '-o': ('output', 'store', ('choice', 'table', 'json'))},
+        {},
+        ('code',),
+        True,
+    ),
     'help': (
         (('words', True, 'text'),),
         {},
