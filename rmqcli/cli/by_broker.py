@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
 from rmqcli.errors import (
     ChangeUnknownError,
+    DeniedError,
     PartialError,
     RmqError,
     UnsupportedError,
@@ -156,15 +157,19 @@ def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
 
     One whose version cannot say it, or of which only a part is not known, has answered.
     """
-    alike: dict[tuple[bool, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for name, error in errors.items():
-        answered = isinstance(error, UnsupportedError | PartialError)
-        alike.setdefault((answered, error.message), []).append(name)
+        words = "did not answer"
+        if isinstance(error, DeniedError):
+            words = "denied access"
+        elif isinstance(error, UnsupportedError | PartialError):
+            words = ""
+        alike.setdefault((words, error.message), []).append(name)
     reasons = []
-    for (answered, message), same in alike.items():
+    for (words, message), same in alike.items():
         names = ", ".join(same)
-        if not answered:
-            reasons.append(f"{names} did not answer: {message}")
+        if words:
+            reasons.append(f"{names} {words}: {message}")
         else:
             is_named = message.startswith(f"{names} ")
             reasons.append(message if is_named else f"{names}: {message}")

@@ -504,7 +504,7 @@ def _data(detail: TopicDetail) -> dict[str, Any]:
         "message_type": detail.message_type,
         "brokers": [row_of(_BROKER_COLUMNS, each) for each in detail.brokers],
         "queues": [row_of(QUEUE_COLUMNS, each) for each in detail.queues],
-        "groups": detail.groups,
+        "groups": detail.groups or (None if detail.errors else []),
         "errors": errors_json(detail.errors),
     }
 
@@ -582,12 +582,17 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     kind = detail.message_type or detail.kind
     messages = [row["messages"] for row in data["queues"]]
     known = [count for count in messages if count is not None]
-    unknown = len(messages) - len(known)
-    note = f", {counted(unknown, 'queue')} unknown" if unknown else ""
+    count = counted(sum(known), "message")
+    if unknown := len(messages) - len(known):
+        count = f"at least {count}, {counted(unknown, 'queue')} unknown"
+        count = count if known else "messages unknown"
+    groups = ", ".join(map(safe, detail.groups)) or "none"
+    if detail.errors:
+        groups = f"at least {groups}" if detail.groups else "unknown"
     sys.stdout.write(
         f"topic {safe(detail.topic)}: {safe(kind)},"
-        f" {counted(len(messages), 'queue')}, {counted(sum(known), 'message')}{note}\n"
-        f"groups: {', '.join(map(safe, detail.groups)) or 'none'}\n"
+        f" {counted(len(messages), 'queue')}, {count}\n"
+        f"groups: {groups}\n"
         "\n"
     )
     write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)

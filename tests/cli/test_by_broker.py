@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.cli.by_broker import raise_if_silent
-from rmqcli.errors import PartialError, RmqError
+from rmqcli.errors import DeniedError, PartialError, RmqError
 
 
 def test_each_silent_broker_is_named_with_its_own_reason() -> None:
@@ -21,3 +21,11 @@ def test_each_silent_broker_is_named_with_its_own_reason() -> None:
         "broker-a, broker-c did not answer: connection refused;"
         " broker-b: its queues are not known"
     )
+
+
+def test_a_broker_that_denies_access_is_not_said_to_be_silent() -> None:
+    """The text was "did not answer: 10.0.0.2:10911 answered NO_PERMISSION"."""
+    denied = DeniedError("10.0.0.2:10911 answered", code=16, name="NO_PERMISSION")
+    with pytest.raises(PartialError) as caught:
+        raise_if_silent({"broker-b": denied})
+    assert caught.value.message == "broker-b denied access: 10.0.0.2:10911 answered"

@@ -1,4 +1,4 @@
-"""`rmq topics`, `groups`, `group show` and `brokers` on real brokers."""
+"""`rmq topics`, `groups`, `group show` and `brokers`, mostly on real brokers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import random
 
 import pytest
 
+from rmqcli import ClientConfig
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer
 
@@ -116,6 +121,43 @@ def test_a_live_consumer_is_shown(rmq, real_cluster, new_topic):
 def _members(rmq, group):
     rows, _ = rmq("groups")
     return next((row["members"] for row in rows if row["group"] == group), None)
+
+
+def test_a_denied_topic_has_unknown_messages_and_groups(rmq_cluster, capsys):
+    """The table said "0 messages, 1 queue unknown" and "groups: none"."""
+    rmq_cluster.create_topic("orders", queues=1)
+    denied = faults.answer(16, "no permission for orders")
+    rmq_cluster.faults.add(
+        denied, code=RequestCode.GET_TOPIC_STATS_INFO, topic="orders"
+    )
+    words = ["topic", "show", "orders", "-n", rmq_cluster.namesrv]
+    assert run(words) == 6
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:2] == [
+        "topic orders: normal, 1 queue, messages unknown",
+        "groups: unknown",
+    ]
+    assert "broker-a denied access: stats of topic orders" in err
+    run([*words, "-o", "json"])
+    assert json.loads(capsys.readouterr().out)["groups"] is None
+
+
+def test_of_a_topic_that_one_broker_denies_the_least_is_told(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["x"], broker="broker-a")
+    cluster.create_group("billing")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        commit = update_consumer_offset("billing", "orders", 0, commit_offset=0)
+        client.invoke(cluster.broker("broker-a").address, commit)
+    cluster.faults.add(faults.answer(16, "no permission"), broker="broker-b")
+    assert run(["topic", "show", "orders", "-n", cluster.namesrv]) == 6
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "topic orders: normal, 2 queues, at least 1 message, 1 queue unknown",
+        "groups: at least billing",
+    ]
 
 
 @pytest.mark.parametrize(

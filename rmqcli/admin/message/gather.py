@@ -73,7 +73,7 @@ from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.client_id import is_grpc_client
 from rmqcli.engine.message import RETRY_TOPIC
-from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.errors import NotFoundError, RmqError, UnsupportedError
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -150,7 +150,8 @@ class MessageOutcome:
 
     `topic` is the one whose consumers get it: of a message that waits for its delay or
     for the end of its transaction, not the one in which it is stored. `errors` has the
-    brokers that did not answer, by name: groups that only they know are missing.
+    brokers that did not answer, by name: groups that only they know are missing, or
+    verdicts are unknown.
     """
 
     message: PulledMessage
@@ -210,6 +211,8 @@ class _Reading:
         self._has_retries: set[str] = set()
         #: groups whose members are behind proxies in cluster mode
         self._proxied: set[str] = set()
+        #: group -> the first broker that did not tell what its verdict needs, and why
+        self._untold: dict[str, tuple[str, RmqError]] = {}
 
     def run(self, groups: Collection[str], backups: Sequence[Backup]) -> MessageOutcome:
         pending = self._pending()
@@ -257,7 +260,18 @@ class _Reading:
             self._if_there(judge(self._message, seen, min_offset=min_offset))
             for seen in evidence.values()
         ]
+        for found in self._outcome.groups:
+            if found.verdict is MessageVerdict.UNKNOWN and found.group in self._untold:
+                self._outcome.errors.setdefault(*self._untold[found.group])
         return self._outcome
+
+    def _note_untold(
+        self, group: str, error: RmqError, broker_name: str | None = None
+    ) -> None:
+        """Note that the message's broker, or another one, told nothing of a group."""
+        if not isinstance(error, UnsupportedError):
+            broker_name = broker_name or self._queue.broker_name
+            self._untold.setdefault(group, (broker_name, error))
 
     def _read_departed(self) -> None:
         """Note the brokers that have left: name servers forget one that goes."""
@@ -464,6 +478,7 @@ class _Reading:
             offset, found = offsets[name], stats[name]
             if isinstance(offset, RmqError):
                 seen.no_offset = offset.message
+                self._note_untold(name, offset)
             else:
                 seen.committed = offset
             item = None if isinstance(found, RmqError) else found.offsets.get(queue)
@@ -492,6 +507,7 @@ class _Reading:
             found = members[name]
             if isinstance(found, RmqError):
                 seen.no_members = f"its members are not known: {found.message}"
+                self._note_untold(name, found)
             else:
                 seen.connection = found
             # Brokers create the topic when POP first revives a message. The retries of
@@ -520,6 +536,7 @@ class _Reading:
                 seen.no_deliveries = (
                     f"whether the group is orderly is not known: {configs.message}"
                 )
+                self._note_untold(name, configs)
             elif name in configs:
                 seen.retry_max_times = configs[name].retry_max_times
                 seen.is_orderly = configs[name].consume_message_orderly
@@ -559,6 +576,7 @@ class _Reading:
             committed = found[group]
             if isinstance(committed, RmqError):
                 seen.no_offset = committed.message
+                self._note_untold(group, committed)
             elif committed is None:
                 seen.no_offset = f"no offset was ever committed in {name}"
             elif committed > offset:
@@ -589,6 +607,8 @@ class _Reading:
                 self._proxied.add(seen.group)
             else:
                 seen.no_members = proxied.unknown_because
+                for broker_name, error in sorted(proxied.errors.items()):
+                    self._note_untold(seen.group, error, broker_name)
 
     def _read_filter_times(self, evidence: Mapping[str, GroupEvidence]) -> None:
         """Find out since when members behind proxies have their filter.
@@ -946,6 +966,8 @@ class _Reading:
             read = None if reason else self._deliveries(broker_name, address, places)
         except RmqError as error:
             read, reason = None, f"the records of POP were not read: {error.message}"
+            for place in places:
+                self._note_untold(place.group, error, broker_name)
         if read is not None:
             found, reason = read.found, read.reason
         for place in places:
@@ -997,6 +1019,7 @@ class _Reading:
                 seen.no_lock = (
                     f"whether POP has handed it out is not known: {found.message}"
                 )
+                self._note_untold(name, found)
             elif found is True and name in self._has_retries:
                 seen.no_lock = None  # what waits may be a retry
             elif committed == seen.committed:

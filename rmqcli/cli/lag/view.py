@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import show_list
+from rmqcli.cli.offline import MEMBERS_UNKNOWN
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.client_id import is_grpc_client
-from rmqcli.units import counted, format_duration, format_rfc3339
+from rmqcli.units import counted, format_duration, format_rfc3339, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ GROUP_STATES = {
     "UNKNOWN": "bad",
 }
 
+#: More groups than these are counted where a warning is about all of them.
+_GROUPS_LISTED = 3
 _NO_OWNERS = "members were not queried: name one group, or add --process-queues"
 
 
@@ -498,6 +501,26 @@ class LagView:
             self._write_queues(common)
         for lag in self.groups:
             self._write_more(lag, common)
+        if self.is_summary:
+            for text, groups in self._unknown().items():
+                names = listed(groups, _GROUPS_LISTED)
+                common.messages.warn(f"{names}: {with_flags(text)}")
+
+    def _unknown(self) -> dict[str, list[str]]:
+        """Return what a table of groups has no number for and why, and of which groups.
+
+        What a broker does not report of any group is in `failures` instead.
+        """
+        told = {failure.message for failure in self.failures}
+        found: dict[str, list[str]] = {}
+        for lag in self.groups:
+            failures = lag.reading.failures
+            if lag.is_partial and not any(each.message in told for each in failures):
+                found.setdefault(f"lag unknown: {lag.reason}", []).append(lag.group)
+            reason = lag.reading.members_unknown
+            if reason is not None and reason != MEMBERS_UNKNOWN and not failures:
+                found.setdefault(reason, []).append(lag.group)
+        return found
 
     def _write_queues(self, common: Common) -> None:
         rows = [row for lag in self.groups for row in self.table_rows(lag)]

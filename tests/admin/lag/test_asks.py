@@ -352,6 +352,38 @@ def test_who_may_ask_for_some_groups_is_told_about_these(rmq_cluster, lag, named
     assert code == 6
 
 
+def test_a_table_of_groups_says_why_the_lag_of_some_is_unknown(rmq_cluster, capsys):
+    """The row was UNKNOWN, and only JSON, or a run for that group, told why."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_topic("bills", queues=1)
+    for group, topic in (("audit", "orders"), ("billing", "bills"), ("cash", "bills")):
+        rmq_cluster.create_group(group)
+        commit(rmq_cluster, group, topic, {0: 0})
+    denied = faults.answer(16, "no permission for bills")
+    rmq_cluster.faults.add(denied, code=202, topic="bills")
+    assert run(["lag", "-n", rmq_cluster.namesrv]) == 6
+    err = " ".join(capsys.readouterr().err.split())
+    assert err.startswith(
+        "warning: billing, cash: lag unknown: unknown in 1 of 1 queue"
+    )
+    assert err.count("no permission for bills") == 1
+
+
+def test_a_table_of_groups_says_why_their_members_are_unknown(rmq_cluster, capsys):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_topic("DefaultHeartBeatSyncerTopic", queues=1)
+    for group in ("audit", "billing"):
+        rmq_cluster.create_group(group)
+        commit(rmq_cluster, group, "orders", {0: 0})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=202, topic="DefaultHeartBeatSyncerTopic")
+    run(["lag", "-n", rmq_cluster.namesrv])
+    err = " ".join(capsys.readouterr().err.split())
+    assert err.startswith(
+        "warning: audit, billing: members behind proxies are not known: broker-a: "
+    )
+
+
 @pytest.mark.parametrize("named", [["billing"], []])
 def test_a_denied_dead_letter_topic_is_reported(rmq_cluster, lag, capsys, named):
     """The exit code was 0, and the table of all groups did not say why."""

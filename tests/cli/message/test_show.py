@@ -483,8 +483,10 @@ def test_what_orderly_pop_may_have_handed_out_is_not_called_waiting(
     ) as consumer:
         receive(consumer, 1)
         cluster.faults.add(faults.answer(16, "no"), code=code)
-        found = verdict(show(cluster, sent.msg_id, "-g", "billing"))
+        code, (row,), _ = show(cluster, sent.msg_id, "-g", "billing")
+    (found,) = row["groups"]
     assert (found["verdict"], "not known: " in found["reason"]) == ("unknown", True)
+    assert code == 6
 
 
 @pytest.mark.parametrize(
@@ -968,6 +970,34 @@ def test_a_member_that_does_not_tell_what_it_pulls_may_use_pop(cluster, show):
         found = verdict(show(cluster, sent.msg_id))
     assert found["verdict"] == "unknown"
     assert found["reason"].startswith("no member tells that it pulls the queue")
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        (RequestCode.QUERY_CONSUMER_OFFSET, "committed offset of"),
+        (RequestCode.GET_CONSUMER_CONNECTION_LIST, "members of"),
+    ],
+)
+def test_a_verdict_that_is_unknown_because_a_broker_refuses_is_a_partial_answer(
+    rmq_cluster_factory, show, code, what
+):
+    """The exit code was 0, and only the reason of the verdict told of the refusal."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    for name in ("billing", "audit"):
+        cluster.create_group(name)
+        commit(cluster, name, 1)
+    sent = send(cluster)
+    send(cluster)
+    denied = faults.answer(16, "no rights for billing")
+    cluster.faults.add(denied, code=code, group="billing")
+    code, (row,), err = show(cluster, sent.msg_id, "-g", "billing", "-g", "audit")
+    of_billing = next(each for each in row["groups"] if each["group"] == "billing")
+    assert of_billing["verdict"] == "unknown"
+    assert f"broker-a denied access: {what} group billing" in " ".join(err.split())
+    assert [each["broker_name"] for each in row["errors"]] == ["broker-a"]
+    assert code == 6
 
 
 def test_without_an_index_a_retry_cannot_be_ruled_out(cluster, show):
