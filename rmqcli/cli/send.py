@@ -31,7 +31,13 @@ from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.errors import PartialError, RmqError, TransportError, UsageError
+from rmqcli.errors import (
+    PartialError,
+    RmqError,
+    TextError,
+    TransportError,
+    UsageError,
+)
 from rmqcli.files import check_readable
 from rmqcli.names import check_topic
 from rmqcli.producer.delay import Delay, parse_delay
@@ -266,6 +272,21 @@ _OPTION_OF_PROPERTY = {
 }
 
 
+def _parse_tag(text: str) -> str:
+    """Refuse what brokers store, and no consumer can subscribe to."""
+    at = text.find("||")
+    if at >= 0:
+        raise TextError(
+            text,
+            "|| separates the tags of a subscription, so no consumer can subscribe to"
+            " this tag",
+            start=at,
+            end=at + 2,
+            hint="send a message for each tag, or choose another separator",
+        )
+    return text
+
+
 def _parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
@@ -306,7 +327,13 @@ class SendCommandOptions:
         option(metavar="FILE|-", help="Send each line as one message.", section=_WHAT),
     ] = None
     tag: Annotated[
-        str | None, option(metavar="TAG", help="Tag of every message.", section=_EACH)
+        Any,
+        option(
+            parser=_parse_tag,
+            metavar="TAG",
+            help="Tag of every message.",
+            section=_EACH,
+        ),
     ] = None
     key: Annotated[
         list[str] | None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 V4_0_0 = 213
 V4_6_0 = 333
 V4_9_0 = 393
-V4_9_2 = 397  # ADD_WRITE_PERM_OF_BROKER; unknown codes are answered
+V4_9_2 = 397  # 327; unknown codes are answered; dead letters without a delay
 V4_9_4 = 401  # routes in strict JSON
 V4_9_7 = 407
 V4_9_8 = 409

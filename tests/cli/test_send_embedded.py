@@ -302,6 +302,20 @@ def test_records_of_a_lite_topic_can_be_consumed_by_it(rmq, rmq_cluster):
     assert found == ["%LMQ%$T$a"] * 3
 
 
+def test_a_tag_to_which_no_consumer_can_subscribe_is_refused(rmq, rmq_topic):
+    """Consumers take `a||b` for the tags a and b, so none would receive it."""
+    code, out, err = rmq("send", rmq_topic, "x", "--tag", "a||b")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: --tag: 'a||b': || separates the tags of a subscription, so no consumer"
+        " can subscribe to this tag\n"
+        "                ^^\n"
+        "hint: send a message for each tag, or choose another separator\n"
+    )
+    assert rmq("tail", rmq_topic, "--no-follow")[1] == ""
+    assert rmq("send", rmq_topic, "x", "--tag", "a|b")[0] == 0
+
+
 def test_a_key_with_a_space_is_warned_about(rmq, rmq_topic):
     code, _, err = rmq("send", rmq_topic, "x", "--key", "a b", "--key", "c")
     assert code == 0

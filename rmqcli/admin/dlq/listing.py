@@ -6,6 +6,8 @@ that an earlier run knew, and that has left the route, may have letters of every
 
 Source: AdminBrokerProcessor (GET_TOPIC_STATS_INFO, GET_EARLIEST_MSG_STORETIME), which
 checks no permissions: up to 4.9.1 brokers create topics of dead letters write-only.
+SendMessageProcessor.consumerSendMsgBack, where up to 4.9.1 a letter keeps the delay of
+the retry that failed last, and waits for it before it is in that topic.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rmqcli.api.calls.offset import get_earliest_msg_storetime
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX
+from rmqcli.wire.version import V4_9_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,11 +63,14 @@ class LetterList:
     """Groups that have a topic of dead letters, by name, and brokers without answers.
 
     The topic may be empty. `at_ms` is when the answers were complete, monotonic.
+    `delaying` are the brokers before 4.9.2: a letter waits there for one more delay, of
+    up to two hours, before it is stored and counted.
     """
 
     groups: list[GroupLetters]
     errors: dict[str, RmqError] = field(hash=False)
     at_ms: int = 0
+    delaying: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -120,7 +126,12 @@ def list_letters(client: Client) -> LetterList:
         _group(topic, ends.get(topic, {}), oldest, newest, names, reasons.get(topic))
         for topic, names in sorted(brokers.items())
     ]
-    return LetterList(groups, errors, client.clock.monotonic_ms())
+    delaying = [
+        name
+        for name in sorted(tables.keys() - errors.keys())
+        if client.broker_version(addresses[name]) < V4_9_2
+    ]
+    return LetterList(groups, errors, client.clock.monotonic_ms(), tuple(delaying))
 
 
 def _oldest(

@@ -122,7 +122,7 @@ COMMANDS: dict[str, Any] = {
         {'--file': ('file', 'append', 'text'),
          '--jsonl': ('jsonl', 'store', 'text'),
          '--lines': ('lines', 'store', 'text'),
-         '--tag': ('tag', 'store', 'text'),
+         '--tag': ('tag', 'store', 'rmqcli.cli.send:_parse_tag'),
          '--key': ('key', 'append', 'text'),
          '--property': ('properties',
                         'append',

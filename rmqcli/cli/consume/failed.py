@@ -20,7 +20,7 @@ from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue, dlq_topic
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
-from rmqcli.wire.version import V4_9_7
+from rmqcli.wire.version import V4_9_2
 
 if TYPE_CHECKING:
     from rmqcli.cli.consume.counts import Counts
@@ -143,7 +143,7 @@ class FailedDeliveries:
             case Fate.DEAD_LETTER if self._is_delayed(failed.message):
                 return (
                     f"dead letter on its way to {dlq_topic(self._group)}: brokers"
-                    " before 4.9.7 may store it only after one more delay"
+                    " before 4.9.2 may store it only after one more delay"
                 )
             case Fate.DEAD_LETTER:
                 return f"dead letter in {dlq_topic(self._group)}"
@@ -194,8 +194,7 @@ class FailedDeliveries:
     def _is_delayed(self, message: Message) -> bool:
         """Whether the broker may store the dead letter only after one more delay.
 
-        Brokers of 4.6.0 keep the delay of the retry that failed last, those of 4.9.7
-        do not.
+        Up to 4.9.1 brokers keep the delay of the retry that failed last.
         Source: SendMessageProcessor.consumerSendMsgBack.
         """
         if not isinstance(message, PulledMessage) or DELAY not in message.properties:
@@ -206,7 +205,7 @@ class FailedDeliveries:
             client = self._client
             route = client.route(message.topic)
             address = client.master_of(route, message.broker_name)
-            return client.broker_version(address) < V4_9_7
+            return client.broker_version(address) < V4_9_2
         except RmqError:
             return False
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, command_options, duration_option, option
+from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column
 from rmqcli.errors import PartialError
-from rmqcli.units import counted, format_duration, format_rfc3339
+from rmqcli.units import counted, format_duration, format_rfc3339, listed
 
 if TYPE_CHECKING:
     from rmqcli.admin.dlq.listing import GroupLetters
+
+_BROKERS_LISTED = 3
 
 COLUMNS = (
     Column("group", "the group", shorten=True),
@@ -105,6 +108,14 @@ def list_(
         common.messages.info(
             f"{counted(hidden, 'group')} without dead letters not shown; --all shows"
             " them"
+        )
+    if found.delaying:
+        names = safe(listed(found.delaying, _BROKERS_LISTED))
+        verb = "runs" if len(found.delaying) == 1 else "run"
+        common.messages.info(
+            f"{names} {verb} RocketMQ before 4.9.2, which stores a dead letter only"
+            " after one more delay, of up to 2 hours: letters that wait for it are not"
+            " counted"
         )
     raise_if_silent(found.errors)
     unknown = [each for each in found.groups if each.count is None]

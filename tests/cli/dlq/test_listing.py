@@ -41,6 +41,25 @@ def test_letters_of_all_brokers_are_counted_although_they_may_not_be_pulled(
         assert row["reason"] == "growth needs --sample"
 
 
+@pytest.mark.parametrize(("like", "is_told"), [("4.6.0", True), ("4.9.7", False)])
+def test_letters_that_an_old_broker_still_delays_are_not_passed_over_in_silence(
+    rmq_cluster_factory, capsys, like, is_told
+):
+    """A message that had just died was missing in the count, and nothing said so."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1, like=like)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    make_letters(cluster, "billing", "orders", ["x"])
+    code, (row,), err = listed(cluster, capsys)
+    assert (code, row["count"]) == (0, 1), err
+    words = (
+        "broker-a, broker-b run RocketMQ before 4.9.2, which stores a dead letter only"
+        " after one more delay, of up to 2 hours: letters that wait for it are not"
+        " counted"
+    )
+    assert (words in err) == is_told
+
+
 def test_a_second_look_shows_how_many_letters_arrived(rmq_cluster, capsys):
     rmq_cluster.create_topic("orders")
     rmq_cluster.create_group("billing")
