@@ -47,6 +47,7 @@ from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,
+    DeniedError,
     NotFoundError,
     PartialError,
     RefusedError,
@@ -466,6 +467,8 @@ def online_members(
         return found
     client.raise_if_none_answers(errors.values())
     for name, error in errors.items():
+        if all(isinstance(each, DeniedError) for each in answers.values()):
+            raise error
         raise PartialError(
             f"whether group {group} has members is not known: {name}: {error.message}",
             hint=error.hint,

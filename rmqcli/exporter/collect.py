@@ -213,6 +213,8 @@ class MetricsCollector:
         then_ms, before = self._samples.baseline(at_ms=reading.at_ms)
         elapsed_ms = reading.at_ms - then_ms
         rows = _GroupRows(found.rows, brokers, at_ms=reading.at_ms)
+        # One that has left the route is not up, and is no error of this collection.
+        listed = set(self._client.cluster_info().brokers)
         kept = set()
         for lag in lags:
             earlier = before.get(lag.group)
@@ -221,9 +223,9 @@ class MetricsCollector:
             if earlier is not None:
                 trend = compare(earlier, lag, elapsed_ms=elapsed_ms)
             rows.add(lag, trend)
-            for failure in lag.reading.failures:
-                if failure.broker_name not in found.errors:
-                    message = f"{failure.broker_name}: {lag.group}: {failure.message}"
+            for broker_name, reason in lag.untold():
+                if broker_name in listed.difference(found.errors):
+                    message = f"{broker_name}: {lag.group}: {reason}"
                     found.errors.setdefault("groups", message)
             if lag.reading.failures and self._keep_group(found, lag):
                 kept.add(label_text(lag.group))

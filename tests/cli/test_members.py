@@ -124,3 +124,14 @@ def test_members_behind_proxies_that_brokers_do_not_tell_are_not_said_to_be_none
     (group,) = row["groups"]
     assert group["verdict"] == "unknown"
     assert "members behind proxies are not known" in group["reason"]
+
+
+def test_stacks_of_members_that_every_broker_denies_are_denied(rmq_cluster, capsys):
+    """The exit code was 6, as if some of the members had been asked."""
+    rmq_cluster.create_group("billing")
+    denied = faults.answer(16, "no rights to billing")
+    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    rmq_cluster.faults.add(denied, code=code, group="billing")
+    assert run(["group", "stack", "billing", "-n", rmq_cluster.namesrv]) == 4
+    out, err = capsys.readouterr()
+    assert (out, "no rights to billing" in err) == ("", True)

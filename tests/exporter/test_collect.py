@@ -512,6 +512,18 @@ def test_one_group_that_a_broker_refuses_is_not_known_and_others_are(cluster):
     assert scrapes.errors["groups"].startswith("broker-a: billing: ")
 
 
+def test_a_collection_that_lacks_a_denied_topic_is_no_success(cluster):
+    """It was one, and --once exited with 0, though the lag of groups was not known."""
+    denied = faults.answer(16, "no rights")
+    cluster.faults.add(denied, code=RequestCode.GET_TOPIC_STATS_INFO, topic="orders")
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    assert about(values, "rocketmq_group_lag_messages") == {}
+    assert values["rocketmq_exporter_last_collection_success",] == 0
+    assert list(scrapes.errors) == ["groups"]
+    assert scrapes.errors["groups"].startswith("broker-a: billing: stats of topic ord")
+
+
 def test_groups_that_no_broker_tells_are_not_0(cluster):
     cluster.faults.add(
         faults.answer(1, remark="no"), code=RequestCode.GET_ALL_CONSUMER_OFFSET

@@ -25,8 +25,6 @@ from rmqcli.admin.doctor.model import (
     Diagnosis,
     unknown,
 )
-from rmqcli.admin.lag.assemble import lite_unmeasured
-from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.names import similar
 
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.doctor.facts import Facts
     from rmqcli.admin.doctor.model import Check, Finding
-    from rmqcli.admin.lag.model import GroupLag
     from rmqcli.api.client import Client
 
 #: All checks, in the order in which they are shown.
@@ -140,25 +137,9 @@ def _not_reported(check: Check, facts: Facts) -> Iterator[Finding]:
                 yield unknown(failure.broker_name, failure.message)
         named.update(failure.broker_name for failure in facts.lag_failures)
         for lag in facts.lags:
-            for broker_name, reason in _unread(lag):
+            for broker_name, reason in lag.untold():
                 if broker_name not in named:
                     yield unknown(lag.group, f"{broker_name}: {reason}")
-
-
-def _unread(lag: GroupLag) -> Iterator[tuple[str, str | None]]:
-    """Yield the brokers that did not report a group, or a topic of it, and why."""
-    for failure in lag.reading.failures:
-        yield failure.broker_name, failure.message
-    failed = {failure.broker_name for failure in lag.reading.failures}
-    for queue in lag.queues:
-        if (
-            queue.state is LagState.UNKNOWN
-            and queue.max_offset is None
-            and queue.broker_name not in failed
-            # No broker measures these, so they would be unknown in every run.
-            and queue.reason != lite_unmeasured(queue.topic)
-        ):
-            yield queue.broker_name, queue.reason
 
 
 def _errors_of(tables: Mapping[str, object], what: str) -> Iterator[Finding]:

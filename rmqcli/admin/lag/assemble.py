@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag.model import BrokerFailure, GroupReading, UnreachableQueues
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    UnreachableQueues,
+    lite_unmeasured,
+)
 from rmqcli.engine.queue_lag import QueueReading, fast_dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
@@ -476,11 +481,6 @@ def _all_queues(part: BrokerPart, error: RmqError) -> QueueReading:
         queue_id=None,
         failure=error.message,
     )
-
-
-def lite_unmeasured(topic: str | None) -> str:
-    """Return why the lag in the lite topics of `topic` is not known."""
-    return f"the lag in lite topics of {topic} is not measured"
 
 
 def _lite_topics(part: BrokerPart, topic: str) -> QueueReading:

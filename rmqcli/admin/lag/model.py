@@ -36,7 +36,7 @@ from rmqcli.model import is_pop_retry
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rmqcli.admin.lag.members import Members
     from rmqcli.admin.lag.process_queues import ClientQueues
@@ -209,6 +209,23 @@ class GroupLag:
             queue.state is LagState.UNKNOWN for queue in self.queues
         )
 
+    def untold(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the brokers that did not report the group, or a topic of it, and why.
+
+        Lite topics, which no broker measures, do not count.
+        """
+        for failure in self.reading.failures:
+            yield failure.broker_name, failure.message
+        failed = {failure.broker_name for failure in self.reading.failures}
+        for queue in self.queues:
+            if (
+                queue.state is LagState.UNKNOWN
+                and queue.max_offset is None
+                and queue.broker_name not in failed
+                and queue.reason != lite_unmeasured(queue.topic)
+            ):
+                yield queue.broker_name, queue.reason
+
     @property
     def doubt(self) -> str | None:
         """Why messages may be unread that do not count as lag; None if they are not.
@@ -225,6 +242,11 @@ class GroupLag:
             f"committed beyond the end of {counted(len(ahead), 'queue')}, which {hold}"
             f" {counted(held, 'message')} that it may not have read"
         )
+
+
+def lite_unmeasured(topic: str | None) -> str:
+    """Return why the lag in the lite topics of `topic` is not known."""
+    return f"the lag in lite topics of {topic} is not measured"
 
 
 def without_answer(lag: GroupLag, reason: str) -> GroupLag:

@@ -136,7 +136,8 @@ class FoundMessages:
     time, None if nothing was. `more_on` are brokers that have, or may have, more
     messages of the key than are here. `damaged` counts the records that could not be
     read, by broker: each may be a message of the key. `removed`, `removed_because` and
-    `unplaced` are those of `place.set_removed_aside`.
+    `unplaced` are those of `place.set_removed_aside`. Without `has_answers` no broker
+    told what its index has of any of the topics.
     """
 
     messages: list[PulledMessage] = field(default_factory=list)
@@ -144,6 +145,7 @@ class FoundMessages:
     without_index: list[str] = field(default_factory=list)
     more_on: list[str] = field(default_factory=list)
     damaged: dict[str, int] = field(default_factory=dict)
+    has_answers: bool = True
     by_time: TimeSearch | None = None
     #: in the commit log, but no longer in the topic, and what shows that
     removed: list[PulledMessage] = field(default_factory=list)
@@ -156,6 +158,14 @@ class FoundMessages:
         """Whether every broker was searched to the end."""
         gaps = (self.errors, self.without_index, self.more_on, self.damaged)
         return not any(gaps)
+
+    @property
+    def denial(self) -> DeniedError | None:
+        """The error if nothing was searched, as brokers denied it; None otherwise."""
+        denied = [e for e in self.errors.values() if isinstance(e, DeniedError)]
+        if self.has_answers or self.by_time is not None or not denied:
+            return None
+        return denied[0] if len(denied) == len(self.errors) else None
 
     @property
     def unsearched(self) -> str | None:
@@ -203,6 +213,8 @@ def missing_message(
             f"{ref} is not a message that consumers can get: {found.removed_because}",
             hint="name a message that is in the topic now",
         )
+    if found.denial is not None:
+        return found.denial
     parts = []
     if found.errors:
         error = next(iter(found.errors.values()))
@@ -298,6 +310,7 @@ def find_messages(
         ]
         found.errors |= by_index.errors
         found.without_index = by_index.without_index
+        found.has_answers = by_index.has_answers
         found.more_on += by_index.more_on
         for name, count in by_index.damaged.items():
             found.note_damaged(name, count)
@@ -315,8 +328,9 @@ def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
 
     Raises UsageError for a text that is not an id, and when several messages have it: a
     producer that sends a message again uses its id again. Raises NotFoundError when no
-    message has it, RefusedError for one that is no longer in the topic, and
-    PartialError when a broker that was not searched may have one.
+    message has it, RefusedError for one that is no longer in the topic, DeniedError
+    when every broker denied the search, and PartialError when a broker that was not
+    searched may have one.
     """
     from rmqcli.admin.message.place import set_removed_aside
 
@@ -672,6 +686,7 @@ def find_by_index(
             found.without_index.append(broker_name)
     if not answered:
         client.raise_if_none_answers(found.errors.values())
+        found.has_answers = False
     if found.messages and not is_id(key):
         departed = departed_brokers_of(client, topics)
         found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}

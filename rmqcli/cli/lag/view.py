@@ -516,7 +516,7 @@ class LagView:
         for lag in self.groups:
             failures = lag.reading.failures
             if lag.is_partial and not any(each.message in told for each in failures):
-                found.setdefault(f"lag unknown: {lag.reason}", []).append(lag.group)
+                found.setdefault(lag.reason or "", []).append(lag.group)
             reason = lag.reading.members_unknown
             if reason is not None and reason != MEMBERS_UNKNOWN and not failures:
                 found.setdefault(reason, []).append(lag.group)

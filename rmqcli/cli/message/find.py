@@ -204,6 +204,8 @@ def _times(options: FindOptions) -> tuple[int, int | None] | None:
 
 
 def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
+    if found.denial is not None:
+        raise found.denial
     writer = make_writer(
         common.output,
         template=options.format_,

@@ -16,10 +16,18 @@ from rmqcli.wire.ids import decode_offset_msg_id
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rmqcli import Credentials
 
-def client_of(cluster, *, timeout_ms: int = 5_000) -> Client:
+
+def client_of(
+    cluster, *, timeout_ms: int = 5_000, credentials: Credentials | None = None
+) -> Client:
     """Return a client of a cluster; the caller closes it."""
-    return Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms))
+    return Client(
+        ClientConfig(
+            namesrv=(cluster.namesrv,), timeout_ms=timeout_ms, credentials=credentials
+        )
+    )
 
 
 def send_damaged(cluster, topic: str, *, broker: str = "broker-a") -> None:
@@ -47,13 +55,19 @@ def send_damaged(cluster, topic: str, *, broker: str = "broker-a") -> None:
 
 
 def kill(
-    cluster, group: str, topic: str, results: Iterable[object], *, delay_level: int = -1
+    cluster,
+    group: str,
+    topic: str,
+    results: Iterable[object],
+    *,
+    delay_level: int = -1,
+    credentials: Credentials | None = None,
 ) -> None:
     """Send messages back of which `results` tells the offset ids.
 
     With the delay level -1 the group gives up on them at once.
     """
-    with client_of(cluster) as client:
+    with client_of(cluster, credentials=credentials) as client:
         for result in results:
             place = decode_offset_msg_id(result.offset_msg_id)  # type: ignore[attr-defined]
             header = ConsumerSendMsgBackRequestHeader(

@@ -133,3 +133,24 @@ def test_an_unknown_topic_is_not_an_empty_one(cluster, capsys):
     code = run(["message", "find", "ordres", "--key", "k", "-n", cluster.namesrv])
     assert code == 3
     assert "topic ordres does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("find", "orders", "--key", "k"),
+        ("show", "k", "--topic", "orders"),
+        ("show", "7F0000010000000000000000000000AA", "--topic", "orders"),
+        ("resend", "k", "--topic", "orders", "--to-group", "billing"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_search_that_every_broker_denies_is_denied(rmq_cluster, capsys, words):
+    """The exit code was 6, as if a part had been searched."""
+    rmq_cluster.create_topic("orders")
+    for code in (RequestCode.QUERY_MESSAGE, RequestCode.PULL_MESSAGE):
+        denied = faults.answer(16, "no rights to orders")
+        rmq_cluster.faults.add(denied, code=code, topic="orders")
+    assert run(["message", *words, "-n", rmq_cluster.namesrv]) == 4
+    out, err = capsys.readouterr()
+    assert (out, "no rights to orders" in err) == ("", True)
