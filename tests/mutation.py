@@ -22,8 +22,10 @@ Mutants do not count, killed or not, that change nothing but
 
 A mutant that the tests let pass is shown to mypy, which the README's test command runs,
 too: it counts as killed if mypy refuses it, such as None in the place of a text. One of
-`spark` is then shown to the tests that start Spark and are in the folder of its module:
-each takes minutes, and they run in processes in which mutmut notes nothing.
+`spark` is then shown to the tests of its module that start Spark: each takes minutes,
+and they run in processes in which mutmut notes nothing. One of `cli` is shown to all
+tests of its module once more, now in the module's own place, where `rmq` as a process
+and the tests find it that are left out because mutmut changes what they look at.
 
 Everything happens in a copy of the working tree, in a temporary folder. A mutant whose
 tests have not ended 90 seconds after twice their usual time counts as killed, and is
@@ -72,7 +74,8 @@ class Scope:
     files: tuple[str, ...]
     tests: tuple[str, ...]
     leave_out: tuple[str, ...] = ()
-    #: which tests a mutant is shown to that the others let pass, as an option of pytest
+    #: Which tests a mutant is shown to that the others let pass, as a mark of pytest:
+    #: the module stands in its place in the tree, so that other processes run it, too.
     late_mark: str = ""
 
 
@@ -164,6 +167,7 @@ SCOPES = {
                 "::test_with_a_copy_python_s_parser_is_not_loaded"
             ),
         ),
+        late_mark="not java and not spark and not slow",
     ),
     "consumer": Scope(
         ("rmqcli/consumer/*.py",),
@@ -523,9 +527,14 @@ def _run(
 
 
 def _late_tests(mutant: _Mutant, mark: str) -> list[str]:
-    """The arguments of pytest for the tests in the folder of a mutant's module."""
+    """The arguments of pytest for the tests of a mutant's module.
+
+    These are the files with its name in their names, or else its whole folder.
+    """
     folder = Path("tests", *mutant.path.parent.parts[1:])
-    return ["-x", "-q", "-p", "no:randomly", "-m", mark, str(folder)]
+    named = sorted((mutant.copy / folder).glob(f"test_*{mutant.path.stem}*.py"))
+    paths = [str(each.relative_to(mutant.copy)) for each in named] or [str(folder)]
+    return ["-x", "-q", "-p", "no:randomly", "-m", mark, *paths]
 
 
 class _Mutant(NamedTuple):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -220,3 +223,23 @@ def test_the_table_names_every_group_and_no_command_twice():
     assert {path.split()[0] for path in paths if " " in path} <= set(GROUPS)
     assert list(entries_below("nest ", table=TABLE)) == ["echo"]
     assert list(entries_below("", table=TABLE)) == ["sample", "nest"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_is_utf8_in_any_locale(rmq_cluster, rmq_topic, unbuffered):
+    rmq_cluster.send(rmq_topic, ["größer"])
+    environ = os.environ | {
+        "LC_ALL": "POSIX",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONUNBUFFERED": unbuffered,
+    }
+    words = ("tail", rmq_topic, "-n", rmq_cluster.namesrv, "-o", "jsonl")
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqcli", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environ,
+        check=True,
+    )
+    assert '"body":"größer"'.encode() in done.stdout

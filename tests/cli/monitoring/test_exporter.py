@@ -13,6 +13,8 @@ import urllib.request
 import pytest
 
 from rmqcli.cli.main import run
+from rmqcli.cli.monitoring.exporter import ExporterCommandOptions
+from rmqcli.exporter.collect import CollectorOptions
 from rmqcli.exporter.server import open_site
 from tests.exporter.pages import values_of
 from tests.kit.waiting import PATIENCE_S, wait_until
@@ -123,6 +125,21 @@ def test_options_that_cannot_be_used_are_refused(words, what, capfd):
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines()[0] == f"error: {what}"
+
+
+def test_the_options_reach_the_collections():
+    options = ExporterCommandOptions(
+        interval=7_000, group=["pay*"], process_queues=True, max_series=9
+    )
+    assert options.collector_options() == CollectorOptions(
+        groups=("pay*",),
+        interval_ms=7_000,
+        stale_after_ms=21_000,
+        series_max=9,
+        process_queues=True,
+    )
+    options = ExporterCommandOptions(interval=7_000, stale_after=8_000)
+    assert options.collector_options().stale_after_ms == 8_000
 
 
 def test_the_dashboard_and_the_rules_are_printed(capfd):
