@@ -3,19 +3,24 @@
 The end of each queue is read, and then earlier parts of it while they may still hold
 one of the last N. Offsets alone do not tell, because queues differ in density, and
 filters and trimmed logs leave holes.
+
+A broker whose clock was set back gives smaller store times to what it stores from then
+on, in all its queues. The order of its messages is that of their places in its commit
+log, so times before such a step count as earlier by the size of the step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from rmqcli.admin.read.range import RangeReader
 from rmqcli.model import OffsetRange
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rmqcli.admin.read.body import Chunk
     from rmqcli.admin.read.range import ReadOptions
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 T = TypeVar("T")
+#: Where a message is in its broker's commit log, and its store time; -1 if unknown.
+Stored: TypeAlias = "tuple[int, int]"
 
 #: Minimum number of offsets to read at once: fewer are not worth a request.
 _WINDOW_MIN = 32
@@ -46,13 +53,8 @@ class _End(Generic[T]):
     start: int
     read_from: int
     window: int
-    times_ms: list[int] = field(default_factory=list)
+    stored: list[Stored] = field(default_factory=list)
     items: list[T] = field(default_factory=list)
-
-    @property
-    def keys(self) -> list[int]:
-        """The store times, made non-decreasing as in the merger."""
-        return list(accumulate(self.times_ms, max))
 
 
 def read_last(
@@ -78,18 +80,18 @@ def read_last(
     while count and (wanted_more := _windows(ends, count)):
         reader = RangeReader(client, wanted_more, options)
         before = {
-            w.queue: (ends[w.queue].times_ms, ends[w.queue].items) for w in wanted_more
+            w.queue: (ends[w.queue].stored, ends[w.queue].items) for w in wanted_more
         }
         for w in wanted_more:
-            ends[w.queue].times_ms, ends[w.queue].items = [], []
+            ends[w.queue].stored, ends[w.queue].items = [], []
         for chunk in reader:
             on_chunk(chunk)
             batch = batcher.batch(chunk)
-            ends[chunk.queue].times_ms += batch.store_times_ms
+            ends[chunk.queue].stored += _stored(chunk, batch.queue_offsets)
             ends[chunk.queue].items += batch.items
         for w in wanted_more:
             end = ends[w.queue]
-            end.times_ms = (end.times_ms + before[w.queue][0])[-count:]
+            end.stored = (end.stored + before[w.queue][0])[-count:]
             end.items = (end.items + before[w.queue][1])[-count:]
             end.read_from = w.start
             end.window = min(end.window * 4, _WINDOW_MAX)
@@ -100,8 +102,8 @@ def read_last(
             break
     merged = sorted(
         (key, index, place)
-        for index, end in enumerate(ends.values())
-        for place, key in enumerate(end.keys)
+        for index, keys in enumerate(_keys(ends).values())
+        for place, key in enumerate(keys)
     )
     by_index = list(ends.values())
     result.items = [
@@ -113,16 +115,56 @@ def read_last(
 
 def _windows(ends: dict[MessageQueue, _End[T]], count: int) -> list[OffsetRange]:
     """Return what to read next of each queue that may hold one of the last `count`."""
-    keys = sorted((key for end in ends.values() for key in end.keys), reverse=True)
-    cutoff_ms = keys[count - 1] if len(keys) >= count else None
+    keys = _keys(ends)
+    latest = sorted(chain.from_iterable(keys.values()), reverse=True)
+    cutoff_ms = latest[count - 1] if len(latest) >= count else None
     windows = []
     for queue, end in ends.items():
         if end.read_from <= end.start or len(end.items) >= count:
             continue
-        # One that cannot be decoded has no time, if none before it in its chunk has.
-        oldest_ms = next((key for key in end.keys if key >= 0), None)
+        # A message that cannot be decoded has no time of its own.
+        oldest_ms = next((key for key in keys[queue] if key >= 0), None)
         if cutoff_ms is not None and oldest_ms is not None and oldest_ms < cutoff_ms:
-            continue  # all messages before it are even older
+            continue  # all messages before it were stored even earlier
         start = max(end.start, end.read_from - end.window)
         windows.append(OffsetRange(queue, start, end.read_from))
     return windows
+
+
+def _stored(chunk: Chunk, queue_offsets: Iterable[int]) -> list[Stored]:
+    """Return the places and times of the messages of a chunk with these offsets."""
+    found: dict[int | None, Stored] = {}
+    for message in decode_messages(chunk.body) if chunk.body else ():
+        if isinstance(message, StoredMessage):
+            stored = message.commit_log_offset, message.store_timestamp_ms
+            found[message.queue_offset] = stored
+        elif message.commit_log_offset is not None:
+            found[message.queue_offset] = message.commit_log_offset, -1
+    return [found.get(each, (-1, -1)) for each in queue_offsets]
+
+
+def _keys(ends: Mapping[MessageQueue, _End[T]]) -> dict[MessageQueue, list[int]]:
+    """Return the keys of the messages of each queue, by which all are merged.
+
+    They are the store times, made non-decreasing in the order in which each broker has
+    stored its messages, from the last one back. A message without a time has that of
+    the one behind it, or -1.
+    """
+    keys = {queue: [-1] * len(end.stored) for queue, end in ends.items()}
+    by_broker: dict[str, list[tuple[int, int, int, MessageQueue]]] = {}
+    for queue, end in ends.items():
+        messages = by_broker.setdefault(queue.broker_name, [])
+        # One that cannot be decoded may have no place: it stays between its neighbours.
+        place = next((place for place, _ in end.stored if place >= 0), -1)
+        for index, (known, time_ms) in enumerate(end.stored):
+            place = max(place, known)  # a queue's own order takes precedence
+            messages.append((place, index, time_ms, queue))
+    for messages in by_broker.values():
+        step_ms, key = 0, -1
+        for _, index, time_ms, queue in sorted(messages, reverse=True):
+            if time_ms >= 0:
+                if 0 <= key < time_ms - step_ms:
+                    step_ms = time_ms - key + 1  # it was stored before the step
+                key = time_ms - step_ms
+            keys[queue][index] = key
+    return keys

@@ -27,6 +27,7 @@ def record(queue_offset: int, *, queue_id: int = 0, store_ms: int = 0) -> bytes:
             body=b"%d:%d" % (queue_id, queue_offset),
             queue_id=queue_id,
             queue_offset=queue_offset,
+            commit_log_offset=queue_offset * 1_000 + queue_id,
             store_timestamp_ms=store_ms or 1_700_000_000_000 + queue_offset,
         )
     )

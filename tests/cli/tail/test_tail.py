@@ -47,6 +47,7 @@ def making(**settings):
             "body": b"%d:%d" % (queue_id, offset),
             "queue_id": queue_id,
             "queue_offset": offset,
+            "commit_log_offset": offset * 1_000 + queue_id,
             "store_timestamp_ms": 1_700_000_000_000 + offset,
         }
         return encode_message(MessageFields(**(fields | values)))
