@@ -627,7 +627,9 @@ def headline(lag: GroupLag) -> str:
     if lag.pop is not None and lag.pop.inflight:
         parts.append(f"{lag.pop.inflight} of it handed out and not acknowledged")
     if lag.age_ms:
-        parts.append(f"oldest unread message {format_duration(lag.age_ms)} old")
+        least = "at least " if lag.is_partial else ""
+        age = format_duration(lag.age_ms)
+        parts.append(f"oldest unread message {least}{age} old")
     members = member_rows(lag)
     parts.append(f"members {'unknown' if members is None else len(members)}")
     if lag.reading.dead_letters_unknown is not None:

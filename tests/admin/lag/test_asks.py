@@ -367,6 +367,20 @@ def test_a_table_of_groups_says_why_the_lag_of_some_is_unknown(rmq_cluster, caps
     assert err.count("no permission for bills") == 1
 
 
+def test_the_age_of_a_group_is_a_least_one_where_a_topic_is_denied(rmq_cluster, capsys):
+    """The message in the denied topic may be older than the one in the other topic."""
+    rmq_cluster.create_group("billing")
+    for topic in ("orders", "bills"):
+        rmq_cluster.create_topic(topic, queues=1)
+        rmq_cluster.send(topic, ["x"])
+        commit(rmq_cluster, "billing", topic, {0: 0})
+    denied = faults.answer(16, "no permission for bills")
+    rmq_cluster.faults.add(denied, code=202, topic="bills")
+    run(["lag", "billing", "-n", rmq_cluster.namesrv])
+    _, err = capsys.readouterr()
+    assert "oldest unread message at least " in " ".join(err.split())
+
+
 def test_a_table_of_groups_says_why_their_members_are_unknown(rmq_cluster, capsys):
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.create_topic("DefaultHeartBeatSyncerTopic", queues=1)
