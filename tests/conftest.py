@@ -7,9 +7,11 @@ Java or Maven is missing they skip with the reason, unless RMQ_REQUIRE_JAVA is s
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import logging
 import os
+import pkgutil
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -81,6 +83,10 @@ def pytest_configure(config):
             signal.signal(signum, usual)
     _set_time_limits(before=USERS_TIMEOUT_MS, after=ANSWER_TIMEOUT_MS)
     GUARD.mark_all()
+    if hasattr(config, "workerinput") and (coverage := _coverage(config)) is not None:
+        # pytest-cov begins to measure before it knows that this is a worker, and then
+        # begins anew. The first measurement would go on whenever the second pauses.
+        coverage.pause()
     # A run with files outside of this folder has no options of its own.
     notes = config.getoption("note_long_tests", default=False)
     if notes and not hasattr(config, "workerinput"):
@@ -117,12 +123,21 @@ def _set_time_limits(*, before, after):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """Let Python look for garbage seldom, and not among the collected tests.
 
     They are a million objects, which live as long as this process: a test that calls
     `gc.collect()` took half a second for them, each time.
+
+    With --cov, measure what the import of a measured package runs, but not the rest of
+    the collection, nor the process that only gathers the results of the workers.
     """
+    if (coverage := _coverage(session.config)) is not None:
+        for name in MEASURED:
+            package = importlib.import_module(f"rmqcli.{name}")
+            for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                importlib.import_module(each.name)
+        coverage.pause()
     gc.disable()
     try:
         return (yield)
@@ -159,23 +174,32 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected tests
 def pytest_collection_modifyitems(config, items):
-    """Deselect tests of other versions, and put the longest first.
-
-    With --cov, measure only the tests of packages with a coverage floor. Measuring
-    makes tests take half as long again, and code that other tests merely happen to run
-    is not tested by them.
-    """
+    """Deselect tests of other versions, and put the longest first."""
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
         items[:] = [item for item in items if item not in of_no_version]
     long_tests.arrange(items)
-    if not config.pluginmanager.hasplugin("_cov"):
-        return
-    folder = Path(__file__).parent
-    for item in items:
-        if item.path.relative_to(folder).parts[0] not in MEASURED:
-            item.add_marker("no_cover")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """With --cov, measure only the tests of packages with a coverage floor.
+
+    Measuring makes tests take half as long again, and code that other tests merely
+    happen to run is not tested by them. Their fixtures are not measured, either.
+    """
+    if (coverage := _coverage(item.config)) is not None:
+        wanted = item.path.relative_to(Path(__file__).parent).parts[0] in MEASURED
+        if wanted != coverage.started:
+            (coverage.resume if wanted else coverage.pause)()
+    return (yield)
+
+
+def _coverage(config):
+    """What measures the coverage in this process; None without --cov."""
+    plugin = config.pluginmanager.getplugin("_cov")
+    return None if plugin is None else plugin.cov_controller
 
 
 def _has_no_version(item):
