@@ -193,7 +193,7 @@ def test_unknown_is_null_with_a_reason():
     )
     row = LagView(groups=()).group_json(lag)
     assert (row["total_lag"], row["state"]) == (None, "UNKNOWN")
-    assert row["reason"] == "no answer from broker-a: no answer"
+    assert row["reason"] == "broker-a: no answer"
     assert row["errors"][0]["broker_name"] == "broker-a"
     assert (row["queues"][0]["lag"], row["queues"][0]["reason"]) == (None, "no answer")
 

@@ -393,7 +393,7 @@ def _unreachable(part: BrokerPart, group: str) -> Iterator[UnreachableQueues]:
 def _members_unknown(failures: Sequence[BrokerFailure]) -> str | None:
     """Return why no member is known; None if every broker reported that it has none."""
     names = ", ".join(sorted({each.broker_name for each in failures}))
-    return f"members are unknown: no answer from {names}" if names else None
+    return f"members are unknown: {names}: {failures[0].message}" if names else None
 
 
 def broker_failure(part: BrokerPart) -> BrokerFailure:

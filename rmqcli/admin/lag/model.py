@@ -382,7 +382,7 @@ def _total(
 ) -> tuple[int | None, str | None]:
     if reading.failures:
         names = ", ".join(sorted({f.broker_name for f in reading.failures}))
-        return None, f"no answer from {names}: {reading.failures[0].message}"
+        return None, f"{names}: {reading.failures[0].message}"
     if not queues:
         return None, "no committed offset, and no member subscribes to a topic"
     unknown = [queue for queue in queues if queue.lag is None]

@@ -59,7 +59,7 @@ COLUMNS = (
     Column("redriven_from", "the letter of the last of them", title=None),
     Column(
         "redriven",
-        "yes, no, or maybe if a redrive was killed, by the log of redrives",
+        "yes, no, or maybe if a redrive was killed, by the log; null without one",
         states={"maybe": "bad"},
         priority=5,
     ),
@@ -173,7 +173,10 @@ def show(common: Common, options: ShowOptions) -> None:
             return
         cluster = identity_of(client.route(dlq_topic(options.group)))
         path = options.log or default_path(os.environ, options.group, cluster)
-        states, _, _ = read_log(path, options.group, cluster)
+        # Without a log nobody knows: another machine may have one.
+        states = None
+        if path.exists():
+            states, _, _ = read_log(path, options.group, cluster)
         writer = RowWriter(
             columns=_columns(options), fmt=common.output, color=common.use_color
         )
@@ -218,7 +221,10 @@ def _columns(options: ShowOptions) -> tuple[Column, ...]:
 
 
 def _rows(
-    client: Client, options: ShowOptions, reader: LetterReader, states: LetterStates
+    client: Client,
+    options: ShowOptions,
+    reader: LetterReader,
+    states: LetterStates | None,
 ) -> Iterator[list[dict[str, object]]]:
     from rmqcli.admin.dlq.letter import facts_of, place_of
     from rmqcli.admin.message.origin import find_origins
@@ -252,7 +258,7 @@ def _rows(
                     "deliveries": facts.deliveries,
                     "redriven_times": facts.redriven_times,
                     "redriven_from": facts.redriven_from,
-                    "redriven": words[states.get(place)],
+                    "redriven": None if states is None else words[states.get(place)],
                 }
             rows.append(row)
         yield rows

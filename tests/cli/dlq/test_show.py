@@ -49,7 +49,8 @@ def test_a_letter_says_where_it_came_from_and_how_often_it_failed(cluster, capsy
         sent.offset_msg_id,
     )
     assert (row["origin_queue"], row["origin_offset"]) == ("orders@broker-a:0", 0)
-    assert (row["deliveries"], row["redriven"], row["redriven_times"]) == (1, "no", 0)
+    # No log of redrives is on this machine; another may have one.
+    assert (row["deliveries"], row["redriven"], row["redriven_times"]) == (1, None, 0)
     assert (row["msg_id"], row["tags"], row["body"]) == (sent.msg_id, "T", "a")
     assert row["properties"]["region"] == "eu"
     assert rmq(cluster, capsys, "show", "%DLQ%billing")[1] == [row]
