@@ -33,7 +33,7 @@ from tests.kit import (
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.failures import no_failures
-from tests.kit.guard import GUARD, children, command_of, kill
+from tests.kit.guard import GUARD, children, command_of, is_zombie, kill
 from tests.kit.proxy.real import RealProxy
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
@@ -158,16 +158,15 @@ def pytest_itemcollected(item):
 
     Mark the tests of some folders as quick, unless they need more than Python.
     """
-    for marker in selection.SIGNS:
-        if item.get_closest_marker(marker) and not selection.may_have(
-            item.path, marker
-        ):
+    markers = {each.name for each in item.iter_markers()}
+    for marker in markers & selection.SIGNS.keys():
+        if not selection.may_have(item.path, marker):
             raise pytest.UsageError(
                 f"`pytest -m {marker}` would not find {item.nodeid}: see HOMES and"
                 " SIGNS in tests/kit/selection.py"
             )
-    if selection.is_at_home(item.path, "quick") and not any(
-        item.get_closest_marker(name) for name in ("java", "slow", "spark")
+    if markers.isdisjoint(("java", "slow", "spark")) and selection.is_at_home(
+        item.path, "quick"
     ):
         item.add_marker("quick")
 
@@ -262,7 +261,7 @@ def _no_process_is_left(request):
     left = {
         pid: command_of(pid)
         for pid in children() - before - {GUARD.pid, GUARD.sweeper_pid}
-        if not GUARD.watches(pid)
+        if not GUARD.watches(pid) and not is_zombie(pid)
     }
     if request.node.get_closest_marker("spark") is not None:
         return
@@ -277,20 +276,15 @@ def failures(request):
     """The exceptions from which rmq went on: none, unless a test injects some.
 
     A client that goes on after a defect is a little later, which no test might notice.
+    Afterwards logging is as it was: a command sets it up for its whole process.
     """
+    logger = logging.getLogger("rmqcli")
     with no_failures("rmqcli") as texts:
+        before = logger.level, logger.propagate, logger.handlers[:]
         yield texts
+        logger.level, logger.propagate, logger.handlers[:] = before
         if request.node.get_closest_marker("injects_exceptions") is not None:
             texts.clear()
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was():
-    """Restore logging after a test: a command sets it up for its whole process."""
-    logger = logging.getLogger("rmqcli")
-    before = logger.level, logger.propagate, logger.handlers[:]
-    yield
-    logger.level, logger.propagate, logger.handlers[:] = before
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -305,7 +299,7 @@ def _folders_of_this_run(tmp_path_factory):
         # Fixtures that several tests share store there, too.
         patch.setenv("XDG_STATE_HOME", str(base / "state"))
         patch.setenv("XDG_CACHE_HOME", str(base / "cache"))
-        yield (base / str(number) for number in itertools.count())
+        yield (f"{base}/{number}" for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
@@ -315,8 +309,8 @@ def _folders_of_this_test(_folders_of_this_run, monkeypatch):
     A redrive would continue what another test began with a group of the same name.
     """
     folder = next(_folders_of_this_run)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", f"{folder}/config")
+    monkeypatch.setenv("XDG_STATE_HOME", f"{folder}/state")
     monkeypatch.delenv("RMQ_PROFILE", raising=False)
 
 
