@@ -118,6 +118,7 @@ CHANGING = {
 }
 #: Those that use no cluster.
 AT_HOME = {
+    "explain",
     "export-compact",
     "profile add",
     "profile edit",
