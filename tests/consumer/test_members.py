@@ -75,7 +75,7 @@ def test_a_message_that_always_fails_is_a_dead_letter_after_16_retries(
     ):
 
         def dead():
-            cluster.advance(100)
+            cluster.advance(500)
             store = cluster.brokers[0].store
             bounds = cluster.call(lambda: store.queue_bounds("%DLQ%g", 0))
             return bounds is not None and bounds[1] == 2

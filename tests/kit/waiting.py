@@ -11,14 +11,18 @@ import threading
 import time
 
 PATIENCE_S = 400
-_POLL_S = 0.005
+#: Pauses grow with the time that has passed: what takes seconds is often asked of a
+#: cluster, and at the same pace all along it would cost more than what it waits for.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.03
+_PAUSE_SHARE = 0.05
 
 
 def wait_until(claim, what="", *, timeout_s=PATIENCE_S):
     """Call `claim()` until its result is true, and return that result."""
-    end = time.monotonic() + timeout_s
+    begin = time.monotonic()
     never = threading.Event()
     while not (found := claim()):
-        assert time.monotonic() < end, f"not within {timeout_s} s: {what or claim}"
-        never.wait(_POLL_S)
+        passed = time.monotonic() - begin
+        assert passed < timeout_s, f"not within {timeout_s} s: {what or claim}"
+        never.wait(min(max(_SHORTEST_PAUSE_S, passed * _PAUSE_SHARE), _LONGEST_PAUSE_S))
     return found
