@@ -234,7 +234,7 @@ def test_output_is_utf8_in_any_locale(rmq_cluster, rmq_topic, unbuffered):
         "PYTHONCOERCECLOCALE": "0",
         "PYTHONUNBUFFERED": unbuffered,
     }
-    words = ("tail", rmq_topic, "-n", rmq_cluster.namesrv, "-o", "jsonl")
+    words = ("tail", rmq_topic, "-n", rmq_cluster.namesrv, "-o", "jsonl", "--no-follow")
     done = subprocess.run(
         [sys.executable, "-m", "rmqcli", *words],
         stdin=subprocess.DEVNULL,
