@@ -100,7 +100,7 @@ def test_messages_of_a_cancelled_receive_come_to_the_next_one_once(
             cluster.send(topic, [b"%d" % n for n in range(6)])
             outcomes = await asyncio.gather(
                 *(
-                    interrupted(consumer.receive(size), each)
+                    interrupted(consumer.receive(size, await_ms=1_000), each)
                     for each, size in zip(when, sizes, strict=False)
                 ),
                 return_exceptions=True,

@@ -342,6 +342,21 @@ def test_a_consumer_that_has_received_nothing_acknowledges_another_ones_messages
         assert one.receive(await_ms=0) == []
 
 
+def test_a_message_that_was_on_its_way_at_the_close_is_given_back(rmq_cluster, topic):
+    """It stayed hidden for the whole invisible time."""
+    held = rmq_cluster.faults.add(faults.delay(200), code=RequestCode.POP_MESSAGE)
+    rmq_cluster.faults.add(faults.delay(700), code=RequestCode.UNREGISTER_CLIENT)
+    returned: Future[list[object]] = Future()
+    with consumer_of(rmq_cluster, invisible_duration_ms=600_000) as consumer:
+        threading.Thread(target=lambda: returned.set_result(consumer.receive())).start()
+        wait_until(lambda: held.seen)
+        rmq_cluster.send(topic, ["a"])
+    assert returned.result() == []
+    rmq_cluster.faults.clear()
+    with consumer_of(rmq_cluster) as other:
+        assert [each.body for each in other.receive()] == [b"a"]
+
+
 def test_a_handle_stays_valid_when_no_name_server_tells_the_brokers_address(
     rmq_cluster, topic
 ):
