@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rmqcli import (
@@ -168,7 +170,8 @@ def test_a_proxy_that_lost_its_broker_may_have_stored_the_message(cluster, by):
 def test_a_batch_is_not_halved_after_a_proxy_has_lost_its_broker(cluster, by):
     """Its halves stored every message a second time, and nothing said so."""
     lose_answers(cluster)
-    with producer_of(cluster, by=by, config=ONE_ATTEMPT) as producer:
+    together = replace(ONE_ATTEMPT, linger_ms=500)
+    with producer_of(cluster, by=by, config=together) as producer:
         futures = [producer.submit(message(each)) for each in (b"a", b"b", b"c", b"d")]
         errors = [each.exception() for each in futures]
     assert [type(each) for each in errors] == [SendUnknownError] * 4
