@@ -532,6 +532,8 @@ def _late_tests(mutant: _Mutant, mark: str) -> list[str]:
     These are the files with its name in their names, or else its whole folder.
     """
     folder = Path("tests", *mutant.path.parent.parts[1:])
+    while not (mutant.copy / folder).is_dir():
+        folder = folder.parent
     named = sorted((mutant.copy / folder).glob(f"test_*{mutant.path.stem}*.py"))
     paths = [str(each.relative_to(mutant.copy)) for each in named] or [str(folder)]
     return ["-x", "-q", "-p", "no:randomly", "-m", mark, *paths]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
 from rmqcli.cli.options import Common, command_options, option
 from rmqcli.cli.ui.output import Column, emit_json, write_rows
 from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.cli.export.command import ExportCommandOptions
 
 _WHERE = "Where to"
 _FIELDS = (
@@ -58,6 +61,21 @@ class LetterExportOptions(LetterReadOptions):
                 hint="use --to-jsonl, or select rows of the files",
             )
 
+    def of_topic(self, folder: str) -> ExportCommandOptions:
+        """Return the options with which `rmq export` does it, to Parquet files."""
+        from rmqcli.cli.export.command import ExportCommandOptions
+        from rmqcli.cli.export.folders import parse_place
+        from rmqcli.model import dlq_topic
+
+        return ExportCommandOptions(
+            topic=dlq_topic(self.group),
+            to_parquet=parse_place(folder),
+            from_=self.from_,
+            to=self.to,
+            queue=self.queue,
+            tag=self.tag,
+        )
+
 
 @command_options(
     LetterExportOptions, formats=("table", "json"), fields=_FIELDS, changes=False
@@ -82,21 +100,11 @@ def _to_parquet(common: Common, options: LetterExportOptions, folder: str) -> in
     from typing import cast
 
     from rmqcli.admin.dlq.read import check_pullable
-    from rmqcli.cli.export import command as exporting
-    from rmqcli.cli.export.folders import parse_place
-    from rmqcli.model import dlq_topic
+    from rmqcli.cli.export.command import export as export_topic
 
     with common.open_client() as client:
         check_pullable(client, options.group)
-    made = exporting.ExportCommandOptions(
-        topic=dlq_topic(options.group),
-        to_parquet=parse_place(folder),
-        from_=options.from_,
-        to=options.to,
-        queue=options.queue,
-        tag=options.tag,
-    )
-    return cast("int", exporting.export.function(common, made))
+    return cast("int", export_topic.function(common, options.of_topic(folder)))
 
 
 def _to_jsonl(common: Common, options: LetterExportOptions, path: Path) -> None:

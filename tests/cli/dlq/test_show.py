@@ -7,7 +7,10 @@ import json
 import pytest
 
 from rmqcli import Admin
+from rmqcli.cli.dlq.export import LetterExportOptions
+from rmqcli.cli.export.command import ExportCommandOptions
 from rmqcli.cli.main import run
+from rmqcli.position import AtOffset, Earliest
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
@@ -279,4 +282,23 @@ def test_letters_of_a_broker_that_does_not_check_the_sql_are_not_read(cluster, c
     assert (code, [each["queue"] for each in plan["unread"]]) == (
         6,
         ["%DLQ%billing@broker-b:0"],
+    )
+
+
+def test_an_export_to_parquet_is_one_of_the_letters_topic(tmp_path):
+    letters = LetterExportOptions(
+        group="billing",
+        from_=Earliest(),
+        to=AtOffset(7),
+        queue=["1"],
+        tag="Paid",
+        to_parquet=str(tmp_path),
+    )
+    assert letters.of_topic(str(tmp_path)) == ExportCommandOptions(
+        topic="%DLQ%billing",
+        to_parquet=str(tmp_path),
+        from_=Earliest(),
+        to=AtOffset(7),
+        queue=["1"],
+        tag="Paid",
     )

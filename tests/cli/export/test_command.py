@@ -185,7 +185,8 @@ def test_fields_of_help_are_the_keys_of_a_table_s_summary():
     keys = {*summary, *summary["queues"][0]} - {"queues"}
     assert keys <= {column.name for column in FIELDS}
     nothing = table.summarise(replace(run, commit=None), name="t", kind="delta")
-    assert (nothing["version"], nothing["rows"], nothing["offsets"]) == (None, 0, 0)
+    assert (nothing["version"], nothing["run_id"]) == (None, None)
+    assert [nothing[each] for each in ("rows", "files", "bytes", "offsets")] == [0] * 4
 
 
 def test_topic_that_is_no_name_is_2(rmq, tmp_path):

@@ -41,6 +41,19 @@ def test_a_defect_of_ours_is_shown_and_not_a_screen_that_stands_still():
     assert found.message == "internal error: ValueError: a defect"
 
 
+def test_an_error_that_ends_the_reading_is_shown():
+    class Ending(BrokersView):
+        def run(self, feed):
+            raise RmqError("no more")
+
+    posted: queue.Queue[Any] = queue.Queue()
+    with EmbeddedCluster() as cluster:
+        feed = Feed(Ending(), config_of(cluster), lambda _feed, x: posted.put(x))
+        feed.start()
+        assert posted.get(timeout=PATIENCE_S).message == "no more"
+        assert feed.join(PATIENCE_S * 1_000)
+
+
 def test_it_reads_again_after_an_error():
     class Failing(BrokersView):
         interval_ms = 1
