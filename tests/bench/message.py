@@ -1,6 +1,6 @@
 """Measure `rmq message show` and `rmq dlq list` beside mqadmin, as whole processes.
 
-    python -m tests.bench.message [--version 5.5.0] [--brokers 8] [--runs 7]
+    python -m tests.bench.message [--version 5.5.0] [--brokers 3] [--runs 7]
 
 Prints one JSON line per command, and the ratio to mqadmin's command that tells the most
 similar thing. The topic has a message with a key on each broker, and 20 groups; the
@@ -57,6 +57,8 @@ def fill(cluster: RealCluster, topic: str) -> str:
 def compare(cluster: RealCluster, folder: str, runs: int, rows: list[Row]) -> None:
     """Time each command of ours and mqadmin's, and print both and their ratio."""
     env = installed_environment(folder)
+    # Each cluster has brokers of its own, of which the other one knows nothing.
+    env["XDG_STATE_HOME"] = str(Path(folder) / f"state-{len(rows)}")
     for name, ours, theirs in rows:
         command = [sys.executable, "-m", "rmqcli", *ours, "-n", cluster.namesrv]
         timed(command, runs=1, env=env)
@@ -85,7 +87,7 @@ def main() -> None:
     """Start the clusters, fill them, measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", default="5.5.0")
-    parser.add_argument("--brokers", type=int, default=8)
+    parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--groups", type=int, default=2300)
     parser.add_argument("--runs", type=int, default=7)
     arguments = parser.parse_args()
