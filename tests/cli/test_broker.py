@@ -119,3 +119,8 @@ def test_broker_alone_shows_its_verbs(capsys):
     err = " ".join(capsys.readouterr().err.split())
     assert "list List brokers" in err
     assert "show Show what a broker reports" in err
+
+
+def test_only_rmq_broker_is_taken_for_rmq_serve(capsys):
+    assert run(["topic", "--queues", "4"]) == 2
+    assert "runs no cluster" not in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.cli.configuration.file import holds_secret
 from rmqcli.cli.main import run
 
 PRIVATE = '[profiles.p]\nnamesrv = "p:1"\naccess_key = "a"\nsecret_key = "s3cret"\n'
@@ -142,3 +143,9 @@ def test_a_relative_xdg_folder_and_no_home_are_no_file(probe, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", "/no/such")
     assert probe()[1]["servers"] == "namesrv='127.0.0.1:9876'"
+
+
+def test_a_secret_beside_a_list_is_found():
+    text = '[profiles.p]\nsecret_key = "s"\n[zz]\nnames = ["a"]\n'
+    assert holds_secret(text)
+    assert not holds_secret(text.replace("secret_key", "namesrv"))
