@@ -1,7 +1,8 @@
 """`rmq explain`: what the codes mean that errors and exits of commands show.
 
 Every code of rmq, of RocketMQ's servers, of its proxies and of gRPC is here with its
-number, so that the command loads neither gRPC nor protobuf; a test compares them.
+number, so that the command loads neither gRPC nor protobuf. A test compares them with
+the enumerations of those.
 
 Source: ResponseCode, RemotingSysResponseCode and the request processors that answer
 with them; ResponseBuilder, GrpcValidator and the activities of the proxy; all in
@@ -35,7 +36,7 @@ _LINE_MAX: Final = 100
 
 
 _VERBOSE = "Run the command again with -v, which shows the server's own text."
-_NEVER = "No server of the open source RocketMQ is known to answer it."
+_NEVER = "No server of the open source RocketMQ is known to answer with it."
 _BROKER, _PROXY = "a broker", "a proxy"
 _ANY = "a broker, a name server or a proxy"
 _LATER = "Try again in a moment."
@@ -106,7 +107,8 @@ _RESPONSE_CODES = (
     (11, "SLAVE_NOT_AVAILABLE", _BROKER,
      "The message is stored on the master, but no slave was there to copy it.",
      ("The slave is down or too far behind; only brokers with brokerRole=SYNC_MASTER"
-     " wait for it. A slave answers it when a message is recalled there."), _STORED),
+     " wait for it. A slave answers with it when a message is recalled there."),
+     _STORED),
     (12, "FLUSH_SLAVE_TIMEOUT", _BROKER,
      "The message is stored on the master, but no slave has copied it in time.",
      "A slow slave or network; only brokers with brokerRole=SYNC_MASTER wait for it.",
@@ -279,7 +281,7 @@ _PROXY_CODES = (
      "Credentials are missing or wrong, or do not suffice.",
      "See which rule decides with: rmq acl explain"),
     (40200, "PAYMENT_REQUIRED", "The account is suspended because it has not paid.",
-     "Only a hosted RocketMQ answers it.", None),
+     "Only a hosted RocketMQ answers with it.", None),
     (40300, "FORBIDDEN", "The topic may not be read or written.",
      "The topic has no readable, or no writable queue.",
      "See the topic's permissions with: rmq topic show TOPIC"),

@@ -173,7 +173,7 @@ def show(common: Common, options: ShowOptions) -> None:
             return
         cluster = identity_of(client.route(dlq_topic(options.group)))
         path = options.log or default_path(os.environ, options.group, cluster)
-        # Without a log nobody knows: another machine may have one.
+        # Without a log it is unknown: a log may be on another machine.
         states = None
         if path.exists():
             states, _, _ = read_log(path, options.group, cluster)

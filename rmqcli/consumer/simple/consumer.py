@@ -251,7 +251,7 @@ class SimpleConsumer:
             self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
         limit_ms = self._client_config.timeout_ms
         give_back = self._receiver.give_back
-        # An answer that was on its way has come before that to the goodbye.
+        # A message that was on its way has come before the answer to the goodbye.
         for goodbye in (give_back(), self._network.leave(), give_back()):
             try:
                 self._network.run(tasks.Within(goodbye, limit_ms)).result(
