@@ -224,8 +224,10 @@ class ListenerTasks:
 
     async def _work(self) -> None:
         """Run jobs, one after the other, until none waits."""
-        waiting = self._waiting
-        while waiting and not self._is_ended:
+        waiting, task = self._waiting, asyncio.current_task()
+        assert task is not None  # it is the coroutine of one  # noqa: S101
+        # A listener that cancels its own task must not have the next call cancelled.
+        while waiting and not self._is_ended and not task.cancelling():
             job = waiting.popleft()
             try:
                 await job()

@@ -54,6 +54,17 @@ def test_a_job_that_has_not_begun_when_a_task_is_cancelled_leaves_its_message():
     assert lost == ["a task of its listener was cancelled"]
 
 
+def test_a_listener_that_cancels_its_own_task_does_not_cancel_the_next_call():
+    async def handle(_message):
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    ends, lost = ends_of_jobs(3, handle)
+    assert ends == ["consumed", "left", "left"]
+    assert lost == ["a task of its listener was cancelled"]
+
+
 def test_every_call_that_is_not_cancelled_ends():
     async def handle(_message):
         await asyncio.sleep(0)
