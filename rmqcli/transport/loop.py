@@ -362,6 +362,9 @@ class Loop:
                     connection.on_time(now_ms)
             if self._retiring:
                 self._close_retired()
+            # What callbacks have posted: peers work on it while the caller does, who
+            # may be about to run a listener.
+            self._take_inbox()
         finally:
             self._turn_ended_ms = self._clock.monotonic_ms()
 

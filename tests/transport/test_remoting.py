@@ -107,6 +107,29 @@ def test_callbacks_are_called_once_and_may_submit(client):
     assert seen == [b"body", b"1", b"2", b"3", b"4"]
 
 
+def test_what_a_callback_submits_leaves_in_the_same_turn(client):
+    """Its peer works on it while the caller of the turn is busy, as with a listener."""
+    arrived = threading.Event()
+
+    def answer_first(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        connection.read()
+        arrived.set()
+        connection.until_closed()
+
+    with Peer(answer_first) as peer:
+
+        def again(_reply):
+            client.submit(peer.address, PULL, timeout_ms=60_000)
+
+        first = client.submit(peer.address, PULL, timeout_ms=60_000)
+        first.on_done(again)
+        while not first.is_done:
+            client.poll(1000)
+
+        assert arrived.wait(PATIENCE_S)
+
+
 def test_a_callback_cannot_wait(client):
     caught: list[str] = []
 
