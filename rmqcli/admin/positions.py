@@ -65,6 +65,11 @@ class ResolvedRange:
         return _offset_or_min(self.end) < _offset_or_min(self.start)
 
     @property
+    def is_unsorted(self) -> bool:
+        """Whether store times beside an end were seen not to be in order."""
+        return self.start.is_unsorted or self.end.is_unsorted
+
+    @property
     def offsets(self) -> OffsetRange:
         """The offsets to read; empty when the end is before the start.
 
@@ -100,7 +105,9 @@ def resolve_each(
     return _run_for_each(
         client,
         queues,
-        lambda queue, live: resolve_in_queue(live, own.get(queue, position)),
+        lambda queue, live: resolve_in_queue(
+            live, own.get(queue, position), checks_order=True
+        ),
     )
 
 
@@ -155,13 +162,14 @@ def _resolve_range(
 ) -> Task[ResolvedRange]:
     if isinstance(end, PlusN):
         # Counted from the resolved start, so the two cannot be resolved together.
-        first = yield from resolve_in_queue(live, start)
+        first = yield from resolve_in_queue(live, start, checks_order=True)
         last = yield from resolve_in_queue(
             live, end, start_offset=_offset_or_min(first)
         )
     else:
         first, last = yield from every(
-            resolve_in_queue(live, start), resolve_in_queue(live, end)
+            resolve_in_queue(live, start, checks_order=True),
+            resolve_in_queue(live, end, checks_order=True),
         )
     return ResolvedRange(queue, first, last)
 

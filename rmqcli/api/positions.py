@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.offset import (
@@ -69,6 +69,10 @@ if TYPE_CHECKING:
 #: few enough that large bodies do not cost much.
 _PULL_MESSAGES = 4
 
+UNSORTED: Final = (
+    "store times are not in order here, as after a broker's clock was set back:"
+    " messages from around the time may be left out or be too many"
+)
 _RUNTIME = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
 
 
@@ -78,7 +82,8 @@ class ResolvedPosition:
 
     `offset` lies in `min_offset..max_offset`, both included; it is None only where a
     group has committed nothing. `wanted` is the offset before it was clamped to that
-    range. `note` is a remark for the user, or empty.
+    range. `note` is a remark for the user, or empty. `is_unsorted` is whether messages
+    beside a time were seen to be on its wrong side.
     """
 
     offset: int | None
@@ -86,6 +91,7 @@ class ResolvedPosition:
     max_offset: int
     wanted: int | None = None
     note: str = ""
+    is_unsorted: bool = False
 
 
 class QueueRequests(Protocol):
@@ -135,20 +141,26 @@ class BrokerClock:
 
 
 def resolve_in_queue(
-    queue: QueueRequests, position: Position, *, start_offset: int | None = None
+    queue: QueueRequests,
+    position: Position,
+    *,
+    start_offset: int | None = None,
+    checks_order: bool = False,
 ) -> Task[ResolvedPosition]:
     """Resolve `position` in one queue.
 
     When `position` is the end of a range, `start_offset` is the range's start: `+10`
-    counts from there, and otherwise from the min offset.
+    counts from there, and otherwise from the min offset. With `checks_order`, messages
+    on both sides of a time are read to see whether store times are in order; a step
+    back of the clock that lies between those is not noticed.
     """
     match position:
         case AtTime(epoch_ms):
-            return (yield from _at_time(queue, epoch_ms))
+            return (yield from _at_time(queue, epoch_ms, checks_order=checks_order))
         case AtNow():
-            return (yield from _before_broker_clock(queue, 0))
+            return (yield from _ago(queue, 0, checks_order=checks_order))
         case Ago(ago_ms):
-            return (yield from _before_broker_clock(queue, ago_ms))
+            return (yield from _ago(queue, ago_ms, checks_order=checks_order))
         case AtGroup(group):
             return (yield from _at_group(queue, group))
     answers = yield from every(queue.min_offset(), queue.max_offset())
@@ -195,23 +207,35 @@ def _checked_ends(min_offset: int, max_offset: int) -> tuple[int, int]:
     return min(low, high), high
 
 
-def _at_time(queue: QueueRequests, epoch_ms: int) -> Task[ResolvedPosition]:
+def _at_time(
+    queue: QueueRequests, epoch_ms: int, *, checks_order: bool
+) -> Task[ResolvedPosition]:
     min_answer, max_answer, near = yield from every(
         queue.min_offset(), queue.max_offset(), queue.offset_by_time(epoch_ms)
     )
     ends = _checked_ends(min_answer, max_answer)
-    return (yield from _lower_bound(queue, epoch_ms, *ends, near))
-
-
-def _before_broker_clock(queue: QueueRequests, ago_ms: int) -> Task[ResolvedPosition]:
-    min_answer, max_answer, now = yield from every(
-        queue.min_offset(), queue.max_offset(), queue.broker_clock()
-    )
-    ends = _checked_ends(min_answer, max_answer)
-    epoch_ms = max(0, now.epoch_ms - ago_ms)
-    (near,) = yield from every(queue.offset_by_time(epoch_ms))
     found = yield from _lower_bound(queue, epoch_ms, *ends, near)
-    return replace(found, note=now.note)
+    if checks_order and (yield from _is_unsorted(queue, epoch_ms, found, *ends)):
+        return ResolvedPosition(
+            offset=found,
+            min_offset=ends[0],
+            max_offset=ends[1],
+            wanted=found,
+            note=UNSORTED,
+            is_unsorted=True,
+        )
+    return ResolvedPosition(
+        offset=found, min_offset=ends[0], max_offset=ends[1], wanted=found
+    )
+
+
+def _ago(
+    queue: QueueRequests, ago_ms: int, *, checks_order: bool
+) -> Task[ResolvedPosition]:
+    (now,) = yield from every(queue.broker_clock())
+    epoch_ms = max(0, now.epoch_ms - ago_ms)
+    found = yield from _at_time(queue, epoch_ms, checks_order=checks_order)
+    return replace(found, note="; ".join(filter(None, (now.note, found.note))))
 
 
 def _at_group(queue: QueueRequests, group: str) -> Task[ResolvedPosition]:
@@ -231,7 +255,7 @@ def _at_group(queue: QueueRequests, group: str) -> Task[ResolvedPosition]:
 
 def _lower_bound(
     queue: QueueRequests, epoch_ms: int, min_offset: int, max_offset: int, near: int
-) -> Task[ResolvedPosition]:
+) -> Task[int]:
     """Find the first offset stored at or after `epoch_ms`, or else the max offset.
 
     Invariants: all messages below `low` are older, and no message from `high` on is.
@@ -259,8 +283,26 @@ def _lower_bound(
         step *= 8
         if step > (high - low) // 2:
             probe = (low + high) // 2
-    return ResolvedPosition(
-        offset=found, min_offset=min_offset, max_offset=max_offset, wanted=found
+    return found
+
+
+def _is_unsorted(
+    queue: QueueRequests, epoch_ms: int, found: int, min_offset: int, max_offset: int
+) -> Task[bool]:
+    """Whether a message before `found` is not older, or one from there on is older.
+
+    Messages are read side by side at distances that double, and at both ends.
+    """
+    reach = range((max_offset - min_offset).bit_length())
+    probes = {min_offset, max_offset - 1}
+    probes |= {found - (1 << n) for n in reach} | {found + (1 << n) for n in reach}
+    inside = sorted(each for each in probes if min_offset <= each < max_offset)
+    answers: list[StoreTimes] = yield from every(*map(queue.store_times, inside))
+    return any(
+        (stored >= epoch_ms) != (offset >= found)
+        for times in answers
+        for offset, stored in times.entries
+        if offset < max_offset  # later ones may be of a clock that was read earlier
     )
 
 

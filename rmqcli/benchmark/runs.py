@@ -51,6 +51,8 @@ FAILURES_IN_A_ROW_MAX: Final = 100
 #: How long a benchmark waits for messages that were sent, and have not come or are not
 #: stored.
 GRACE_MS: Final = 5_000
+#: After an interrupt it waits only for those that are on their way.
+_INTERRUPTED_GRACE_MS: Final = 500
 #: How long its consumer may take until it has all queues.
 _JOIN_MS: Final = 60_000
 _LOOK_MS: Final = 100
@@ -519,13 +521,18 @@ class LatencyBench(Bench):
             )
             self._begin_cold()
             thread.start()
+            is_interrupted = True
             try:
                 self._watch(on_progress)
+                is_interrupted = False
             finally:
                 self._stop.set()
-                thread.join()
                 with self._received:
-                    self._received.wait_for(lambda: not self._due_us, GRACE_MS / 1000)
+                    self._received.notify_all()  # the sender may wait for it
+                thread.join()
+                grace_ms = _INTERRUPTED_GRACE_MS if is_interrupted else GRACE_MS
+                with self._received:
+                    self._received.wait_for(lambda: not self._due_us, grace_ms / 1000)
 
     def _send(self, producer: Producer) -> None:
         load = self.load

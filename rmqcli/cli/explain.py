@@ -5,8 +5,9 @@ number, so that the command loads neither gRPC nor protobuf. A test compares the
 the enumerations of those.
 
 Source: ResponseCode, RemotingSysResponseCode and the request processors that answer
-with them; ResponseBuilder, GrpcValidator and the activities of the proxy; all in
-apache/rocketmq. definition.proto (Code) in apache/rocketmq-apis.
+with them; ReplicasInfoManager and JRaftController of the controller; ResponseBuilder,
+GrpcValidator and the activities of the proxy; all in apache/rocketmq. definition.proto
+(Code) in apache/rocketmq-apis.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _LINE_MAX: Final = 100
 
 _VERBOSE = "Run the command again with -v, which shows the server's own text."
 _NEVER = "No server of the open source RocketMQ is known to answer with it."
-_BROKER, _PROXY = "a broker", "a proxy"
+_BROKER, _PROXY, _CONTROLLER = "a broker", "a proxy", "a controller"
 _ANY = "a broker, a name server or a proxy"
 _LATER = "Try again in a moment."
 _STORED = "The message need not be sent again."
@@ -212,6 +213,68 @@ _RESPONSE_CODES = (
     (1500, "GO_AWAY", "a server that shuts down",
      "The request was not done; the client is to connect again.",
      "The server is being restarted.", _LATER),
+    (2000, "CONTROLLER_FENCED_MASTER_EPOCH", _CONTROLLER,
+     "The controller refuses the new set of replicas that are in sync.",
+     "The broker has become master anew since, and sent the number of before.", None),
+    (2001, "CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH", _CONTROLLER,
+     "The controller refuses the new set of replicas that are in sync.",
+     "The master has based it on an older set than the controller's.", None),
+    (2002, "CONTROLLER_INVALID_MASTER", _CONTROLLER,
+     "The controller refuses the new set of replicas that are in sync.",
+     "The broker that sent it is not the master any more.",
+     "See which broker is master with: rmq brokers"),
+    (2003, "CONTROLLER_INVALID_REPLICAS", _CONTROLLER,
+     "The controller refuses the new set of replicas that are in sync.",
+     "It has a broker that is not registered with the controller.",
+     "See what is registered with: mqadmin getSyncStateSet"),
+    (2004, "CONTROLLER_MASTER_NOT_AVAILABLE", _CONTROLLER,
+     "The old master is down, and no other broker can become master.",
+     "None of the replicas that are in sync is alive.",
+     "Start the old master, or a replica that was in sync."),
+    (2005, "CONTROLLER_INVALID_REQUEST", _CONTROLLER,
+     "The heartbeat of a broker does not name its broker ID.", None, None),
+    (2006, "CONTROLLER_BROKER_NOT_ALIVE", _CONTROLLER,
+     "The controller refuses the new set of replicas that are in sync.",
+     "It has a broker that sends the controller no heartbeats.",
+     "See which brokers answer with: rmq brokers"),
+    (2007, "CONTROLLER_NOT_LEADER", _CONTROLLER,
+     "This controller does not decide: another one is the leader.",
+     "The leader has changed, or there is none because too few controllers run.",
+     "See which one leads with: mqadmin getControllerMetaData"),
+    (2008, "CONTROLLER_BROKER_METADATA_NOT_EXIST", _CONTROLLER,
+     "The controller does not know the broker.",
+     "A misspelt name, or a broker that is not registered with it.",
+     "See the brokers with: rmq brokers"),
+    (2009, "CONTROLLER_INVALID_CLEAN_BROKER_METADATA", _CONTROLLER,
+     "What the controller knows of the broker was not removed.",
+     "The broker is alive, it is not known, or its IDs were not numbers.", _VERBOSE),
+    (2010, "CONTROLLER_BROKER_NEED_TO_BE_REGISTERED", _CONTROLLER,
+     "The broker must be registered with the controller first.",
+     "It is new, or was removed from the controller.",
+     "Restart the broker: it registers itself when it starts."),
+    (2011, "CONTROLLER_MASTER_STILL_EXIST", _CONTROLLER,
+     "No new master was elected, because the old one is alive.", None, None),
+    (2012, "CONTROLLER_ELECT_MASTER_FAILED", _CONTROLLER,
+     "No broker could become master.",
+     "None of the replicas that are in sync, or not the one that was named, is alive.",
+     "See which brokers answer with: rmq brokers"),
+    (2013, "CONTROLLER_ALTER_SYNC_STATE_SET_FAILED", _CONTROLLER,
+     "The controller did not take the new set of replicas that are in sync.",
+     ("It does not know the broker, the set is the one that it has, or the set lacks"
+     " the master."), _VERBOSE),
+    (2014, "CONTROLLER_BROKER_ID_INVALID", _CONTROLLER,
+     "The broker does not get the ID that it asked for.",
+     ("Another broker of this name has it, or the controller knows none of this name,"
+     " and the ID is not the first."), _VERBOSE),
+    (2015, "CONTROLLER_JRAFT_INTERNAL_ERROR", _CONTROLLER,
+     "The controllers could not agree on the request.",
+     "The leader changed meanwhile, or too few controllers run.", _VERBOSE),
+    (2016, "CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS", _CONTROLLER,
+     "The controller has no heartbeat of the broker.",
+     "The broker is down, or has just been started.", _LATER),
+    (2017, "LMQ_QUOTA_EXCEEDED", _BROKER,
+     "The broker has more light queues, as of lite topics, than it allows.",
+     "The limit is its setting maxLmqConsumeQueueNum.", "Use fewer lite topics."),
     (2018, "LITE_SUBSCRIPTION_QUOTA_EXCEEDED", _BROKER,
      "The client subscribes to more lite topics than the broker allows.", None,
      "Subscribe to fewer lite topics."),
@@ -412,7 +475,11 @@ def meanings() -> list[Meaning]:
 def explain(
     common: Common,
     code: Annotated[
-        str, argument(help="An exit code, or the number or name of a server's code.")
+        str,
+        argument(
+            help="An exit code, or the number or name of a server's code.",
+            words=tuple(sorted({each.name for each in meanings()})),
+        ),
     ],
 ) -> None:
     """Explain an exit code, or a code of a server's answer.

@@ -525,6 +525,7 @@ def help_(
         argument(
             metavar="[TOPIC|COMMAND]...",
             help="A guide, a command or its group, or options.",
+            words=(*GUIDES, "options", *entries_below("", table=COMMANDS)),
         ),
     ] = None,
 ) -> None:

@@ -104,6 +104,8 @@ class Declaration:
     metavar: str = ""
     parser: Callable[[str], object] | None = None
     choices: tuple[str, ...] = ()
+    #: what completion offers for an argument, which takes other values, too
+    words: tuple[str, ...] = ()
     #: bounds of an integer
     min: int | None = None
     max: int | None = None

@@ -1,6 +1,7 @@
 """gRPC in a process that forks, or that has several event loops.
 
-No child crashes, and none waits for ever.
+No child crashes, and none waits for ever. Nor does gRPC's C code write to stderr, where
+it repeats what errors say, such as that a handshake failed or that a port is taken.
 
 gRPC's own handlers of forks, which its wheels switch on, crash some of the children of
 a process with calls in flight, also such that call nothing but `exec`: of 40 children
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SWITCH: Final = "GRPC_ENABLE_FORK_SUPPORT"
+# gRPC reads both when it is loaded.
 os.environ.setdefault(_SWITCH, "0")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 #: The first version whose handlers renew that list.
 _RENEWS: Final = (1, 80)

@@ -7,10 +7,4 @@ thread. `message` converts messages to protobuf and back. The docstring of `sess
 lists what the consumers and the producer use.
 """
 
-import os
-
 import rmqcli.process.grpc  # noqa: F401  # before gRPC is loaded
-
-# gRPC reads this variable when it is loaded. Otherwise its C code prints each failed
-# handshake to stderr, in addition to the error that reports it.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -14,7 +14,8 @@ from rmqcli.proxy.channel import ProxyChannel
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.io_thread import io_thread
 from rmqcli.proxy.metadata import MetadataMaker, host_name
-from rmqcli.proxy.rpc import query_route
+from rmqcli.proxy.route import find_route
+from rmqcli.proxy.via import CallerVia
 
 if TYPE_CHECKING:
     from rmqcli.clock import Clock
@@ -27,6 +28,7 @@ class ProxyReader:
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._timeout_ms = config.timeout_ms
+        self._clock = clock
         self._access_point = parse_endpoints(config.endpoints)
         self._channel = ProxyChannel(
             self._access_point,
@@ -46,7 +48,11 @@ class ProxyReader:
         self._channel.close()
 
     def route(self, topic: str) -> tuple[ProxyQueue, ...]:
-        """The queues of a topic. Raises NotFoundError for an unknown topic."""
-        return self._channel.invoke(
-            query_route(topic, self._access_point), self._timeout_ms
+        """The queues of a topic. Raises as `find_route` does."""
+        via = CallerVia(
+            lambda _, rpc, timeout_ms=None: self._channel.invoke(
+                rpc, timeout_ms or self._timeout_ms
+            ),
+            self._clock,
         )
+        return via.run(lambda via: find_route(topic, self._access_point, via))

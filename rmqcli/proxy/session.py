@@ -52,6 +52,7 @@ from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.io_thread import io_thread
 from rmqcli.proxy.message import ProxyMessage
 from rmqcli.proxy.metadata import VERSION, MetadataMaker, host_name
+from rmqcli.proxy.route import find_route
 from rmqcli.proxy.settings import (
     CONSUMER_DEFAULTS,
     PRODUCER_DEFAULTS,
@@ -295,14 +296,12 @@ class Session:
     def route(self, topic: str, via: Via) -> tasks.Task[tuple[ProxyQueue, ...]]:
         """The queues of a topic, from the cache if possible.
 
-        Raises NotFoundError for a topic that does not exist: a proxy creates none.
+        Raises as `find_route` does; a proxy creates no topics.
         """
         known = self._routes.get(topic)
         if known is not None:
             return known
-        found: tuple[ProxyQueue, ...] = yield via.call(
-            self.access_point, calls.query_route(topic, self.access_point)
-        )
+        found = yield from find_route(topic, self.access_point, via)
         self._learn(topic, found)
         return found
 

@@ -240,6 +240,33 @@ def test_now_is_not_latest():
     assert queue.resolve(Ago(10**15)).offset == 0
 
 
+@pytest.mark.parametrize("kind", ["new", "nearest"])
+@pytest.mark.parametrize(
+    "times",
+    [
+        [*range(100), *range(50, 300)],  # the end is found before or after the step
+        [*range(100), *range(40, 79)],  # it ends before it has caught up
+        [200, *range(100)],
+    ],
+    ids=["a step in the middle", "a step at the end", "a step after the first"],
+)
+def test_times_that_are_not_in_order_beside_the_one_searched_for_are_noticed(
+    times, kind
+):
+    found = Queue(times, kind=kind).resolve(at(80), checks_order=True)
+    assert found.is_unsorted
+    assert found.note.startswith("store times are not in order here")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_times_in_order_and_messages_that_come_meanwhile_are_no_reason_to_warn(kind):
+    queue = Queue([10, 10, 10, 20, 20, 30], min_offset=5, kind=kind)
+    queue.high -= 1  # the last message came after the ends were read
+    for epoch_ms in (0, 10, 15, 20, 25, 35):
+        assert not queue.resolve(at(epoch_ms), checks_order=True).is_unsorted
+    assert not Queue([]).resolve(AtNow(), checks_order=True).is_unsorted
+
+
 @pytest.mark.parametrize(
     ("position", "offset", "wanted", "note"),
     [

@@ -530,6 +530,25 @@ def test_a_message_without_an_answer_that_does_not_arrive_is_counted(
     assert found.messages == 10 - found.unknown
 
 
+def test_an_interrupt_does_not_wait_for_messages_that_do_not_arrive(
+    rmq_cluster, rmq_topic, monkeypatch
+):
+    """Ctrl-C took up to 10 s: the sender waited for them, and then the benchmark."""
+    monkeypatch.setattr(runs, "GRACE_MS", 24 * 60 * 60 * 1_000)
+    rmq_cluster.faults.next(faults.disconnect(), code=SEND)
+    load = LatencyLoad(topic=rmq_topic, group="g", count=3, rate_per_s=20)
+    bench = LatencyBench(ClientConfig(namesrv=rmq_cluster.namesrv), load)
+
+    def stop(_):
+        if bench.result().more["sent"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(stop)
+    assert bench.result().ended_by == "interrupt"
+    assert bench.result().more["not_received"] >= 1
+
+
 def test_messages_that_were_there_before_are_not_read(measured, rmq_cluster, rmq_topic):
     rmq_cluster.send(rmq_topic, ["a"] * 8)
     # While all messages of a queue are there, brokers let a new group begin with them.

@@ -61,6 +61,15 @@ def test_a_number_shows_all_that_it_means(capsys):
     ]
 
 
+def test_codes_of_controllers_are_explained(capsys):
+    """2007 was an unknown code."""
+    code, found, err = explained(capsys, "2007")
+    assert code == 0, err
+    assert [(each["name"], each["said_by"]) for each in found] == [
+        ("CONTROLLER_NOT_LEADER", "a controller")
+    ]
+
+
 def test_exit_codes_of_monitors_are_told_from_the_others(capsys):
     code, found, err = explained(capsys, "2")
     assert code == 0, err

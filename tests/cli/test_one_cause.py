@@ -227,7 +227,7 @@ def say(tmp_path, monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def killed():
     """A name server with which no broker is registered any more."""
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(proxy=True) as cluster:
         cluster.create_topic("T")
         cluster.create_group("G")
         cluster.broker().kill()
@@ -268,6 +268,25 @@ def none_answers(cluster):
 def test_without_a_registered_broker_all_commands_say_the_same(killed, say, command):
     expected = ([f"error: {none_registered(killed)}"], 5, "")
     assert say(command, killed.namesrv) == expected
+
+
+@pytest.mark.parametrize(
+    "command", ["topic show T", "send T x", "tail T -g G", "consume T -g G"]
+)
+def test_without_a_registered_broker_nothing_is_said_of_a_proxy_s_topics(
+    killed, capsys, monkeypatch, command
+):
+    """They said that the topic does not exist (3), as the proxy did."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    words = ["--endpoints", killed.endpoints, "--plaintext", "--timeout", "30s"]
+    assert run([*command.split(), *words]) == 5
+    out, err = capsys.readouterr()
+    (error,) = [line for line in err.splitlines() if line.startswith("error")]
+    assert out == ""
+    assert error == (
+        "error: no broker is registered with the name servers of the proxy"
+        f" {killed.endpoints}, or there is no topic T"
+    )
 
 
 @pytest.mark.parametrize("command", ASKING)

@@ -219,9 +219,7 @@ def test_lines_are_stored_once_when_a_proxy_loses_its_broker(rmq, rmq_cluster_fa
 
 
 def test_a_topic_that_does_not_exist(rmq, proxy):
-    proxy.answers["QueryRoute"] = lambda _request, _context: service.QueryRouteResponse(
-        status=status("TOPIC_NOT_FOUND", "no route")
-    )
+    proxy.missing = {"ordres"}
     code, out, err = rmq("send", "ordres", "x")
     assert (code, out) == (3, "")
     assert err == (

@@ -140,6 +140,27 @@ def test_a_taken_port_is_one_clear_error(capsys):
     assert "hint:" in said
 
 
+def test_a_taken_port_of_the_proxy_is_one_clear_error_too():
+    """gRPC wrote a line of its own C code before it."""
+    environment = {k: v for k, v in os.environ.items() if k != "GRPC_VERBOSITY"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["serve", "--listen", "127.0.0.1:0", "--proxy-port", str(port)]
+        ended = subprocess.run(
+            [sys.executable, "-m", "rmqcli", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stdout) == (5, "")
+    assert ended.stderr == (
+        f"error: cannot listen on 127.0.0.1:{port}: the port is taken\n"
+        "hint: stop the process that listens there, or choose another port for the"
+        " proxy\n"
+    )
+
+
 def test_listening_for_others_must_be_allowed():
     assert parse_listen("0.0.0.0:0", allow_remote=True) == ("0.0.0.0", 0)
     assert parse_listen(":9876", allow_remote=True) == ("0.0.0.0", 9876)

@@ -23,6 +23,7 @@ from rmqcli.errors import (
     DeadlineError,
     DeniedError,
     DisconnectedError,
+    NoBrokerError,
     NotFoundError,
     RmqError,
     UnsupportedError,
@@ -704,7 +705,6 @@ def test_a_callback_must_not_wait_for_its_own_thread(proxy, open_session):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("TOPIC_NOT_FOUND", NotFoundError),
         ("FORBIDDEN", DeniedError),
         ("TOO_MANY_REQUESTS", BusyError),
         ("NOT_IMPLEMENTED", UnsupportedError),
@@ -721,9 +721,48 @@ def test_a_status_becomes_an_error_of_its_kind(proxy, open_session, name, kind):
         session.in_caller(lambda via: session.route("orders", via))
     assert type(failure.value) is kind
     answered = f"route of topic orders: {proxy.endpoints} answered {name}: because"
-    is_missing = name == "TOPIC_NOT_FOUND"
-    said = "topic orders does not exist" if is_missing else answered
-    assert str(failure.value) == said
+    assert str(failure.value) == answered
+
+
+#: What proxies answer about two topics if brokers are registered, seen on 5.3.3 and
+#: 5.5.0: in cluster mode, in local mode, with another name of the cluster, and where
+#: the account has no right.
+ANSWERS = {
+    "cluster mode": ("OK", "OK"),
+    "another cluster": ("OK", "TOPIC_NOT_FOUND"),
+    "local mode": ("TOPIC_NOT_FOUND", "ILLEGAL_TOPIC"),
+    "denied": ("UNAUTHORIZED", "UNAUTHORIZED"),
+}
+
+
+@pytest.mark.parametrize("names", ANSWERS.values(), ids=ANSWERS)
+def test_a_topic_that_a_proxy_with_brokers_does_not_know_does_not_exist(
+    proxy, open_session, names
+):
+    topics = ("DefaultHeartBeatSyncerTopic", "DefaultCluster")
+    codes = dict(zip(topics, names, strict=True))
+    proxy.answers["QueryRoute"] = lambda request, _context: service.QueryRouteResponse(
+        status=status(codes.get(request.topic.name, "TOPIC_NOT_FOUND"))
+    )
+    session = open_session(proxy)
+    with pytest.raises(NotFoundError, match=r"^topic orders does not exist$"):
+        session.in_caller(lambda via: session.route("orders", via))
+
+
+def test_a_proxy_that_knows_no_topic_at_all_tells_nothing_about_one(
+    proxy, open_session
+):
+    proxy.answers["QueryRoute"] = lambda _request, _context: service.QueryRouteResponse(
+        status=status("TOPIC_NOT_FOUND")
+    )
+    session = open_session(proxy)
+    with pytest.raises(NoBrokerError) as failure:
+        session.in_caller(lambda via: session.route("orders", via))
+    assert str(failure.value) == (
+        f"no broker is registered with the name servers of the proxy {proxy.endpoints},"
+        " or there is no topic orders"
+    )
+    assert failure.value.address == proxy.endpoints
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.queue_lag import NEVER_COMMITTED
 from rmqcli.units import counted, format_rfc3339
+from rmqcli.wire.ids import tags_code
 from rmqcli.wire.subscription import SQL92, tag_matches
 
 if TYPE_CHECKING:
@@ -488,7 +489,32 @@ def _handed_out(
     committed = seen.committed
     if committed is None or committed <= message.queue_offset:
         return _unknown(seen, _AGAIN, found.evidence or "")
-    return found
+    return _as_filtered(message, seen, found.evidence or "") or found
+
+
+def _as_filtered(
+    message: PulledMessage, seen: GroupEvidence, acked: str
+) -> GroupVerdict | None:
+    """Judge a message that was handed out only because of the hash of its tag, or None.
+
+    Brokers compare hashes. The proxy or the member, which compares the tag itself,
+    acknowledges what is not selected without giving it to a listener.
+    """
+    topic = message.message_queue.topic
+    own = seen.connection and seen.connection.subscriptions.get(topic)
+    if not own or tag_matches(own, message.tags):
+        return None
+    if tags_code(message.tags) not in map(tags_code, own.tags_set):
+        return None
+    _, why = _selection(message, seen)
+    since_ms, no_clock = _subscribed_ms(seen, own)
+    if since_ms is None or since_ms > message.store_timestamp_ms:
+        return _unknown(seen, f"{why}, but {no_clock or _later(seen)}", acked)
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.FILTERED,
+        evidence=f"{why}, whose hash is the same; {acked}",
+    )
 
 
 def _by_delivery(seen: GroupEvidence, delivery: PopDelivery) -> GroupVerdict:

@@ -11,6 +11,7 @@ log, so times before such a step count as earlier by the size of the step.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 T = TypeVar("T")
-#: Where a message is in its broker's commit log, and its store time; -1 if unknown.
-Stored: TypeAlias = "tuple[int, int]"
+#: Where a message is in its broker's commit log, and its store time; None if unknown.
+Stored: TypeAlias = "tuple[int | None, int | None]"
 
 #: Minimum number of offsets to read at once: fewer are not worth a request.
 _WINDOW_MIN = 32
@@ -101,7 +102,7 @@ def read_last(
         if options.left_ms is not None and options.left_ms() == 0:
             break
     merged = sorted(
-        (key, index, place)
+        (-math.inf if key is None else key, index, place)
         for index, keys in enumerate(_keys(ends).values())
         for place, key in enumerate(keys)
     )
@@ -116,14 +117,15 @@ def read_last(
 def _windows(ends: dict[MessageQueue, _End[T]], count: int) -> list[OffsetRange]:
     """Return what to read next of each queue that may hold one of the last `count`."""
     keys = _keys(ends)
-    latest = sorted(chain.from_iterable(keys.values()), reverse=True)
+    known = (key for key in chain.from_iterable(keys.values()) if key is not None)
+    latest = sorted(known, reverse=True)
     cutoff_ms = latest[count - 1] if len(latest) >= count else None
     windows = []
     for queue, end in ends.items():
         if end.read_from <= end.start or len(end.items) >= count:
             continue
         # A message that cannot be decoded has no time of its own.
-        oldest_ms = next((key for key in keys[queue] if key >= 0), None)
+        oldest_ms = next((key for key in keys[queue] if key is not None), None)
         if cutoff_ms is not None and oldest_ms is not None and oldest_ms < cutoff_ms:
             continue  # all messages before it were stored even earlier
         start = max(end.start, end.read_from - end.window)
@@ -139,31 +141,35 @@ def _stored(chunk: Chunk, queue_offsets: Iterable[int]) -> list[Stored]:
             stored = message.commit_log_offset, message.store_timestamp_ms
             found[message.queue_offset] = stored
         elif message.commit_log_offset is not None:
-            found[message.queue_offset] = message.commit_log_offset, -1
-    return [found.get(each, (-1, -1)) for each in queue_offsets]
+            found[message.queue_offset] = message.commit_log_offset, None
+    return [found.get(each, (None, None)) for each in queue_offsets]
 
 
-def _keys(ends: Mapping[MessageQueue, _End[T]]) -> dict[MessageQueue, list[int]]:
+def _keys(ends: Mapping[MessageQueue, _End[T]]) -> dict[MessageQueue, list[int | None]]:
     """Return the keys of the messages of each queue, by which all are merged.
 
     They are the store times, made non-decreasing in the order in which each broker has
     stored its messages, from the last one back. A message without a time has that of
-    the one behind it, or -1.
+    the one behind it, or None.
     """
-    keys = {queue: [-1] * len(end.stored) for queue, end in ends.items()}
-    by_broker: dict[str, list[tuple[int, int, int, MessageQueue]]] = {}
+    keys: dict[MessageQueue, list[int | None]] = {
+        queue: [None] * len(end.stored) for queue, end in ends.items()
+    }
+    by_broker: dict[str, list[tuple[int, int, MessageQueue, int | None]]] = {}
     for queue, end in ends.items():
         messages = by_broker.setdefault(queue.broker_name, [])
-        # One that cannot be decoded may have no place: it stays between its neighbours.
-        place = next((place for place, _ in end.stored if place >= 0), -1)
+        # One that cannot be decoded may have no place: it stays between its neighbours,
+        # and a queue without any place comes before all others.
+        place = next((place for place, _ in end.stored if place is not None), 0)
         for index, (known, time_ms) in enumerate(end.stored):
-            place = max(place, known)  # a queue's own order takes precedence
-            messages.append((place, index, time_ms, queue))
+            if known is not None:
+                place = max(place, known)  # a queue's own order takes precedence
+            messages.append((place, index, queue, time_ms))
     for messages in by_broker.values():
-        step_ms, key = 0, -1
-        for _, index, time_ms, queue in sorted(messages, reverse=True):
-            if time_ms >= 0:
-                if 0 <= key < time_ms - step_ms:
+        step_ms, key = 0, None
+        for _, index, queue, time_ms in sorted(messages, reverse=True):
+            if time_ms is not None:
+                if key is not None and key < time_ms - step_ms:
                     step_ms = time_ms - key + 1  # it was stored before the step
                 key = time_ms - step_ms
             keys[queue][index] = key

@@ -208,12 +208,21 @@ def _find_ranges(
             for queue, each in resolved.items()
         }
         client.raise_if_none_answers(_errors_of(found))
+        unsorted = {
+            queue: format_range(each)
+            for queue, each in resolved.items()
+            if not isinstance(each, RmqError) and each.is_unsorted
+        }
         if options.shown_last is None:
             texts = {queue: format_range(each) for queue, each in resolved.items()}
         else:
             texts = {queue: _ends(each) for queue, each in found.items()}
+        for queue in unsorted:
+            del texts[queue]
         for line in lines_about(texts):
             common.messages.info(line)
+        for line in lines_about(unsorted):
+            common.messages.warn(line)
     ranges = [each for each in found.values() if not isinstance(each, RmqError)]
     lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
     lost |= unchecked

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmqcli.admin.lag.check_points import PopDelivery
 from rmqcli.admin.message.outcome import GroupEvidence, Holder, MessageCopy, judge
 from rmqcli.engine.message import Origin
 from rmqcli.model import MessageQueue
@@ -143,6 +144,44 @@ def test_a_tag_that_is_not_selected_is_filtered_only_by_who_was_there(message):
     assert verdict(message, seen) == ("filtered", "")
     found, why = verdict(message, evidence(expression="Paid", since_ms=STORED_MS + 1))
     assert (found, "may have had another filter" in why) == ("unknown", True)
+
+
+def test_a_tag_with_the_same_hash_as_one_that_is_selected_is_filtered(message):
+    """A broker returns "BB" to a member that wants "Aa", which compares the tags."""
+    message.properties["TAGS"] = "BB"
+    seen = evidence(expression="Aa", committed=3)
+    found = judge(message, seen, min_offset=0)
+    assert found.verdict == "filtered"
+    assert found.evidence == "tag BB is not selected by 'Aa'"
+    assert judge(message, evidence(expression="Aa"), min_offset=0).verdict == "filtered"
+    seen = evidence(expression="BB || C")
+    assert judge(message, seen, min_offset=0).verdict == "consumed"
+
+
+def test_an_acknowledgement_of_pop_for_the_sake_of_a_hash_is_no_consumption(message):
+    """The proxy that compares the tag acknowledges it; that was called consumed."""
+    message.properties["TAGS"] = "BB"
+    delivery = PopDelivery(
+        popped_ms=STORED_MS + 1_000,
+        visible_ms=STORED_MS + 61_000,
+        acked_ms=STORED_MS + 2_000,
+        is_open=False,
+    )
+    pop = {"is_pop": True, "holder": None, "delivery": delivery}
+    found = judge(message, evidence(expression="Aa", **pop), min_offset=0)
+    assert found.verdict == "filtered"
+    assert found.evidence == (
+        "tag BB is not selected by 'Aa', whose hash is the same; handed out at"
+        " 2027-01-15T08:00:01.000Z, acknowledged at 2027-01-15T08:00:02.000Z"
+    )
+    seen = evidence(expression="Aa", since_ms=STORED_MS + 1, is_renewed=True, **pop)
+    found, why = verdict(message, seen)
+    assert found == "unknown"
+    assert why.startswith("tag BB is not selected by 'Aa', but gRPC members renew")
+    # "Other" has another hash: the members had another filter when they received it.
+    for selected in ("BB", "Other"):
+        seen = evidence(expression=selected, **pop)
+        assert verdict(message, seen) == ("consumed", "")
 
 
 def test_the_time_of_a_subscription_that_members_renew_says_nothing(message):

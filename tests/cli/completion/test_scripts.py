@@ -109,3 +109,17 @@ def test_bash_offers_the_topics_of_help(tmp_path, word, offered):
     write_all(tmp_path)
     (tmp_path / "work").mkdir()
     assert complete_in_bash(tmp_path, "rmq", "help", word) == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_offers_the_names_of_codes_to_explain(tmp_path):
+    write_all(tmp_path)
+    (tmp_path / "work").mkdir()
+    offered = complete_in_bash(tmp_path, "rmq", "explain", "CONTROLLER_B")
+    assert offered == [
+        "CONTROLLER_BROKER_ID_INVALID",
+        "CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS",
+        "CONTROLLER_BROKER_METADATA_NOT_EXIST",
+        "CONTROLLER_BROKER_NEED_TO_BE_REGISTERED",
+        "CONTROLLER_BROKER_NOT_ALIVE",
+    ]

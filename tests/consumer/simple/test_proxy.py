@@ -371,9 +371,7 @@ def test_a_busy_proxy_is_asked_again(proxy, inbox):
 
 
 def test_a_topic_that_does_not_exist_is_an_error_of_the_start(proxy):
-    proxy.answers["QueryRoute"] = lambda *_: service.QueryRouteResponse(
-        status=status("TOPIC_NOT_FOUND")
-    )
+    proxy.missing = {"orders"}
     consumer = consumer_of(proxy)
     with pytest.raises(NotFoundError):
         consumer.start()

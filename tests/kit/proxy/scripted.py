@@ -48,6 +48,7 @@ class ScriptedProxy:
     `requests` lists the requests as (method, request, metadata), in order.
     `answers[method]` replaces an answer: a function of the request and gRPC's context,
     whose result is sent; for methods that answer with a stream it is a generator.
+    `missing` are topics that it does not know.
     `telemetry` lists the commands that clients sent.
     """
 
@@ -63,6 +64,7 @@ class ScriptedProxy:
         self.requests: list[tuple[str, Any, dict[str, str]]] = []
         self.telemetry: list[service.TelemetryCommand] = []
         self.streams_opened = 0
+        self.missing: set[str] = set()
         self.answers: dict[str, Callable[[Any, grpc.ServicerContext], Any]] = {}
         #: makes the answer to a client's settings; None: they are not answered
         self.settings: Callable[[pb.Settings], pb.Settings] | None = _settings
@@ -148,6 +150,8 @@ class ScriptedProxy:
 
     def route(self, topic: str, queues: int = 4) -> service.QueryRouteResponse:
         """Return the default answer to QueryRoute."""
+        if topic in self.missing:
+            return service.QueryRouteResponse(status=status("TOPIC_NOT_FOUND"))
         answer = service.QueryRouteResponse(status=OK)
         for queue_id in range(queues):
             answer.message_queues.append(self.queue(topic, queue_id))

@@ -310,9 +310,7 @@ def test_queues_are_those_that_can_be_written_sorted(proxy, producer):
 
 
 def test_a_topic_that_does_not_exist_is_an_error_of_its_own(proxy, producer):
-    proxy.answers["QueryRoute"] = lambda _request, _context: service.QueryRouteResponse(
-        status=status("TOPIC_NOT_FOUND")
-    )
+    proxy.missing = {"orders"}
     with pytest.raises(NotFoundError) as failure:
         producer.send(message())
     assert "a proxy creates no topics" in failure.value.hint

@@ -1,4 +1,4 @@
-"""`rmq tail --last N` after a broker's clock was set back."""
+"""What commands read of queues after a broker's clock was set back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rmqcli.admin.admin import Admin
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK
@@ -62,3 +63,39 @@ def test_the_messages_that_came_after_it_are_the_last(cluster, capfd, count, exp
     assert run(["tail", "T", *words]) == 0
     records = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [(row["queue_id"], row["queue_offset"]) for row in records] == expected
+
+
+COMMANDS = {
+    "tail": ["tail", "T", "--from", "earliest"],
+    "message find": ["message", "find", "T", "--grep", "x"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_an_end_by_time_names_the_queues_that_are_not_in_its_order(
+    cluster, capfd, command
+):
+    """Later messages that are older than the end were left out without a word."""
+    words = ["--to", "@1700000000500", "-n", cluster.namesrv, "-o", "jsonl"]
+    assert run([*command, *words]) == 0
+    out, err = capfd.readouterr()
+    records = [json.loads(line) for line in out.splitlines()]
+    assert (0, 2) not in [(row["queue_id"], row["queue_offset"]) for row in records]
+    (warning,) = [line for line in err.splitlines() if "not in order" in line]
+    assert warning == (
+        "warning: T@broker-a:0: 0 to 1, 1 message; store times are not in order here,"
+        " as after a broker's clock was set back: messages from around the time may be"
+        " left out or be too many"
+    )
+
+
+def test_a_range_of_the_library_by_time_warns_of_such_a_queue(cluster, caplog):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = list(admin.read("T", to="@1700000000500"))
+    assert len(found) == 3
+    (warning,) = [each for each in caplog.records if each.name == "rmqcli.admin.admin"]
+    assert warning.getMessage() == (
+        "range not exact queue=T@broker-a:0 reason=store times are not in order here,"
+        " as after a broker's clock was set back: messages from around the time may be"
+        " left out or be too many"
+    )
