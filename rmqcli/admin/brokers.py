@@ -24,6 +24,7 @@ from rmqcli.api.runner import run_tasks
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,
+    DeniedError,
     NoBrokerError,
     NotFoundError,
     RmqError,
@@ -128,6 +129,17 @@ def no_master(name: str) -> NotFoundError:
 def have_left(answers: Iterable[object]) -> bool:
     """Whether these are only the errors of brokers that have left the route."""
     return all(isinstance(each, NoBrokerError) for each in answers)
+
+
+def denial_of(answers: Iterable[object]) -> DeniedError | None:
+    """Return the first of these answers of brokers if all are denials, else None.
+
+    Then nothing is known, and it is not a part that is missing.
+    """
+    found = list(answers)
+    first = next(iter(found), None)
+    is_denied = all(isinstance(each, DeniedError) for each in found)
+    return first if isinstance(first, DeniedError) and is_denied else None
 
 
 def ask_many(

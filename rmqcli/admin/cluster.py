@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.admin.brokers import denial_of
 from rmqcli.admin.doctor.diagnose import CHECKS, judge, needs_of
 from rmqcli.admin.doctor.facts import (
     LAGS,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerRow
     from rmqcli.admin.doctor.model import Diagnosis
     from rmqcli.api.client import Client
+    from rmqcli.errors import DeniedError
 
 
 #: What the numbers of a summary count.
@@ -50,7 +52,8 @@ class ClusterSummary:
     `reasons` says why, by the name of the number, and for `groups` why there may be
     more. `diagnosis` has the findings of all checks, and `errors` the brokers that did
     not answer or have left the route. `refused` says what is not known beside that,
-    such as the offsets of one group, and why.
+    such as the offsets of one group, and why. `denial` is the error if all brokers
+    denied access.
     """
 
     at_ms: int
@@ -65,6 +68,7 @@ class ClusterSummary:
     reasons: dict[str, str] = field(hash=False)
     errors: dict[str, RmqError] = field(hash=False)
     refused: tuple[str, ...]
+    denial: DeniedError | None
     diagnosis: Diagnosis
 
 
@@ -102,6 +106,9 @@ def summarize(facts: Facts) -> ClusterSummary:
             **{name: seen.as_error(name) for name, seen in facts.departed.items()},
         },
         refused=tuple(_refused(facts, reasons)),
+        denial=denial_of(
+            [*(each.row.error for each in facts.brokers), *facts.topics.values()]
+        ),
         diagnosis=judge(CHECKS, facts),
     )
 

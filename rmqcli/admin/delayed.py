@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
 from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.errors import DeniedError
     from rmqcli.wire.message.record import StoredMessage
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
@@ -82,7 +83,8 @@ class DelayedMessages:
     clock of their broker. `within` counts the others by the first of STEPS_MS that
     contains the time until they are due; None is later, or not known. `scanned` is how
     many records of all topics were read. `notes` has a remark about a broker's clock
-    where it differs from this machine's, or is not known.
+    where it differs from this machine's, or is not known. `denial` is the error if all
+    brokers denied access.
     """
 
     messages: list[DelayedMessage] = field(default_factory=list)
@@ -92,6 +94,7 @@ class DelayedMessages:
     errors: dict[str, RmqError] = field(default_factory=dict)
     scanned: int = 0
     notes: dict[str, str] = field(default_factory=dict)
+    denial: DeniedError | None = None
 
     def add(self, found: DelayedMessage, *, now_ms: int, limit: int) -> None:
         """Count a message, and keep it while it is one of the next."""
@@ -147,6 +150,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
     """
     addresses = reader_addresses(client.route(topic).brokers)
     found = DelayedMessages()
+    has_answers = False
     for name, address in addresses.items():
         try:
             clock = _broker_clock(client, address)
@@ -154,6 +158,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
                 found.notes[name] = clock.note
             now_ms = clock.epoch_ms
             _read_levels(client, name, address, topic, found, limit, now_ms)
+            has_answers = True
             _read_timers(client, name, address, topic, found, limit, now_ms)
         except RmqError as error:
             found.errors[name] = error
@@ -161,6 +166,8 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
         client.raise_if_none_answers(
             e for e in found.errors.values() if not isinstance(e, PartialError)
         )
+    if not has_answers:
+        found.denial = denial_of(found.errors.get(name) for name in addresses)
     found.errors |= departed_errors_of(client, [topic])
     found.keep(limit)
     return found

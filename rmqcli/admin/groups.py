@@ -19,6 +19,7 @@ from rmqcli.admin.brokers import (
     ask_many,
     change_each,
     change_many,
+    denial_of,
     failed_word,
     have_left,
     reader_addresses,
@@ -47,7 +48,6 @@ from rmqcli.client_id import is_grpc_client
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,
-    DeniedError,
     NotFoundError,
     PartialError,
     RefusedError,
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import Addresses
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
+    from rmqcli.errors import DeniedError
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -116,10 +117,14 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupList:
-    """Groups sorted by name, and the errors of brokers that did not answer."""
+    """Groups sorted by name, and the errors of brokers that did not answer.
+
+    `denial` is the error if all brokers denied access: no group is known.
+    """
 
     groups: list[GroupRow]
     errors: dict[str, RmqError] = field(hash=False)
+    denial: DeniedError | None = None
 
 
 def group_kind(group: str) -> str:
@@ -171,7 +176,7 @@ def list_groups(client: Client) -> GroupList:
         _row(group, names, found.get(group, []), is_known=group not in unknown)
         for group, names in sorted(brokers_of.items())
     ]
-    return GroupList(rows, errors)
+    return GroupList(rows, errors, denial_of(configs.values()))
 
 
 def _row(
@@ -221,7 +226,8 @@ class GroupDetail:
     handed out to the group, or why that is not known; None if nothing shows that it
     uses POP, or if `errors` has brokers. `members_errors` are the errors of brokers
     that did not tell their members, `proxied_errors` of those that did not tell the
-    members behind proxies.
+    members behind proxies. `denial` is the error if all brokers denied access, and
+    `members_denial` if they denied to tell their members.
     """
 
     group: str
@@ -238,6 +244,8 @@ class GroupDetail:
     pop: PopLag | None = None
     members_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     proxied_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
+    denial: DeniedError | None = None
+    members_denial: DeniedError | None = None
 
 
 def show_group(client: Client, group: str) -> GroupDetail:
@@ -250,7 +258,8 @@ def show_group(client: Client, group: str) -> GroupDetail:
     settings = ask_each(client, addresses, get_all_subscription_group_config())
     errors = {n: a for n, a in settings.items() if isinstance(a, RmqError)}
     client.raise_if_none_answers(errors.values())
-    answering = {n: a for n, a in addresses.items() if n not in errors}
+    silent = {n: e for n, e in errors.items() if isinstance(e, TransportError)}
+    answering = with_address(addresses, silent)
     online = ask_each(client, answering, get_consumer_connection_list(group))
     configs = {
         name: table[group]
@@ -258,13 +267,14 @@ def show_group(client: Client, group: str) -> GroupDetail:
         if not isinstance(table, RmqError) and group in table
     }
     connections: dict[str, ConsumerConnection] = {}
+    members_errors: dict[str, RmqError] = dict(silent)
     for name, answer in online.items():
         if isinstance(answer, RmqError):
-            errors[name] = answer
+            members_errors[name] = answer
         elif answer is not None:
             connections[name] = answer
+    errors |= members_errors
     proxies: Mapping[str, str] = {}
-    members_errors = dict(errors)
     of_proxies = find_proxied_members(client, errors)
     proxied = of_proxies.by_group.get(group)
     errors = {**of_proxies.errors, **errors}
@@ -314,6 +324,10 @@ def show_group(client: Client, group: str) -> GroupDetail:
         pop=None if errors else read_pop_lag(client, group),
         members_errors=members_errors,
         proxied_errors=dict(of_proxies.errors),
+        denial=None if topics else denial_of([*settings.values(), *online.values()]),
+        members_denial=None
+        if proxied is not None
+        else denial_of(members_errors.get(name) for name in addresses),
     )
 
 
@@ -466,9 +480,10 @@ def online_members(
     if found:
         return found
     client.raise_if_none_answers(errors.values())
+    denial = denial_of(answers.values())
+    if denial is not None:
+        raise denial
     for name, error in errors.items():
-        if all(isinstance(each, DeniedError) for each in answers.values()):
-            raise error
         raise PartialError(
             f"whether group {group} has members is not known: {name}: {error.message}",
             hint=error.hint,
@@ -719,6 +734,8 @@ def check_may_delete(
             ),
         )
     unknown = {n: e for n, e in detail.members_errors.items() if n in masters}
+    if detail.members_denial is not None and not is_forced:
+        raise detail.members_denial
     for name, error in ({} if is_forced else detail.proxied_errors | unknown).items():
         raise PartialError(
             f"whether group {group} has members online is not known: {name}:"

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, reader_addresses
+from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses
 from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.calls.producer import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.api.client import Client
+    from rmqcli.errors import DeniedError
 
 #: Every Java client is in this group, too: MixAll.CLIENT_INNER_PRODUCER_GROUP.
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
@@ -65,12 +66,14 @@ class ProducerRow:
 class ProducerList:
     """Producers, sorted by group, client and broker, and what is not known.
 
-    `messages_read` is how many messages were read to find their senders.
+    `messages_read` is how many messages were read to find their senders. `denial` is
+    the error if all brokers denied access.
     """
 
     producers: list[ProducerRow]
     errors: dict[str, RmqError] = field(hash=False)
     messages_read: int = 0
+    denial: DeniedError | None = None
 
 
 def list_producers(
@@ -90,7 +93,11 @@ def list_producers(
     connected, errors = _connected(client, addresses, group)
     client.raise_if_none_answers(errors.values())
     if topic is None:
-        return ProducerList(producers=_sorted(_without_inner(connected)), errors=errors)
+        return ProducerList(
+            producers=_sorted(_without_inner(connected)),
+            errors=errors,
+            denial=denial_of(errors.get(name) for name in addresses),
+        )
     senders, read = _senders(client, topic, addresses, errors)
     found = [
         replace(row, messages=senders[row.broker_name, row.address].messages)
@@ -104,8 +111,11 @@ def list_producers(
         for place, row in senders.items()
         if place not in known and group in (None, row.group)
     ]
+    denial = None if read else denial_of(errors.get(name) for name in addresses)
     errors |= departed_errors_of(client, [topic])
-    return ProducerList(producers=_sorted(found), errors=errors, messages_read=read)
+    return ProducerList(
+        producers=_sorted(found), errors=errors, messages_read=read, denial=denial
+    )
 
 
 def _connected(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import lost_answer, reader_addresses
+from rmqcli.admin.brokers import denial_of, lost_answer, reader_addresses
 from rmqcli.admin.delayed import (
     DelayedMessage,
     delayed_by_level,
@@ -65,8 +65,9 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
 
     Raises UsageError for an id without `topic` and for a handle of another topic,
     RefusedError for a message with a delay level, which RocketMQ cannot recall,
-    NotFoundError when no such message waits, PartialError when that is not known of
-    every broker, and NoBrokerError when no broker answers.
+    NotFoundError when no such message waits, DeniedError when all brokers deny access,
+    PartialError when that is not known of every broker, and NoBrokerError when no
+    broker answers.
     """
     handle = parse_handle(ref, topic=topic)
     if handle is not None:
@@ -117,6 +118,9 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     if not plans and handle is None:
         errors |= departed_errors_of(client, [topic])
     client.raise_if_none_answers(errors.values())
+    denial = None if plans else denial_of(errors.get(name) for name in addresses)
+    if denial is not None:
+        raise denial
     for name, failure in errors.items():
         raise PartialError(
             f"whether the message waits on {name} is not known: {failure.message}",

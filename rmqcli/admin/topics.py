@@ -20,6 +20,7 @@ from rmqcli.admin.brokers import (
     ask_many,
     change_each,
     change_many,
+    denial_of,
     failed_word,
     have_left,
     no_master,
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import Addresses
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.errors import NameKind
+    from rmqcli.errors import DeniedError, NameKind
     from rmqcli.model import QueueData, TopicRoute
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo
@@ -144,10 +145,15 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicList:
-    """Topics sorted by name, and the errors of brokers that did not answer."""
+    """Topics sorted by name, and the errors of brokers that did not answer.
+
+    `denial` is the error if all brokers denied access: the names are those that name
+    servers know.
+    """
 
     topics: list[TopicRow]
     errors: dict[str, RmqError] = field(hash=False)
+    denial: DeniedError | None = None
 
 
 def topic_kind(topic: str, info: ClusterInfo) -> str:
@@ -222,7 +228,7 @@ def list_topics(client: Client) -> TopicList:
         _row(topic, configs.get(topic, {}), info, routes.get(topic), errors)
         for topic in sorted(names)
     ]
-    return TopicList(rows, errors)
+    return TopicList(rows, errors, denial_of(answers.values()))
 
 
 def _known_names(client: Client) -> list[str]:
@@ -287,7 +293,10 @@ class TopicQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDetail:
-    """Everything about one topic; `errors` is keyed by broker name."""
+    """Everything about one topic; `errors` is keyed by broker name.
+
+    `denial` is the error if all brokers denied access: the rest is from name servers.
+    """
 
     topic: str
     kind: str
@@ -296,6 +305,7 @@ class TopicDetail:
     queues: list[TopicQueue]
     groups: list[str]
     errors: dict[str, RmqError] = field(hash=False)
+    denial: DeniedError | None = None
 
 
 def show_topic(client: Client, topic: str) -> TopicDetail:
@@ -340,6 +350,7 @@ def show_topic(client: Client, topic: str) -> TopicDetail:
         queues=_queues(route, stats),
         groups=sorted(names),
         errors=errors,
+        denial=denial_of(stats.values()),
     )
 
 

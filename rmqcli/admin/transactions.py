@@ -20,7 +20,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
 from rmqcli.admin.delayed import stored_messages
 from rmqcli.admin.lag.memory import departed_errors_of
 from rmqcli.api.calls.config import get_broker_config
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.errors import DeniedError
     from rmqcli.wire.message.decode import StoredMessage
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -81,13 +82,15 @@ class OpenTransaction:
 class OpenTransactions:
     """The oldest open transactions, the number of all, and errors by broker.
 
-    `scanned` counts the half messages of all topics that were read.
+    `scanned` counts the half messages of all topics that were read. `denial` is the
+    error if all brokers denied access.
     """
 
     transactions: list[OpenTransaction] = field(default_factory=list)
     count: int = 0
     errors: dict[str, RmqError] = field(default_factory=dict)
     scanned: int = 0
+    denial: DeniedError | None = None
 
 
 def find_open_transactions(
@@ -110,6 +113,8 @@ def find_open_transactions(
         client.raise_if_none_answers(
             e for e in found.errors.values() if not isinstance(e, PartialError)
         )
+    if not found.scanned:
+        found.denial = denial_of(found.errors.get(name) for name in addresses)
     found.errors |= departed_errors_of(client, [topic])
     found.transactions.sort(key=lambda e: (e.born_ms, e.queue, e.queue_offset))
     del found.transactions[limit:]

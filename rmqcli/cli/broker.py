@@ -174,7 +174,7 @@ def brokers(common: Common) -> None:
     Example: rmq brokers -o json | jq '.[].address'
              rmq broker list
     """
-    from rmqcli.admin.brokers import list_brokers
+    from rmqcli.admin.brokers import denial_of, list_brokers
 
     with common.open_client() as client:
         found = list_brokers(client)
@@ -184,6 +184,9 @@ def brokers(common: Common) -> None:
         errors = [broker.error for broker in found if broker.error is not None]
         if len(errors) == len(found):
             client.raise_if_none_answers(errors)
+    denial = denial_of(broker.error for broker in found)
+    if denial is not None:
+        raise denial
     if errors:
         raise PartialError(
             f"{len(errors)} of {counted(len(found), 'broker')} did not answer:"

@@ -1,8 +1,8 @@
 """Rows and errors of commands that query or change several brokers.
 
 The rows of all servers are written first. Then one error is raised: the first server's
-own error if a change failed on all of them, and PartialError (exit code 6) if only some
-failed, or if a broker did not answer a query.
+own error if a change failed on all of them, or if all of them denied a query, and
+PartialError (exit code 6) if only some failed, or did not answer a query.
 """
 
 from __future__ import annotations
@@ -152,11 +152,16 @@ def warn_about_departed(common: Common, client: Client) -> None:
         )
 
 
-def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
+def raise_if_silent(
+    errors: Mapping[str, RmqError], denial: DeniedError | None = None
+) -> None:
     """Raise PartialError if a broker did not answer: results may be missing.
 
     One whose version cannot say it, or of which only a part is not known, has answered.
+    Raises `denial`, if that is given: all brokers have denied all that they were asked.
     """
+    if denial is not None:
+        raise denial
     alike: dict[tuple[str, str], list[str]] = {}
     for name, error in errors.items():
         words = "did not answer"

@@ -184,7 +184,7 @@ def diff(
         none=f"cluster {plan.cluster} is as {file} says",
         is_complete=not plan.errors,
     )
-    raise_if_silent(plan.errors)
+    raise_if_silent(plan.errors, plan.denial)
     return ExitCode.FAILED if plan.changes else ExitCode.OK
 
 
@@ -256,7 +256,7 @@ def carry_out(
             f" {', '.join(done.unlisted[:3])}"
         )
     _raise_if_incomplete(done.results)
-    raise_if_silent(done.errors)
+    raise_if_silent(done.errors, plan.denial)
 
 
 def _kinds(only: Iterable[str] | None) -> list[Kind]:

@@ -97,7 +97,7 @@ def delayed(
     for name, note in found.notes.items():
         common.messages.info(f"{name}: {note}")
     common.messages.info(f"{counted(found.scanned, 'record')} of all topics read")
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
 
 
 def _row(found: DelayedMessage) -> dict[str, Any]:

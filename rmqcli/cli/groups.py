@@ -444,7 +444,7 @@ def groups(
         common.messages.info(
             f"not shown: {counted(hidden, 'system group')}; --all shows them"
         )
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
 
 
 @command_options(fields=MEMBER_COLUMNS, changes=False)
@@ -471,7 +471,7 @@ def show(
         write_tables=lambda: _write_tables(common, detail, data),
     )
     _warn_of_mismatches(common, detail)
-    raise_if_silent(detail.errors)
+    raise_if_silent(detail.errors, detail.denial)
 
 
 @command_options(fields=_OWN_COLUMNS, changes=False)
@@ -497,7 +497,7 @@ def members(
     if not rows and is_complete and common.output != "table":
         common.messages.info(none)  # the group exists: an empty list is no mistake
     _warn_of_mismatches(common, detail)
-    raise_if_silent(detail.errors)
+    raise_if_silent(detail.errors, detail.members_denial)
 
 
 @command_options(fields=STACK_COLUMNS, changes=False)

@@ -96,7 +96,7 @@ def producers(
             f" {MESSAGES_PER_QUEUE} of each queue; producers that sent earlier ones"
             " only are not listed"
         )
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
 
 
 def _check_online(client: Client, group: str) -> None:

@@ -242,7 +242,7 @@ def topics(
         parts = ", ".join(f"{count} {kind}" for kind, count in sorted(hidden.items()))
         noun = "topic" if hidden.total() == 1 else "topics"
         common.messages.info(f"not shown: {parts} {noun}; --all shows them")
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
 
 
 @command_options(fields=QUEUE_COLUMNS, changes=False)
@@ -279,7 +279,7 @@ def show(
         columns=QUEUE_COLUMNS,
         write_tables=lambda: _write_tables(common, detail, data),
     )
-    raise_if_silent(detail.errors)
+    raise_if_silent(detail.errors, detail.denial)
 
 
 def _show_by_proxy(common: Common, topic: str) -> None:

@@ -93,7 +93,7 @@ def transactions(
     )
     if found.count > len(rows):
         common.messages.info(f"{found.count - len(rows):,} more not shown; see --limit")
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
 
 
 def _row(found: OpenTransaction, now_ms: int) -> dict[str, Any]:

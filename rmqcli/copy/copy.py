@@ -28,6 +28,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.admin.brokers import denial_of
 from rmqcli.admin.lag.memory import check_readable, departed_brokers_of
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
@@ -254,7 +255,8 @@ def plan_copy(
 
     A broker that has left the route counts as one that cannot be read if groups had
     queues of the topic there. Raises RefusedError if a queue of either topic is not the
-    one that the log knows, and NoBrokerError when no broker of a cluster answers.
+    one that the log knows, DeniedError when no broker lets the source be read, and
+    NoBrokerError when no broker of a cluster answers.
     """
     queues = source.route(request.source_topic).read_queues()
     targets = tuple(find_target(target, request.target_topic).queues)
@@ -298,6 +300,9 @@ def plan_copy(
             )
         )
     source.raise_if_none_answers(unread.values())
+    denial = denial_of(unread.get(queue) for queue in queues)
+    if denial is not None:
+        raise denial
     if request.filter.sql is not None:
         unread |= check_sql(source, request.filter.sql, queues)
     compared = compare(

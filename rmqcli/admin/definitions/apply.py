@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.definitions.settings import Settings, Value
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
+    from rmqcli.errors import DeniedError
     from rmqcli.tasks import Task
 
 #: Topics or groups in one request.
@@ -126,7 +127,8 @@ class DefinitionsPlan:
 
     `changes` also has what is skipped, with the reason, and what only the cluster has
     (`extra`). With `brokers`, only these are meant. `errors` are those of brokers that
-    did not answer: nothing is planned there.
+    did not answer: nothing is planned there. `denial` is the error if all brokers
+    denied access.
     """
 
     definitions: Definitions = field(hash=False)
@@ -135,6 +137,7 @@ class DefinitionsPlan:
     prune: bool = False
     changes: tuple[DefinitionChange, ...] = ()
     errors: Mapping[str, RmqError] = field(default_factory=dict, hash=False)
+    denial: DeniedError | None = None
     #: What else is deleted, if the definitions do not have it.
     deletions: tuple[tuple[Kind, str], ...] = ()
     #: None to plan for all entries, or only what creates or only what changes some.
@@ -224,6 +227,8 @@ def _plan(
     """Return the plan with its changes, and what they were compared with."""
     entries = _read_for(client, plan)
     if plan.prune:
+        if entries.denial is not None:
+            raise entries.denial
         for name, error in entries.errors.items():
             raise RefusedError(
                 f"{name} did not answer, so nothing is deleted: {error.message}",
@@ -240,7 +245,11 @@ def _plan(
     changes = merged(_possible_accounts(client, plan, entries, changes))
     changes = _with_losses(client, entries, changes)
     planned = replace(
-        plan, cluster=entries.cluster, changes=tuple(changes), errors=entries.errors
+        plan,
+        cluster=entries.cluster,
+        changes=tuple(changes),
+        errors=entries.errors,
+        denial=entries.denial,
     )
     return planned, entries
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.definitions.model import Kind
     from rmqcli.admin.definitions.settings import Settings, Value
-    from rmqcli.errors import RmqError
+    from rmqcli.errors import DeniedError, RmqError
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 
 #: `create`: the cluster lacks it. `change`: it has other settings. `extra`: only the
@@ -53,11 +53,15 @@ class BrokerEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEntries:
-    """What a cluster has. `errors` are those of brokers that did not answer."""
+    """What a cluster has. `errors` are those of brokers that did not answer.
+
+    `denial` is the error if all brokers denied access.
+    """
 
     cluster: str
     brokers: Mapping[str, BrokerEntries] = field(hash=False)
     errors: Mapping[str, RmqError] = field(hash=False)
+    denial: DeniedError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

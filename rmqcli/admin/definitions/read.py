@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, no_master, with_address
+from rmqcli.admin.brokers import ask_each, denial_of, no_master, with_address
 from rmqcli.admin.definitions.compare import (
     BrokerEntries,
     ClusterEntries,
@@ -73,12 +73,14 @@ def export_definitions(
 
     Without `kinds` they are of all kinds that its brokers can have. Raises PartialError
     when one of them does not answer, or does not tell its users and rules: what only
-    that broker has would be missing without a trace. Raises the error of one that does
-    not tell a kind of `kinds`.
+    that broker has would be missing without a trace. Raises DeniedError when all of
+    them deny access, and the error of one that does not tell a kind of `kinds`.
     """
     named = tuple(kinds)
     kinds = named or tuple(SECTIONS)
     entries, left_out = _read(client, cluster, kinds)
+    if (denial := entries.denial) is not None:
+        raise denial
     for name, error in entries.errors.items():
         raise PartialError(
             f"{name} did not answer, so nothing was exported: {error.message}",
@@ -174,7 +176,10 @@ def _read(
     client.raise_if_none_answers(errors.values() if not brokers else ())
     if any(each.entries["user"] for each in brokers.values()) and "user" in kinds:
         left_out.append("passwords of users")
-    return ClusterEntries(cluster=name, brokers=brokers, errors=errors), left_out
+    denial = denial_of(errors.get(name) for name in masters) if not brokers else None
+    return ClusterEntries(
+        cluster=name, brokers=brokers, errors=errors, denial=denial
+    ), left_out
 
 
 def _unknown_accounts(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
 from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.api.client import Client
+    from rmqcli.errors import DeniedError
     from rmqcli.model import MessageQueue
 
 Ends: TypeAlias = dict["MessageQueue", tuple[int, int]]
@@ -64,13 +65,15 @@ class LetterList:
 
     The topic may be empty. `at_ms` is when the answers were complete, monotonic.
     `delaying` are the brokers before 4.9.2: a letter waits there for one more delay, of
-    up to two hours, before it is stored and counted.
+    up to two hours, before it is stored and counted. `denial` is the error if all
+    brokers denied access: the groups are those that name servers know.
     """
 
     groups: list[GroupLetters]
     errors: dict[str, RmqError] = field(hash=False)
     at_ms: int = 0
     delaying: tuple[str, ...] = ()
+    denial: DeniedError | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -131,7 +134,13 @@ def list_letters(client: Client) -> LetterList:
         for name in sorted(tables.keys() - errors.keys())
         if client.broker_version(addresses[name]) < V4_9_2
     ]
-    return LetterList(groups, errors, client.clock.monotonic_ms(), tuple(delaying))
+    return LetterList(
+        groups,
+        errors,
+        client.clock.monotonic_ms(),
+        tuple(delaying),
+        denial_of(tables.values()),
+    )
 
 
 def _oldest(

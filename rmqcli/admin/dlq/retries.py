@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
 from rmqcli.admin.delayed import delayed_by_level, stored_messages
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.gather import read_pop_lag
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.errors import DeniedError
 
 #: Where messages wait: a delay level, the retry topic, the retry topics of POP.
 DELAY: Final = "delay"
@@ -79,7 +80,7 @@ class WaitingMessages:
     the number of all by place. `scanned` counts messages that were read in the delay
     levels, which hold those of all groups. `pop` is what POP has handed out and was not
     acknowledged: it comes back, and is not among the messages. None if nothing shows
-    that the group uses POP.
+    that the group uses POP. `denial` is the error if all brokers denied access.
     """
 
     messages: list[WaitingMessage] = field(default_factory=list)
@@ -87,6 +88,7 @@ class WaitingMessages:
     errors: dict[str, RmqError] = field(default_factory=dict)
     scanned: int = 0
     pop: PopLag | None = None
+    denial: DeniedError | None = None
 
     def keep(self, limit: int) -> None:
         """Keep the messages that come next."""
@@ -112,6 +114,7 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
     answering = {n: a for n, a in addresses.items() if n not in found.errors}
     settings = ask_each(client, answering, get_all_subscription_group_config())
     is_known = bool(found.errors)
+    has_answers = False
     for name, address in answering.items():
         configs, table = settings[name], offsets[name]
         config = None if isinstance(configs, RmqError) else configs.get(group)
@@ -125,9 +128,12 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
         broker = _Broker(client, group, name, address, times_max)
         try:
             broker.read_retries(committed, found, limit)
+            has_answers = True
             broker.read_delayed(found, limit)
         except RmqError as error:
             found.errors[name] = error
+    if not has_answers:
+        found.denial = denial_of(found.errors.get(name) for name in addresses)
     found.errors |= departed_errors_of_group(client, group, addresses)
     if not is_known and not found.errors:
         refusals = (e for e in settings.values() if isinstance(e, RmqError))

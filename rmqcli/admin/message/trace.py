@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.errors import DeniedError
     from rmqcli.model import TopicRoute
     from rmqcli.trace.record import TraceRecord
 
@@ -127,7 +128,8 @@ class MessageTrace:
     its producer has sent it again; `removed` are those of them that are no longer in
     the topic. `topic` is None if nothing tells it. `unreadable`
     counts reports that cannot be read. `errors` has the brokers that did not answer, by
-    name: their part is missing.
+    name: their part is missing. `denial` is the error if all brokers denied access, to
+    traces as to the message.
     """
 
     msg_id: str
@@ -139,6 +141,7 @@ class MessageTrace:
     missing: list[TraceGap] = field(default_factory=list)
     unreadable: int = 0
     errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
+    denial: DeniedError | None = None
 
     @property
     def is_reported(self) -> bool:
@@ -276,6 +279,7 @@ class _Lookup:
         if found.damaged:
             trace.missing.append(TraceGap(part="traces", reason=found.damage))
         if not trace.messages:
+            trace.denial = found.denial
             trace.topic = trace.topic or _topic_of(reports)
             self._find_message(trace)
         self._note_removed(trace)
@@ -307,6 +311,8 @@ class _Lookup:
             )
             return
         trace.errors |= found.errors
+        if found.denial is None:
+            trace.denial = None
         if found.messages:
             trace.messages = found.messages
             trace.topic = topic or found.messages[0].topic

@@ -159,6 +159,7 @@ def _show_values(
     names: Sequence[str],
     columns: Sequence[Column],
 ) -> None:
+    from rmqcli.admin.brokers import denial_of
     from rmqcli.admin.settings import check_names, shown_value
 
     check_names(found, names)
@@ -173,7 +174,8 @@ def _show_values(
             value = shown_value(name, settings.get(name))
             rows.append({**row, "name": name, "value": value})
     show_list(common, rows, columns=columns, none="no settings")
-    raise_if_silent({each.server: each.error for each in found if each.error})
+    errors = {each.server: each.error for each in found if each.error}
+    raise_if_silent(errors, denial_of(each.error for each in found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

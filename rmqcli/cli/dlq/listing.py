@@ -117,7 +117,7 @@ def list_(
             " after one more delay, of up to 2 hours: letters that wait for it are not"
             " counted"
         )
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
     unknown = [each for each in found.groups if each.count is None]
     if unknown:
         raise PartialError(

@@ -146,6 +146,7 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
     """
     from shlex import quote
 
+    from rmqcli.admin.brokers import denial_of
     from rmqcli.admin.message.trace import traces_of
 
     refuse_empty(topic=options.topic, trace_topic=options.trace_topic)
@@ -164,7 +165,8 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
         errors |= each.errors
         if each.unreadable:
             common.messages.warn(f"{counted(each.unreadable, 'report')} cannot be read")
-    raise_if_silent(errors)
+    denial = denial_of(each.denial for each in traces)
+    raise_if_silent(errors, denial)
     if not any(each.is_reported for each in traces):
         raise NotFoundError(
             f"no client has reported anything about {options.ref} to"

@@ -102,7 +102,7 @@ def cluster(common: Common) -> None:
         _write(common, found, rows)
     else:
         write_rows(rows, columns=BROKER_COLUMNS, fmt=common.output)
-    raise_if_silent(found.errors)
+    raise_if_silent(found.errors, found.denial)
     if found.refused:
         more = f" (and {len(found.refused) - 1} more)" if found.refused[1:] else ""
         raise PartialError(
