@@ -24,6 +24,7 @@
     ├── AckError                 messages that were not acknowledged
     ├── ReceiptHandleError       the receipt handle of a message is no longer valid
     ├── UnsupportedError         the broker, or a proxy, cannot do it
+    │   └── StaticTopicError     nothing here can read or change a static topic
     ├── StorageError             the storage of an export refused a request or failed
     │   ├── StorageNotFoundError 3: the bucket or file system does not exist
     │   ├── StorageDeniedError   4
@@ -44,7 +45,7 @@ rebuilt from `args` and `__dict__`.
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 
 class ExitCode(enum.IntEnum):
@@ -317,6 +318,22 @@ class UnsupportedError(RmqError):
     A broker may be too old, or have the feature switched off; some operations are not
     possible through a proxy.
     """
+
+
+class StaticTopicError(UnsupportedError):
+    """A topic is a static topic (`mqadmin updateStaticTopic`), which is not supported.
+
+    Its queues are numbered across its brokers and move between them.
+    """
+
+    @classmethod
+    def of(cls, topic: str) -> Self:
+        """Return the error for this topic."""
+        return cls(
+            f"topic {topic} is a static topic, and those are not supported: its queues"
+            " are mapped to queues of several brokers",
+            hint="use RocketMQ's own tools, and its clients for Java, for this topic",
+        )
 
 
 class StorageError(RmqError):

@@ -35,6 +35,7 @@ from rmqcli.api.calls.config import (
     get_all_topic_config,
     get_broker_runtime_info,
     get_topic_config,
+    get_topic_tables,
     update_and_create_topic,
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
@@ -208,16 +209,18 @@ def list_topics(client: Client) -> TopicList:
     """
     info = client.cluster_info()
     answers = ask_each(
-        client, reader_addresses(info.brokers.values()), get_all_topic_config()
+        client, reader_addresses(info.brokers.values()), get_topic_tables()
     )
     configs: dict[str, dict[str, TopicConfig]] = {}
+    static: set[str] = set()
     errors: dict[str, RmqError] = {}
     for broker_name, answer in answers.items():
         if isinstance(answer, RmqError):
             errors[broker_name] = answer
             continue
-        for topic, config in answer.items():
+        for topic, config in answer.topic_config_table.items():
             configs.setdefault(topic, {})[broker_name] = config
+        static.update(answer.topic_queue_mapping_detail_map)
     client.raise_if_none_answers(errors.values())
     names = set(configs)
     routes: Mapping[str, TopicRoute | RmqError] = {}
@@ -228,7 +231,13 @@ def list_topics(client: Client) -> TopicList:
         _row(topic, configs.get(topic, {}), info, routes.get(topic), errors)
         for topic in sorted(names)
     ]
+    rows = [_static(each) if each.topic in static else each for each in rows]
     return TopicList(rows, errors, denial_of(answers.values()))
+
+
+def _static(row: TopicRow) -> TopicRow:
+    """Return the row of a static topic: brokers count queues that moved away, too."""
+    return replace(row, kind="static", read_queue_nums=None, write_queue_nums=None)
 
 
 def _known_names(client: Client) -> list[str]:

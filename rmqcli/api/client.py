@@ -30,6 +30,7 @@ from rmqcli.errors import (
     NoBrokerError,
     NotFoundError,
     RmqError,
+    StaticTopicError,
     TransportError,
     UnsupportedError,
 )
@@ -411,6 +412,8 @@ class Client:
                         other="proxy",
                     ) from error
                 errors.append(error)
+            except StaticTopicError:
+                raise
             except UnsupportedError as error:
                 if call.code not in _OF_EVERY_NAMESRV:
                     raise

@@ -75,7 +75,7 @@ COLUMNS = (
     Column(
         "topic", "name of the topic; null in the row of a broker that did not answer"
     ),
-    Column("kind", "normal, retry, dlq or system", priority=20),
+    Column("kind", "normal, static, retry, dlq or system", priority=20),
     Column(
         "message_type",
         "message type, if a 5.x broker reports it",
@@ -232,12 +232,14 @@ def topics(
         found = list_topics(client)
         if store is None:
             warn_about_departed(common, client)
-    shown = [row for row in found.topics if show_all or row.kind == "normal"]
+    users = ("normal", "static")
+    shown = [row for row in found.topics if show_all or row.kind in users]
     rows = [row_of(COLUMNS, row) for row in shown]
     rows += rows_of_silent(found.errors, columns=COLUMNS)
     show_list(common, rows, columns=COLUMNS, none="no topics")
     hidden = Counter(row.kind for row in found.topics) if not show_all else Counter()
-    hidden.pop("normal", None)
+    for kind in users:
+        hidden.pop(kind, None)
     if hidden:
         parts = ", ".join(f"{count} {kind}" for kind, count in sorted(hidden.items()))
         noun = "topic" if hidden.total() == 1 else "topics"

@@ -140,6 +140,7 @@ get_subscription_group_config; 352; 5.0.0; 0; settings of group one
 get_subscription_group_names; 201; any; 0; settings of all groups
 get_subscription_groups; 201; any; 0; settings of all groups
 get_topic_config; 351; 5.0.0; 0; settings of topic one
+get_topic_tables; 21; any; 0; settings of all topics
 put_topic; 17; any; 0; settings of topic one
 update_and_create_subscription_group; 200; any; 0; settings of group one
 update_and_create_topic; 17; any; 0; settings of topic one
@@ -210,7 +211,7 @@ unregister_client: clientID=one consumerGroup=one
 delete_subscription_group: groupName=one removeOffset=false cleanOffset=false
 delete_topic_in_broker: topic=one
 get_subscription_group_config: group=one
-get_topic_config: topic=one
+get_topic_config: topic=one lo=true
 put_topic: topic=one defaultTopic=TBW102 readQueueNums=41 writeQueueNums=41 perm=41
     topicFilterType=one topicSysFlag=41 order=false
 update_and_create_topic: topic=one defaultTopic=TBW102 readQueueNums=41

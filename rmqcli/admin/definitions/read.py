@@ -33,10 +33,10 @@ from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.admin.topics import choose_masters, topic_kind
 from rmqcli.api.calls.acl import list_acls, list_users
 from rmqcli.api.calls.config import (
-    get_all_topic_config,
     get_broker_config,
     get_broker_runtime_info,
     get_subscription_groups,
+    get_topic_tables,
 )
 from rmqcli.errors import (
     BrokerError,
@@ -46,7 +46,10 @@ from rmqcli.errors import (
 )
 from rmqcli.hint import Argument, Hint
 from rmqcli.model import is_system_group
-from rmqcli.wire.bodies.config import SubscriptionGroupWrapper
+from rmqcli.wire.bodies.config import (
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_3_0, version_name
 
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.route import ClusterInfo
 
 
+_NO_TOPICS: Final = TopicConfigSerializeWrapper()
 _NO_GROUPS: Final = SubscriptionGroupWrapper()
 #: Errors of a broker that answers, and does not tell its users and rules.
 _REFUSALS: Final = (BrokerError, UnsupportedError)
@@ -141,21 +145,27 @@ def _read(
     answering = with_address(masters, errors)
     has_tables = "topic" in kinds or "group" in kinds
     asked = answering if has_tables else {}
-    topics = ask_each(client, asked, get_all_topic_config())
+    topics = ask_each(client, asked, get_topic_tables())
     groups = ask_each(client, asked, get_subscription_groups())
     has_accounts = "user" in kinds or "rule" in kinds
     accounts = _accounts(client, answering) if has_accounts else {}
     brokers: dict[str, BrokerEntries] = {}
     left_out: list[str] = []
     for broker, address in answering.items():
-        answers = (topics.get(broker, {}), groups.get(broker, _NO_GROUPS))
+        answers = (topics.get(broker, _NO_TOPICS), groups.get(broker, _NO_GROUPS))
         found = accounts.get(broker, Accounts())
         failed = [each for each in answers if isinstance(each, RmqError)]
         lost = found.error is not None and not isinstance(found.error, _REFUSALS)
         if failed or lost:
             errors[broker] = failed[0] if failed else found.error  # type: ignore[assignment]  # not None
             continue
-        configs, wrapper = answers
+        tables, wrapper = answers
+        static = tables.topic_queue_mapping_detail_map  # type: ignore[union-attr]  # no error
+        configs = {
+            topic: config
+            for topic, config in tables.topic_config_table.items()  # type: ignore[union-attr]  # no error
+            if topic not in static
+        }
         version = client.broker_version(address)
         brokers[broker] = _entries(
             BrokerEntries(
@@ -167,10 +177,11 @@ def _read(
                 if found.error is None
                 else {"user": found.error, "rule": found.error},
             ),
-            configs,  # type: ignore[arg-type]  # no error
+            configs,
             wrapper,  # type: ignore[arg-type]  # no error
             info,
         )
+        left_out += [f"on {broker}, static topic {each}" for each in sorted(static)]
         left_out += _forbidden(broker, wrapper)  # type: ignore[arg-type]  # no error
         left_out += [f"on {broker}, {each}" for each in found.left_out]
     client.raise_if_none_answers(errors.values() if not brokers else ())

@@ -32,6 +32,7 @@ from rmqcli.errors import (
     DeniedError,
     NotFoundError,
     RmqError,
+    StaticTopicError,
 )
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group, retry_topic
@@ -124,6 +125,7 @@ class LagGatherer:
             [read_topics_of_others(part, wanted) for part, wanted in _absent(parts)],
             last_deadline,
         )
+        self._find_static_topics(parts)
         _raise_if_all_denied(parts)
         lost = self._lost(parts, at_ms)
         unknown = [
@@ -210,6 +212,29 @@ class LagGatherer:
                     part.only_namesrv = namesrv
         yield All([self._read(part, shared) for part in found.values()])
         return list(found.values())
+
+    def _find_static_topics(self, parts: list[BrokerPart]) -> None:
+        """Replace the numbers of static topics by the reason why they mean nothing.
+
+        A broker lists its own queues there, and among them those that have moved to
+        another broker, where the group goes on. Only topics in which messages seem to
+        wait are looked up, because that costs a request.
+        """
+        waiting = {
+            topic
+            for part in parts
+            for (_, topic), committed in part.committed.items()
+            if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            and any(
+                committed.get(queue_id) != high
+                for queue_id, (_, high) in (part.ends.get(topic) or {}).items()
+            )
+        }
+        for topic, route in self._client.routes(sorted(waiting)).items():
+            if isinstance(route, StaticTopicError):
+                for part in parts:
+                    if part.ends.pop(topic, None) is not None:
+                        part.unread_topics[topic] = route.message
 
     def _lost(
         self, parts: list[BrokerPart], now_ms: int

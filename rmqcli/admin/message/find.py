@@ -150,6 +150,8 @@ class FoundMessages:
     #: in the commit log, but no longer in the topic, and what shows that
     removed: list[PulledMessage] = field(default_factory=list)
     removed_because: str | None = None
+    #: static topics, in which nothing is looked up
+    static_topics: list[str] = field(default_factory=list)
     #: why some of the messages may no longer be in the topic, either
     unplaced: str | None = None
 
@@ -225,6 +227,9 @@ def missing_message(
         parts.append(_LACKING.format(", ".join(found.without_index)))
     if found.damaged:
         parts.append(found.damage)
+    if found.static_topics:
+        names = ", ".join(found.static_topics)
+        parts.append(f"static topics are not supported, and not searched: {names}")
     if found.by_time is not None:
         parts.append(f"it is not in what was read by its time: {found.by_time}")
     if parts:
@@ -301,7 +306,7 @@ def find_messages(
         found = by_offset_id(client, ref, topic, pending=pending)
     if found.messages:
         return found
-    topics = [topic] if topic is not None else _all_topics(client, ref)
+    topics = [topic] if topic is not None else _all_topics(client, ref, found)
     texts = _spellings(ref)
     for text in texts:
         by_index = find_by_index(client, topics, text)
@@ -537,8 +542,9 @@ def is_id(text: str) -> bool:
     return is_hex and len(text) in _ID_LENGTHS
 
 
-def _all_topics(client: Client, ref: str) -> list[str]:
+def _all_topics(client: Client, ref: str, found: FoundMessages) -> list[str]:
     listed = list_topics(client)
+    found.static_topics = [r.topic for r in listed.topics if r.kind == "static"]
     names = [row.topic for row in listed.topics if row.kind == "normal"]
     if len(names) > TOPICS_MAX:
         raise UsageError(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
+from rmqcli.errors import StaticTopicError
 from rmqcli.units import counted
 from rmqcli.wire.bodies.config import (
     CreateTopicListRequestBody,
@@ -18,6 +19,7 @@ from rmqcli.wire.bodies.config import (
     SubscriptionGroupNames,
     SubscriptionGroupWrapper,
     TopicConfig,
+    TopicConfigAndQueueMapping,
     TopicConfigSerializeWrapper,
     parse_properties_text,
 )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.call import Call
     from rmqcli.wire.bodies.ha import HARuntimeInfo
+    from rmqcli.wire.command import RemotingCommand
 
 #: The topic whose route and permissions a new topic copies.
 AUTO_CREATE_TOPIC_KEY_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -52,13 +55,32 @@ def get_all_topic_config() -> Call[dict[str, TopicConfig]]:
     )
 
 
+def get_topic_tables() -> Call[TopicConfigSerializeWrapper]:
+    """Every topic's settings on this broker, and which of them are static topics."""
+    return make_call(
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        lambda answer: decode_body(TopicConfigSerializeWrapper, answer.body),
+        what="settings of all topics",
+    )
+
+
 def get_topic_config(topic: str) -> Call[TopicConfig]:
-    """One topic's settings on this broker (5.0 and later)."""
+    """One topic's settings on this broker (5.0 and later).
+
+    The error is StaticTopicError for a static topic.
+    """
+
+    def parse(answer: RemotingCommand) -> TopicConfig:
+        mapping = decode_body(TopicConfigAndQueueMapping, answer.body)
+        if mapping.mapping_detail:
+            raise StaticTopicError.of(topic)
+        return decode_body(TopicConfig, answer.body)
+
     return make_call(
         RequestCode.GET_TOPIC_CONFIG,
-        lambda answer: decode_body(TopicConfig, answer.body),
+        parse,
         what=f"settings of topic {topic}",
-        header=GetTopicConfigRequestHeader(topic=topic),
+        header=GetTopicConfigRequestHeader(topic=topic, lo=True),
         needs_version=V5_0_0,
     )
 

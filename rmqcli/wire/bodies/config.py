@@ -34,6 +34,13 @@ class TopicConfig(Body):
 
 
 @declared
+class TopicConfigAndQueueMapping(Body):
+    """The part of the answer to 351 that says whether the topic is a static topic."""
+
+    mapping_detail: dict[str, object] | None = None
+
+
+@declared
 class TopicConfigSerializeWrapper(Body):
     """The answer to GET_ALL_TOPIC_CONFIG (21), and topics.json."""
 
@@ -41,6 +48,10 @@ class TopicConfigSerializeWrapper(Body):
     mapping_data_version: DataVersion | None = None  # 5.0
     topic_config_table: dict[str, TopicConfig] = field(
         default_factory=dict, metadata=body_field(key="topicName")
+    )
+    #: of static topics; not in topics.json
+    topic_queue_mapping_detail_map: dict[str, object] = field(  # 5.0
+        default_factory=dict, metadata=body_field(is_sent_at_default=False)
     )
 
 

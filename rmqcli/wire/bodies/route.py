@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli import model
-from rmqcli.errors import BodyError
+from rmqcli.errors import BodyError, StaticTopicError
 from rmqcli.wire.body import Body, body_field, decode_body, to_int
 from rmqcli.wire.fields import declared
 
@@ -72,6 +72,7 @@ class TopicRouteData(Body):
     filter_server_table: dict[str, object] = field(default_factory=dict)
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = field(default_factory=list)
+    topic_queue_mapping_by_broker: dict[str, object] | None = None  # 5.0
 
 
 @declared
@@ -109,9 +110,14 @@ def parse_topic_route(topic: str, body: bytes) -> model.TopicRoute:
     Entries with the same broker name become one: with the larger counts, because Java's
     consumers put queues in a set, and with the first of two addresses for one id.
     Raises BodyError when a count is not in 0..65535, or there are more queues, brokers
-    or addresses than the limits above.
+    or addresses than the limits above, and StaticTopicError for a static topic: its
+    queues move between brokers, are numbered across all of them, and their offsets jump
+    by up to 10,000 with each move. 5.5.0 serves such a topic by the numbers of this
+    mapping in some requests and by its own numbers in others.
     """
     data = decode_body(TopicRouteData, body)
+    if data.topic_queue_mapping_by_broker:
+        raise StaticTopicError.of(topic)
     brokers: dict[str, model.BrokerData] = {}
     for item in data.broker_datas:
         broker = _broker(item)

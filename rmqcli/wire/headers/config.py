@@ -36,9 +36,10 @@ class DeleteTopicRequestHeader(Header):
 
 @declared
 class GetTopicConfigRequestHeader(Header):
-    """Query one topic's settings (351, 5.0)."""
+    """Query one topic's settings (351, 5.0), and with `lo` a static topic's mapping."""
 
     topic: str
+    lo: bool | None = None
 
 
 @declared

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.errors import BodyError
+from rmqcli.errors import BodyError, StaticTopicError
 from rmqcli.model import MessageQueue, QueueData
 from rmqcli.wire.bodies.config import (
     KVTable,
@@ -194,12 +194,24 @@ def test_routes_of_another_shape_are_refused(queues, brokers):
         route(queues, brokers)
 
 
+def test_the_route_of_a_static_topic_is_refused():
+    """Its queues would be read by numbers that its brokers do not serve."""
+    body = (
+        b'{"queueDatas":[{"brokerName":"a","readQueueNums":1,"writeQueueNums":1,'
+        b'"perm":6}],"topicQueueMappingByBroker":{"a":{"bname":"a","totalQueues":2,'
+        b'"currIdMap":{1:0},"scope":"__global__","topic":"T"}}}'
+    )
+    with pytest.raises(StaticTopicError, match="topic T is a static topic"):
+        parse_topic_route("T", body)
+
+
 def test_nulls_in_a_route_are_absent():
     """Java mostly leaves out fields that are null, but may also write null."""
     data = parse_topic_route(
         "T",
         b'{"queueDatas":null,"brokerDatas":[null,{"brokerName":"a","cluster":null,'
-        b'"brokerAddrs":{0:null}}],"orderTopicConf":null}',
+        b'"brokerAddrs":{0:null}}],"orderTopicConf":null,'
+        b'"topicQueueMappingByBroker":null}',
     )
 
     assert data.queues == ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqcli.errors import BodyError
+from rmqcli.errors import BodyError, StaticTopicError
 from rmqcli.model import MessageQueue
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import (
@@ -112,6 +112,10 @@ def test_topic_route(body, expected):
         for n in ("readQueueNums", "writeQueueNums")
     ) or any("brokerName" not in b for b in expected.get("brokerDatas", [])):
         with pytest.raises(BodyError):
+            parse_topic_route("T", body)
+        return
+    if expected.get("topicQueueMappingByBroker"):
+        with pytest.raises(StaticTopicError):
             parse_topic_route("T", body)
         return
 
@@ -556,6 +560,7 @@ NEVER_IN_VECTORS = {
     "mappingDataVersion",
     "pullOffsetTable",
     "raw",
+    "topicQueueMappingDetailMap",
 }
 
 

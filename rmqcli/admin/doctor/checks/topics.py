@@ -30,7 +30,7 @@ from rmqcli.admin.doctor.model import (
     warning,
 )
 from rmqcli.admin.topics import perm_text
-from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.errors import NotFoundError, RmqError, StaticTopicError
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     PERM_WRITE,
@@ -83,6 +83,8 @@ def _topic_route(facts: Facts) -> Iterator[Finding]:
                 "clients do not find the topic",
                 show,
             )
+            continue
+        if isinstance(route, StaticTopicError):
             continue
         if isinstance(route, RmqError):
             yield unknown(topic, f"its route is not known: {route.message}")
