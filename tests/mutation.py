@@ -167,7 +167,7 @@ SCOPES = {
                 "::test_with_a_copy_python_s_parser_is_not_loaded"
             ),
         ),
-        late_mark="not java and not spark and not slow",
+        late_mark="not java and not slow",
     ),
     "consumer": Scope(
         ("rmqcli/consumer/*.py",),

@@ -237,6 +237,9 @@ def test_a_topic_that_is_missing_is_named_with_what_to_do(copy, target, capsys):
         (["--follow", "--groups", "g"], "--follow and --groups"),
         (["--tag", "A", "--sql", "a > 1"], "--tag and --sql"),
         (["--tag", " "], "--tag is empty"),
+        (["--sql", ""], "--sql is empty"),
+        (["--key", ""], "--key is empty"),
+        (["--where", ""], "--where is empty"),
         (["--not"], "--not needs"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from rmqcli.admin.lag.gather import LagReading
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
+from rmqcli.admin.lag.process_queues import ClientQueues
 from rmqcli.admin.lag.trend import compare
 from rmqcli.cli.lag.command import LagOptions, _exit_code, sort_groups
 from rmqcli.cli.lag.view import (
@@ -104,6 +105,20 @@ def test_only_what_brokers_did_not_tell_is_exit_code_6(queues, more, state, code
     common = Common()
     assert lag.state == state
     assert _exit_code(common, reading(found), [lag], process_queues=False) == code
+
+
+@pytest.mark.parametrize(
+    ("failure", "process_queues", "code"),
+    [("no answer", True, 6), ("no answer", False, 0), (None, True, 0)],
+)
+def test_a_silent_member_is_missing_where_process_queues_were_asked_for(
+    failure, process_queues, code
+):
+    clients = {"c": ClientQueues(client_id="c", failure=failure)}
+    more = {"members": members_of("CLUSTERING"), "clients": clients}
+    found = group("G", queue(5, 10), **more)
+    shown = reading(found), [compute_lag(found)]
+    assert _exit_code(Common(), *shown, process_queues=process_queues) == code
 
 
 @pytest.mark.parametrize(

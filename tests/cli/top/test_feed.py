@@ -117,6 +117,22 @@ def test_groups_on_the_screen_are_read_each_time_and_the_others_less_often():
     }
 
 
+def test_the_screen_says_how_old_rows_of_many_groups_can_be():
+    with EmbeddedCluster() as cluster:
+        for number in range(250):
+            cluster.create_group(f"g{number}")
+        view = GroupsView()
+        view.interval_ms = 2_000
+        with Client(config_of(cluster)) as client:
+            view.take(view.read(client))
+            before = view.intro(None)
+            view.take(view.read(client))
+    assert (before, view.intro(None)) == (
+        (),
+        ("250 groups: those off the screen every 3s",),
+    )
+
+
 def test_a_group_on_the_screen_that_is_deleted_vanishes_at_once():
     """Its last numbers stayed until all groups were read again."""
     with EmbeddedCluster() as cluster:

@@ -224,6 +224,19 @@ def test_a_live_picture_of_5_lines_and_20_columns_still_counts_what_it_leaves_ou
     ]
 
 
+def test_warnings_take_no_more_rows_from_a_live_picture_than_they_need():
+    out = Terminal()
+    warnings = [f"broker-{n}: no answer" for n in range(12)]
+    shown = picture(40, warnings=warnings)
+    console = Console(file=out, width=120, color_system=None, no_color=True)
+    console.print(shown.drawn(size=ConsoleDimensions(120, 30)))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    # The title, a blank line, the names of the columns, and a line for the cursor.
+    assert len(lines) == 29
+    assert [line for line in lines if line.startswith("t")][-1].startswith("t12 ")
+    assert lines[16:] == ["... 27 more rows", *warnings]
+
+
 def test_the_last_picture_stays_when_the_live_screen_ends(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "24")

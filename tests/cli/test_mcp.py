@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import subprocess
 import sys
 
@@ -38,10 +39,15 @@ def test_options_that_cannot_be_used_end_before_anything_is_served(
 
 
 @pytest.fixture
-def server():
+def options():
+    return []
+
+
+@pytest.fixture
+def server(options):
     """A server whose cluster does not exist."""
     with subprocess.Popen(
-        [sys.executable, "-m", "rmqcli", "mcp", "-n", "127.0.0.1:9"],
+        [sys.executable, "-m", "rmqcli", "mcp", "-n", "127.0.0.1:9", *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -54,6 +60,18 @@ def server():
 def test_it_ends_with_its_input(server):
     assert server.communicate() == ("", "")
     assert server.returncode == 0
+
+
+@pytest.fixture
+def log(tmp_path, options):
+    path = tmp_path / "calls"
+    options += ["--log", str(path)]
+    return path
+
+
+def test_the_log_of_calls_can_be_read_only_by_its_owner(log, server):
+    server.communicate()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_what_is_no_message_is_ignored_and_stdout_has_only_messages(server):
