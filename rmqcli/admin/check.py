@@ -544,7 +544,7 @@ def _age(lag: GroupLag) -> Measurement:
             f"the age is unknown in {counted(len(untold), 'queue')} of {len(waiting)}"
         )
         return Measurement(
-            subject=lag.group, value=None, reason=reason, at_least=lag.age_ms
+            subject=lag.group, value=None, reason=reason, at_least=lag.known_age_ms
         )
     return Measurement(
         subject=lag.group, value=lag.age_ms, reason=doubt, is_doubtful=is_doubtful

@@ -127,6 +127,7 @@ class TopicLagPart(Part):
     lag: int | None
     known_lag: int
     age_ms: int | None
+    known_age_ms: int | None
     expression: str | None
 
 
@@ -137,6 +138,7 @@ class LagResult(Result):
     known_lag: int
     reason: str | None
     age_ms: int | None
+    known_age_ms: int | None
     explanation: Annotated[
         list[str], Field(description="why the group is behind, most important first")
     ]

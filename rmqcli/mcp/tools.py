@@ -280,6 +280,7 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
         known_lag=lag.known_lag,
         reason=lag.reason,
         age_ms=lag.age_ms,
+        known_age_ms=lag.known_age_ms,
         explanation=[box.words(sentence) for sentence in explain(lag)],
         members=None if members is None else sorted(members.connections)[:100],
         topics=[
@@ -289,6 +290,7 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
                 lag=topic.lag,
                 known_lag=topic.known_lag,
                 age_ms=topic.age_ms,
+                known_age_ms=topic.known_age_ms,
                 expression=topic.expression,
             )
             for topic in lag.topics[: arguments.limit]

@@ -141,6 +141,8 @@ class GroupReading:
 class TopicLag:
     """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
+    `age_ms` is None where a lag is unknown, whose messages may be older than those that
+    `known_age_ms` is the age of.
     `queue_nums` is None where it is not known which queues a broker has. `expression`
     is the members' filter. Messages that it excludes count as lag until a member has
     moved past them.
@@ -150,6 +152,7 @@ class TopicLag:
     lag: int | None
     known_lag: int
     age_ms: int | None
+    known_age_ms: int | None
     state: LagState
     queue_nums: int | None
     is_retry: bool
@@ -179,6 +182,7 @@ class PopLag:
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
+    So is `age_ms`; `known_lag` and `known_age_ms` are of the parts that are known.
     `pop` is None for a group that is not known to use POP. `state` follows from one
     sample, unless `trend.judge` has replaced it.
     """
@@ -189,6 +193,7 @@ class GroupLag:
     known_lag: int
     reason: str | None
     age_ms: int | None
+    known_age_ms: int | None
     topics: tuple[TopicLag, ...]
     queues: tuple[QueueLag, ...]
     reading: GroupReading
@@ -261,9 +266,15 @@ def without_answer(lag: GroupLag, reason: str) -> GroupLag:
         known_lag=0,
         reason=reason,
         age_ms=None,
+        known_age_ms=None,
         topics=tuple(
             dataclasses.replace(
-                topic, lag=None, known_lag=0, age_ms=None, state=LagState.UNKNOWN
+                topic,
+                lag=None,
+                known_lag=0,
+                age_ms=None,
+                known_age_ms=None,
+                state=LagState.UNKNOWN,
             )
             for topic in lag.topics
         ),
@@ -304,7 +315,8 @@ def compute_lag(reading: GroupReading) -> GroupLag:
         total_lag=total,
         known_lag=_known(queues),
         reason=reason,
-        age_ms=_oldest(queues),
+        age_ms=None if total is None else _oldest(queues),
+        known_age_ms=_oldest(queues),
         topics=topics,
         queues=tuple(queues),
         reading=reading,
@@ -365,11 +377,13 @@ def _topic_lag(
     subscription = None
     if reading.members is not None and topic is not None:
         subscription = reading.members.subscriptions.get(topic)
+    lag = _sum(queues)
     return TopicLag(
         topic=topic,
-        lag=_sum(queues),
+        lag=lag,
         known_lag=_known(queues),
-        age_ms=_oldest(queues),
+        age_ms=None if lag is None else _oldest(queues),
+        known_age_ms=_oldest(queues),
         state=_worst(queues),
         queue_nums=sum(queue.queue_id is not None for queue in queues) or None,
         is_retry=is_retry(topic),

@@ -198,7 +198,7 @@ def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:
         case "lag":
             return sorted(lags, key=lambda g: (g.total_lag is not None, -g.known_lag))
         case "age":
-            return sorted(lags, key=lambda g: -(g.age_ms or 0))
+            return sorted(lags, key=lambda g: -(g.known_age_ms or 0))
         case "state":
             return sorted(lags, key=lambda g: -rank_of(g.state))
         case "group":

@@ -166,6 +166,7 @@ _TOPIC_KEYS = (
     Column("lag"),
     Column("known_lag"),
     Column("age_ms"),
+    Column("known_age_ms"),
     Column("state"),
     Column("queues", value=lambda topic: topic.queue_nums),
     Column("retry", value=lambda topic: topic.is_retry),
@@ -200,6 +201,7 @@ GROUP_COLUMNS = (
     Column("reason", title=None),
     _number("known_lag", title=None),
     Column("age_ms", title="AGE", shown=_duration("age_ms"), priority=10),
+    Column("known_age_ms", title=None),
     _number(
         "dead_letters",
         title="DEAD",
@@ -348,7 +350,7 @@ def summary_columns(
 
 def summary_row(lag: GroupLag) -> dict[str, Any]:
     """The fields of a group that a table of groups shows."""
-    wanted = "group total_lag age_ms state topics members dead_letters"
+    wanted = "group total_lag age_ms known_age_ms state topics members dead_letters"
     return row_of(_pick(GROUP_COLUMNS, wanted), lag)
 
 
@@ -626,9 +628,9 @@ def headline(lag: GroupLag) -> str:
         parts.append(f"{retries} of it in the retry topic")
     if lag.pop is not None and lag.pop.inflight:
         parts.append(f"{lag.pop.inflight} of it handed out and not acknowledged")
-    if lag.age_ms:
-        least = "at least " if lag.is_partial else ""
-        age = format_duration(lag.age_ms)
+    if lag.known_age_ms:
+        least = "at least " if lag.age_ms is None else ""
+        age = format_duration(lag.known_age_ms)
         parts.append(f"oldest unread message {least}{age} old")
     members = member_rows(lag)
     parts.append(f"members {'unknown' if members is None else len(members)}")

@@ -102,7 +102,7 @@ def _by_lag(row: Row) -> Any:
 
 
 def _by_age(row: Row) -> Any:
-    return -(row["age_ms"] or 0), row["group"]
+    return -(row["known_age_ms"] or 0), row["group"]
 
 
 def _by_group(row: Row) -> Any:

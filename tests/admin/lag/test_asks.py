@@ -379,6 +379,15 @@ def test_the_age_of_a_group_is_a_least_one_where_a_topic_is_denied(rmq_cluster, 
     run(["lag", "billing", "-n", rmq_cluster.namesrv])
     _, err = capsys.readouterr()
     assert "oldest unread message at least " in " ".join(err.split())
+    run(["lag", "-n", rmq_cluster.namesrv])
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert row.split()[:4] == ["billing", "-", "-", "UNKNOWN"]
+    run(["lag", "-n", rmq_cluster.namesrv, "-o", "json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["total_lag"], found["age_ms"]) == (None, None)
+    assert (found["known_lag"], found["known_age_ms"] >= 0) == (1, True)
+    ages = {each["topic"]: each["age_ms"] for each in found["topics"]}
+    assert (ages["bills"], ages["orders"] >= 0) == (None, True)
 
 
 def test_a_table_of_groups_says_why_their_members_are_unknown(rmq_cluster, capsys):

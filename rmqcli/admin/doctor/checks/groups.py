@@ -197,8 +197,10 @@ def _no_member(facts: Facts) -> Iterator[Finding]:
         if reading.members_unknown:
             yield unknown(lag.group, reading.members_unknown)
             continue
-        age = "" if lag.age_ms is None else f", for {format_duration(lag.age_ms)}"
         least = "at least " if lag.total_lag is None else ""
+        age = ""
+        if lag.known_age_ms is not None:
+            age = f", for {least}{format_duration(lag.known_age_ms)}"
         number = counted(lag.known_lag, "message")
         yield warning(
             lag.group,
