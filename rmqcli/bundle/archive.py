@@ -43,8 +43,8 @@ class BundlePart:
     """One file of a bundle, and what is known about how it was made.
 
     `data` is a value as JSON has them; None if nothing could be read, and then `error`
-    says why. `errors` are the servers that did not answer, with the reasons. `source`
-    is the command that shows the same, or what was asked.
+    says why. `errors` are the servers that did not answer, and what else is not known,
+    with the reasons. `source` is the command that shows the same, or what was asked.
     """
 
     file: str
@@ -56,7 +56,7 @@ class BundlePart:
 
     @property
     def status(self) -> str:
-        """OK, PARTIAL if a server did not answer, or FAILED."""
+        """OK, PARTIAL if something is not known, or FAILED."""
         if self.error is not None:
             return FAILED
         return PARTIAL if self.errors else OK
@@ -90,6 +90,10 @@ def render(parts: Iterable[BundlePart], redactor: Redactor) -> list[BundledFile]
 
 def _render(part: BundlePart, redactor: Redactor) -> BundledFile:
     status, reason, content = part.status, part.error, b""
+    if reason is None and part.errors:
+        server, error = next(iter(part.errors.items()))
+        more = f" (and {len(part.errors) - 1} more)" if len(part.errors) > 1 else ""
+        reason = f"{server}: {error}{more}"
     if part.data is not None:
         content = _json(redactor.clean(part.data))
         if len(content) > PART_BYTES_MAX:

@@ -17,7 +17,7 @@ COLUMNS = (
     Column("file", "file in the archive"),
     Column(
         "status",
-        "ok, partial (a server did not answer), failed, or left out",
+        "ok, partial (not all of it is known), failed, or left out",
         states={
             "ok": "good",
             "partial": "warn",
@@ -28,8 +28,12 @@ COLUMNS = (
     Column("bytes", "its length; null if it is not in the archive", align="right"),
     Column("what", "what it holds", priority=30),
     Column("source", "the command that shows the same", title=None),
-    Column("reason", "why it is not in the archive", priority=1),
-    Column("errors", "servers that did not answer, with the reasons", title=None),
+    Column("reason", "why it is not, or not wholly, in the archive", priority=1),
+    Column(
+        "errors",
+        "servers that did not answer, and what else is not known, with the reasons",
+        title=None,
+    ),
     Column("sha256", "checksum of its content", title=None),
 )
 

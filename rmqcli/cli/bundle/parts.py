@@ -161,8 +161,13 @@ def _of_cluster(client: Client) -> Iterator[BundlePart]:
     for file, (title, source, read) in _OF_FACTS.items():
         more: dict[str, str] = {}
         data = read(facts, more)
+        errors = silent | {
+            what: reason
+            for what, reason in more.items()
+            if not any(told in reason for told in silent.values())
+        }
         yield BundlePart(
-            file=file, title=title, source=source, data=data, errors={**more, **silent}
+            file=file, title=title, source=source, data=data, errors=errors
         )
 
 
@@ -173,6 +178,10 @@ def _cluster(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.cli.ui.output import row_of
 
     found = summarize(facts)
+    errors |= {name: error.message for name, error in found.errors.items()}
+    for each in found.refused:
+        what, _, reason = each.partition(": ")
+        errors.setdefault(what, reason)
     return summary_json(found, [row_of(COLUMNS, each) for each in found.brokers])
 
 
@@ -180,7 +189,11 @@ def _doctor(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.admin.doctor.diagnose import CHECKS, judge
     from rmqcli.cli.monitoring.doctor import diagnosis_json
 
-    return diagnosis_json(judge(CHECKS, facts))
+    found = judge(CHECKS, facts)
+    for _, finding in found.findings:
+        if finding.status == "unknown":
+            errors.setdefault(finding.subject, finding.evidence)
+    return diagnosis_json(found)
 
 
 def _brokers(facts: Facts, errors: dict[str, str]) -> Any:
@@ -259,8 +272,14 @@ def _lag(facts: Facts, errors: dict[str, str]) -> Any:
     if facts.lag_error is not None:
         errors["groups"] = facts.lag_error.message
     for lag in facts.lags:
-        for failure in lag.reading.failures:
-            errors[failure.broker_name] = failure.message
+        for broker_name, reason in lag.untold():
+            errors.setdefault(broker_name, reason or "it did not tell the lag")
+        for what, reason in (
+            ("members", lag.reading.members_unknown),
+            ("dead letters", lag.reading.dead_letters_unknown),
+        ):
+            if reason is not None:
+                errors.setdefault(what, reason)
     view = LagView(groups=facts.lags, process_queues=True)
     return [view.group_json(lag) for lag in facts.lags]
 
@@ -384,9 +403,10 @@ def _of_statistics(client: Client) -> BundlePart:
         source="rmq topic show",
     )
     try:
-        topics = [t for t in list_topics(client).topics if t.kind == "normal"]
+        listed = list_topics(client)
     except RmqError as error:
         return replace(part, error=error.message)
+    topics = [each for each in listed.topics if each.kind == "normal"]
     addresses = reader_addresses(client.cluster_info().brokers.values())
     questions = {
         (topic.topic, broker): (addresses[broker], get_topic_stats_info(topic.topic))
@@ -395,7 +415,7 @@ def _of_statistics(client: Client) -> BundlePart:
         if broker in addresses
     }
     found: list[dict[str, Any]] = []
-    errors: dict[str, str] = {}
+    errors = {name: error.message for name, error in listed.errors.items()}
     for (name, broker), answer in ask_many(client, questions).items():
         if isinstance(answer, RmqError):
             errors[broker] = answer.message

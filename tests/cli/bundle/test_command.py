@@ -305,6 +305,27 @@ def test_a_file_of_which_nothing_could_be_read_has_failed(
     assert "not for you" in f"{found['reason']} {found['errors']}"
 
 
+def test_what_is_unknown_of_one_group_is_named_beside_each_file_that_lacks_it(
+    bundle, rmq_cluster
+):
+    """cluster.json and doctor.json were called ok, and no row had a reason."""
+    rmq_cluster.create_topic("orders")
+    for name in ("audit", "billing"):
+        rmq_cluster.create_group(name)
+    denied = faults.answer(16, "no permission for billing")
+    for code in (
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_CONSUME_STATS,
+    ):
+        rmq_cluster.faults.add(denied, code=code, group="billing")
+    code, files, _ = bundle()
+    assert code == 6
+    for name in ("cluster.json", "doctor.json", "lag.json"):
+        found = listed(files, name)
+        assert (found["status"], "for billing" in found["reason"]) == ("partial", True)
+    assert listed(files, "topics.json")["reason"] is None
+
+
 def test_topics_beyond_the_limit_are_counted(bundle, rmq_cluster, monkeypatch):
     monkeypatch.setattr(parts, "STATISTICS_TOPICS_MAX", 2)
     for topic in ("a", "b"):
