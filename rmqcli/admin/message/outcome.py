@@ -81,6 +81,9 @@ _LATER_FILTER: Final = (
     "the members' subscription is newer than the message, and they may have had another"
     " filter before"
 )
+_LATER_THAN_POP: Final = (
+    "the members' subscription is newer than that, and they may have had another filter"
+)
 _RENEWED: Final = (
     "gRPC members renew the time of their subscription, so that it does not show"
     " whether they had another filter before"
@@ -489,11 +492,12 @@ def _handed_out(
     committed = seen.committed
     if committed is None or committed <= message.queue_offset:
         return _unknown(seen, _AGAIN, found.evidence or "")
-    return _as_filtered(message, seen, found.evidence or "") or found
+    filtered = _as_filtered(message, seen, delivery.popped_ms, found.evidence or "")
+    return filtered or found
 
 
 def _as_filtered(
-    message: PulledMessage, seen: GroupEvidence, acked: str
+    message: PulledMessage, seen: GroupEvidence, popped_ms: int, acked: str
 ) -> GroupVerdict | None:
     """Judge a message that was handed out only because of the hash of its tag, or None.
 
@@ -508,8 +512,9 @@ def _as_filtered(
         return None
     _, why = _selection(message, seen)
     since_ms, no_clock = _subscribed_ms(seen, own)
-    if since_ms is None or since_ms > message.store_timestamp_ms:
-        return _unknown(seen, f"{why}, but {no_clock or _later(seen)}", acked)
+    if since_ms is None or since_ms > popped_ms:
+        later = _RENEWED if seen.is_renewed else _LATER_THAN_POP
+        return _unknown(seen, f"{why}, but {no_clock or later}", acked)
     return GroupVerdict(
         group=seen.group,
         verdict=MessageVerdict.FILTERED,

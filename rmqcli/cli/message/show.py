@@ -265,7 +265,13 @@ def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
 
 
 def _write_text(common: Common, outcome: MessageOutcome, decode: Decode | None) -> None:
-    writer = make_writer("pretty", template=None, color=common.use_color, decode=decode)
+    writer = make_writer(
+        "pretty",
+        template=None,
+        color=common.use_color,
+        decode=decode,
+        whole="-o json has",
+    )
     write_messages(writer, [outcome.message])
     sys.stdout.write(f"{wrapped(safe(stored_text(outcome)), sys.stdout)}\n\n")
     rows = [row_of(GROUP_COLUMNS, each) for each in outcome.groups]

@@ -464,7 +464,8 @@ class MessageView(View):
     def take(self, answer: _FoundMessage) -> None:
         self._found, self._others = answer.outcome, answer.others
         message = answer.outcome.message
-        blocks = Pretty(color=False).blocks(message.message_queue, [message])
+        pretty = Pretty(color=False, whole="rmq message show -o json has")
+        blocks = pretty.blocks(message.message_queue, [message])
         self._pretty = blocks[0].split("\n")
 
     def intro(self, row: Row | None) -> Sequence[str]:

@@ -890,6 +890,21 @@ def test_the_place_of_a_message_breaks_between_words_on_a_terminal(
     assert ": it waits for its\n  delay to end\n" in screen.getvalue()
 
 
+def test_a_long_body_is_cut_and_the_note_names_a_format_of_the_command(
+    rmq_cluster, capsys
+):
+    """It named -o raw, which message show does not have."""
+    rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.send("T", ["x" * 10_000])
+    words = ["message", "show", "T@broker-a:0:0", "-n", rmq_cluster.namesrv]
+    assert run(words) == 0
+    note = "... (5,904 of 10,000 bytes left out; -o json has all of them)"
+    assert note in capsys.readouterr().out.splitlines()
+    assert run([*words, "-o", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["body"] == "x" * 10_000
+
+
 def test_a_reset_over_a_message_is_not_its_consumption(cluster, show):
     sent = send(cluster)
     commit(cluster, "billing", 0)

@@ -48,6 +48,8 @@ HELP_FIELDS = (
 _OF_DECODE = ("value", "value_format", "decode_error")
 #: A longer body is cut on a terminal, except in `raw`.
 SHOWN_BYTES_MAX = 4096
+#: What shows all bytes of a body that was cut.
+WHOLE = "-o raw writes"
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
@@ -70,12 +72,18 @@ class Writer(Protocol):
 
 
 def make_writer(
-    output: str, *, template: str | None, color: bool, decode: Decode | None = None
+    output: str,
+    *,
+    template: str | None,
+    color: bool,
+    decode: Decode | None = None,
+    whole: str = WHOLE,
 ) -> Writer:
     """Return the writer for `--output`, or for `--format` when it is given.
 
     With `decode` it also shows the values of bodies, where its format has a place for
-    them. On a terminal all but `raw` cut long bodies.
+    them. On a terminal all but `raw` cut long bodies; a note of `pretty` names `whole`,
+    which shows them.
     """
     body_bytes_max = SHOWN_BYTES_MAX if is_terminal(sys.stdout) else None
     if template is not None:
@@ -98,7 +106,7 @@ def make_writer(
 
     width = screen_size(sys.stdout).columns if is_terminal(sys.stdout) else None
     if output == "pretty":
-        pretty = tail_text.Pretty(color=color, width=width, decode=decode)
+        pretty = tail_text.Pretty(color=color, width=width, decode=decode, whole=whole)
         return _TextWriter(pretty.blocks)
     if output == "hex" and is_terminal(sys.stdout):
         return _TextWriter(tail_text.hex_blocks_cut)

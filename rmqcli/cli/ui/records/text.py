@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
 from rmqcli.cli.ui.output import display_width
-from rmqcli.cli.ui.records.output import SHOWN_BYTES_MAX
+from rmqcli.cli.ui.records.output import SHOWN_BYTES_MAX, WHOLE
 from rmqcli.decode.json import compact_json, read_json
 from rmqcli.errors import DecodeError
 from rmqcli.units import counted, format_rfc3339
@@ -49,12 +49,18 @@ class Pretty:
     Only lines of ours have text in the first column, so that no line of a body, and no
     key, looks like one. On a terminal, which has `width`, long lines are broken here
     for the same reason. With `decode`, a body that is not itself JSON is shown as its
-    value, and an error of a body follows it.
+    value, and an error of a body follows it. `whole` says what shows a long body whole.
     """
 
     def __init__(
-        self, *, color: bool, width: int | None = None, decode: Decode | None = None
+        self,
+        *,
+        color: bool,
+        width: int | None = None,
+        decode: Decode | None = None,
+        whole: str = WHOLE,
     ) -> None:
+        self._whole = whole
         self._color = color
         self._width = width
         self._decode = decode
@@ -104,7 +110,7 @@ class Pretty:
             else:
                 if self._decode.format != "json":
                     body = _text_or_json(value).encode("utf-8", "backslashreplace")
-        text, note = _body_text(body)
+        text, note = _body_text(body, self._whole)
         lines += self._lines(text, _OF_BODY)
         if note:
             lines.append(note)
@@ -165,7 +171,7 @@ def _text_or_json(value: str) -> str:
     return str(json.loads(value)) if value.startswith('"') else value
 
 
-def _body_text(body: bytes) -> tuple[str, str]:
+def _body_text(body: bytes, whole: str) -> tuple[str, str]:
     """Return what is shown of a body, and a note on what is left out, if anything."""
     if len(body) <= SHOWN_BYTES_MAX:
         text = _indented_json(body)
@@ -176,7 +182,7 @@ def _body_text(body: bytes) -> tuple[str, str]:
     text = safe_bytes(body[:shown], keep_newlines=True)
     if shown == len(body):
         return text, ""
-    return text.rstrip(), _left_out(len(body) - shown, len(body))
+    return text.rstrip(), _left_out(len(body) - shown, len(body), whole)
 
 
 def _indented_json(body: bytes) -> str:
@@ -204,10 +210,10 @@ def _shown_bytes(body: bytes) -> int:
     return end - len(lines[-1]) if len(lines) > SHOWN_LINES_MAX else end
 
 
-def _left_out(left_bytes: int, total_bytes: int) -> str:
+def _left_out(left_bytes: int, total_bytes: int, whole: str) -> str:
     return (
         f"... ({left_bytes:,} of {counted(total_bytes, 'byte')} left out;"
-        " -o raw writes all of them)"
+        f" {whole} all of them)"
     )
 
 
@@ -311,5 +317,5 @@ def _hex_block(queue: MessageQueue, message: Record, shown_max: int | None) -> s
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{at:08x}  {left:<23}  {right:<23}  |{text}|")
     if shown < len(data):
-        lines.append(_left_out(len(data) - shown, len(data)))
+        lines.append(_left_out(len(data) - shown, len(data), WHOLE))
     return "\n".join(lines)
