@@ -499,13 +499,28 @@ def delete(
     show_results(common, steps, columns=STEP_COLUMNS)
 
 
+def _compacted(detail: TopicDetail) -> set[str]:
+    """Return the brokers on which a compaction removes messages amid the topic."""
+    return {
+        each.broker_name
+        for each in detail.brokers
+        if each.config is not None
+        and each.config.attributes.get("cleanup.policy") == "COMPACTION"
+    }
+
+
 def _data(detail: TopicDetail) -> dict[str, Any]:
+    queues = [row_of(QUEUE_COLUMNS, each) for each in detail.queues]
+    compacted = _compacted(detail)
+    for row in queues:
+        if row["broker_name"] in compacted:
+            row["messages"] = None
     return {
         "topic": detail.topic,
         "kind": detail.kind,
         "message_type": detail.message_type,
         "brokers": [row_of(_BROKER_COLUMNS, each) for each in detail.brokers],
-        "queues": [row_of(QUEUE_COLUMNS, each) for each in detail.queues],
+        "queues": queues,
         "groups": detail.groups or (None if detail.errors else []),
         "errors": errors_json(detail.errors),
     }
@@ -588,6 +603,8 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     if unknown := len(messages) - len(known):
         count = f"at least {count}, {counted(unknown, 'queue')} unknown"
         count = count if known else "messages unknown"
+    if _compacted(detail):
+        count += " (compacted: older messages with the key of a newer one are removed)"
     groups = ", ".join(map(safe, detail.groups)) or "none"
     if detail.errors:
         groups = f"at least {groups}" if detail.groups else "unknown"
