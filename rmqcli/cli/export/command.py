@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,8 +32,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.selection import refuse_empty, tag_option
-from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
+from rmqcli.cli.ui.output import Column, write_summary
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 from rmqcli.units import counted
 
@@ -594,9 +592,6 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
     from rmqcli.cli.export.report import summarise
 
     summary = summarise(record, root=root)
-    output = common.output
-    if output == "auto":
-        output = "table" if is_terminal(sys.stdout) else "json"
     for gap in record.gaps():
         end = "?" if gap.end is None else gap.end
         common.messages.warn(
@@ -618,15 +613,10 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
             f"{summary['corrupt']} of {summary['rows']} bodies do not fit the schema; "
             "they are in the column _corrupt_body"
         )
-    if output == "json":
-        emit_json(summary)
-    elif output == "jsonl":
-        sys.stdout.write(json_line(summary) + "\n")
-    else:
-        columns = [c for c in _TABLE if c.name != "corrupt" or "corrupt" in summary]
-        write_rows(
-            summary["queues"], columns=columns, fmt="table", color=common.use_color
-        )
+    columns = [c for c in _TABLE if c.name != "corrupt" or "corrupt" in summary]
+    if write_summary(
+        summary, columns=columns, fmt=common.output, color=common.use_color
+    ):
         common.messages.info(
             f"{counted(summary['rows'], 'row')} in {counted(summary['files'], 'file')},"
             f" {counted(summary['bytes'], 'byte')}, in {summary['dir']}"

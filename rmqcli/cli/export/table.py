@@ -6,12 +6,10 @@ The export itself is in `rmqcli.spark.tables.export`.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.export.report import ExportReport
-from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
+from rmqcli.cli.ui.output import Column, write_summary
 from rmqcli.errors import ExitCode, UsageError
 from rmqcli.units import counted
 
@@ -177,22 +175,14 @@ def _finish(common: Common, run: TableRun, *, name: str, kind: str) -> int:
             f"{run.without_row} of {counted(run.offsets, 'offset')} have no row in"
             f" {name}: their messages are missing, or cannot be decoded"
         )
-    output = common.output
-    if output == "auto":
-        output = "table" if is_terminal(sys.stdout) else "json"
-    if output == "json":
-        emit_json(summary)
-    elif output == "jsonl":
-        sys.stdout.write(json_line(summary) + "\n")
-    else:
-        write_rows(
-            summary["queues"], columns=_QUEUES, fmt="table", color=common.use_color
+    is_table = write_summary(
+        summary, columns=_QUEUES, fmt=common.output, color=common.use_color
+    )
+    if is_table and run.commit is not None:
+        rows = "unknown number of rows"
+        if run.commit.rows is not None:
+            rows = counted(run.commit.rows, "row")
+        common.messages.info(
+            f"{rows} in {name}, {_VERSIONS[kind]} {run.commit.version}"
         )
-        if run.commit is not None:
-            rows = "unknown number of rows"
-            if run.commit.rows is not None:
-                rows = counted(run.commit.rows, "row")
-            common.messages.info(
-                f"{rows} in {name}, {_VERSIONS[kind]} {run.commit.version}"
-            )
     return ExitCode.OK

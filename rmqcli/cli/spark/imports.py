@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export.command import FORMATS
 from rmqcli.cli.export.folders import parse_place
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
+from rmqcli.cli.ui.output import Column, write_summary
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.names import check_topic
 from rmqcli.units import counted
@@ -268,9 +266,6 @@ def _show(
     *,
     unsure: int,
 ) -> None:
-    output = common.output
-    if output == "auto":
-        output = "table" if is_terminal(sys.stdout) else "json"
     summary = {
         "dir": content.root,
         **of,
@@ -280,12 +275,7 @@ def _show(
         "unsure": unsure,
         "queues": rows,
     }
-    if output == "json":
-        emit_json(summary)
-    elif output == "jsonl":
-        sys.stdout.write(json_line(summary) + "\n")
-    else:
-        write_rows(rows, columns=_TABLE, fmt="table", color=common.use_color)
+    write_summary(summary, columns=_TABLE, fmt=common.output, color=common.use_color)
 
 
 class _Job:

@@ -115,6 +115,25 @@ def emit_json(value: object, *, stream: TextIO | None = None) -> None:
     write_whole(_dumps(value, out, indent=2) + "\n", out)
 
 
+def write_summary(
+    summary: Mapping[str, Any], *, columns: Sequence[Column], fmt: str, color: bool
+) -> bool:
+    """Write an object as JSON, or its `queues` as a table; return whether as a table.
+
+    "auto" is a table on a terminal, and else JSON.
+    """
+    if fmt == "auto":
+        fmt = "table" if is_terminal(sys.stdout) else "json"
+    if fmt == "json":
+        emit_json(summary)
+    elif fmt == "jsonl":
+        sys.stdout.write(json_line(summary) + "\n")
+    else:
+        write_rows(summary["queues"], columns=columns, fmt="table", color=color)
+        return True
+    return False
+
+
 def json_line(value: object) -> str:
     """One JSON value on one line, without the newline, safe on a terminal."""
     return safe_json(_COMPACT.encode(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 
 import pytest
 
@@ -14,6 +15,7 @@ from rmqcli.cli.ui.output import (
     emit_json,
     write_field_help,
     write_rows,
+    write_summary,
 )
 
 COLUMNS = (
@@ -168,3 +170,27 @@ def test_field_help_breaks_between_words_on_a_terminal(monkeypatch):
 def test_an_unknown_format_is_a_bug():
     with pytest.raises(ValueError, match="xml"):
         RowWriter(columns=COLUMNS, fmt="xml")
+
+
+@pytest.mark.parametrize(
+    ("fmt", "is_table", "text"),
+    [
+        ("json", False, '{\n  "dir": "d",\n  "queues": [\n    {\n      "id": 1\n'),
+        ("jsonl", False, '{"dir":"d","queues":[{"id":1}]}\n'),
+        ("auto", False, '{\n  "dir": "d",\n'),
+        ("table", True, "ID\n1\n"),
+    ],
+)
+def test_a_summary_is_an_object_or_the_table_of_its_queues(capsys, fmt, is_table, text):
+    summary = {"dir": "d", "queues": [{"id": 1}]}
+    shown = {"columns": (Column("id"),), "fmt": fmt, "color": False}
+    assert write_summary(summary, **shown) == is_table
+    assert capsys.readouterr().out.startswith(text)
+
+
+def test_a_summary_is_a_table_on_a_terminal(monkeypatch):
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    summary = {"dir": "d", "queues": [{"id": 1}]}
+    assert write_summary(summary, columns=(Column("id"),), fmt="auto", color=False)
+    assert out.getvalue() == "ID\n1 \n"
