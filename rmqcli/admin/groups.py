@@ -103,13 +103,14 @@ class GroupRow:
 
     `members` counts the online members that brokers reported. It is None when none was
     reported and a broker did not answer, and for a system group, whose members are not
-    queried. `consume_type` and `message_model` are Java's names, None while no member
-    is known.
+    queried. `reason` says why there may be more members, or None if that is all.
+    `consume_type` and `message_model` are Java's names, None while no member is known.
     """
 
     group: str
     kind: str
     members: int | None
+    reason: str | None
     consume_type: str | None
     message_model: str | None
     brokers: tuple[str, ...]
@@ -158,22 +159,30 @@ def list_groups(client: Client) -> GroupList:
         },
     )
     found: dict[str, list[ConsumerConnection]] = {}
-    unknown = {group for group in brokers_of if errors or group_kind(group) == "system"}
+    #: group -> why it may have more members than are found
+    unknown: dict[str, str] = {}
+    for broker_name, error in errors.items():
+        unknown = dict.fromkeys(brokers_of, f"{broker_name}: {error.message}")
+    for group in brokers_of:
+        if group_kind(group) == "system":
+            unknown[group] = "the members of system groups are not queried"
     for (group, broker_name), connection in answers.items():
         if isinstance(connection, RmqError):
             errors.setdefault(broker_name, connection)
-            unknown.add(group)
+            unknown.setdefault(group, f"{broker_name}: {connection.message}")
         elif connection is not None:
             found.setdefault(group, []).append(connection)
     proxied = find_proxied_members(client, errors)
     if proxied.errors:
         errors = {**proxied.errors, **errors}
-        unknown.update(brokers_of)
+        broker_name, error = next(iter(proxied.errors.items()))
+        why = f"members behind proxies are not known: {broker_name}: {error.message}"
+        unknown = dict.fromkeys(brokers_of, why) | unknown
     for group, (connection, _) in proxied.by_group.items():
         if group in brokers_of:
             found.setdefault(group, []).append(connection)
     rows = [
-        _row(group, names, found.get(group, []), is_known=group not in unknown)
+        _row(group, names, found.get(group, []), unknown.get(group))
         for group, names in sorted(brokers_of.items())
     ]
     return GroupList(rows, errors, denial_of(configs.values()))
@@ -183,15 +192,15 @@ def _row(
     group: str,
     brokers: list[str],
     connections: list[ConsumerConnection],
-    *,
-    is_known: bool,
+    reason: str | None,
 ) -> GroupRow:
     members = {member.client_id for c in connections for member in c.connections}
     first = connections[0] if connections else None
     return GroupRow(
         group=group,
         kind=group_kind(group),
-        members=len(members) if is_known or members else None,
+        members=len(members) if members or reason is None else None,
+        reason=reason,
         consume_type=None if first is None else first.consume_type,
         message_model=None if first is None else first.message_model,
         brokers=tuple(sorted(brokers)),

@@ -60,7 +60,11 @@ COLUMNS = (
         "group", "name of the group; null in the row of a broker that did not answer"
     ),
     Column("kind", "normal or system", title=None),
-    Column("members", "number of active members; null if unknown", align="right"),
+    Column(
+        "members",
+        "number of active members, at least if there is a reason; null if unknown",
+        align="right",
+    ),
     Column(
         "consume_type",
         "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull)",
@@ -74,6 +78,7 @@ COLUMNS = (
         shorten=True,
         priority=60,
     ),
+    Column("reason", "why it may have more members", priority=2),
     Column(
         "error",
         "why a broker did not answer",

@@ -115,6 +115,8 @@ def test_members_behind_proxies_that_brokers_do_not_tell_are_not_said_to_be_none
     )
     code, rows, _ = rmq("groups")
     assert (code, rows[0]["members"]) == (6, None)
+    told = "members behind proxies are not known: broker-a: "
+    assert (rows[0]["error"], rows[0]["reason"].startswith(told)) == (None, True)
     code, _, err = rmq("group", "members", "G")
     assert (code, "no permission" in err) == (6, True)
     code, _, err = rmq("reset-offset", "G", "orders", "--to", "earliest")
