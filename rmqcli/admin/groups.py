@@ -233,10 +233,11 @@ class GroupDetail:
     differently, a broker keeps the subscriptions of the last heartbeat, and
     `mismatches` describes the differences, one sentence each. `pop` is what POP has
     handed out to the group, or why that is not known; None if nothing shows that it
-    uses POP, or if `errors` has brokers. `members_errors` are the errors of brokers
-    that did not tell their members, `proxied_errors` of those that did not tell the
-    members behind proxies. `denial` is the error if all brokers denied access, and
-    `members_denial` if they denied to tell their members.
+    uses POP, or if `errors` has brokers. `configs_errors` are the errors of brokers
+    that did not tell their settings, `members_errors` of those that did not tell their
+    members, `proxied_errors` of those that did not tell the members behind proxies.
+    `denial` is the error if all brokers denied access, and `members_denial` if they
+    denied to tell their members.
     """
 
     group: str
@@ -251,6 +252,7 @@ class GroupDetail:
     mismatches: list[str]
     errors: dict[str, RmqError] = field(hash=False)
     pop: PopLag | None = None
+    configs_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     members_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     proxied_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     denial: DeniedError | None = None
@@ -267,6 +269,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
     settings = ask_each(client, addresses, get_all_subscription_group_config())
     errors = {n: a for n, a in settings.items() if isinstance(a, RmqError)}
     client.raise_if_none_answers(errors.values())
+    configs_errors = dict(errors)
     silent = {n: e for n, e in errors.items() if isinstance(e, TransportError)}
     answering = with_address(addresses, silent)
     online = ask_each(client, answering, get_consumer_connection_list(group))
@@ -331,6 +334,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
         mismatches=seen.mismatches(clients),
         errors=errors,
         pop=None if errors else read_pop_lag(client, group),
+        configs_errors=configs_errors,
         members_errors=members_errors,
         proxied_errors=dict(of_proxies.errors),
         denial=None if topics else denial_of([*settings.values(), *online.values()]),
@@ -753,7 +757,13 @@ def check_may_delete(
         )
     warnings = []
     at = with_address(masters)
-    for name in sorted(at.keys() & detail.configs.keys()):
+    # One that refuses to tell its settings may have the group, and is told to delete it
+    refusing = {
+        name
+        for name, error in detail.configs_errors.items()
+        if not isinstance(error, TransportError)
+    }
+    for name in sorted(at.keys() & (detail.configs.keys() | refusing)):
         version = client.broker_version(at[name])
         shown_version = f"{name} runs RocketMQ {version_name(version)}"
         if version >= V5_0_0 and not remove_offsets:
