@@ -154,7 +154,7 @@ MEMBER_COLUMNS = (
 _OWN_COLUMNS = tuple(
     each._replace(title="SUBSCRIBES", shown=lambda row: _shown_subscriptions(row))
     if each.name == "subscriptions"
-    else each._replace(title="REASON", priority=60)
+    else each._replace(title="REASON", priority=1)
     if each.name == "reason"
     else each
     for each in MEMBER_COLUMNS
