@@ -568,7 +568,7 @@ def _unread(
                 group=lag.group,
                 lag=None if unknown else sum(queue.lag or 0 for queue in queues),
                 has_members=None
-                if lag.reading.members_unknown is not None
+                if members is None and lag.reading.members_unknown is not None
                 else members is not None,
                 topics=tuple(dict.fromkeys(q.topic for q in queues if q.topic)),
                 reason=None if unknown is None else str(unknown),

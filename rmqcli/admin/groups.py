@@ -103,13 +103,14 @@ class GroupRow:
 
     `members` counts the online members that brokers reported. It is None when none was
     reported and a broker did not answer, and for a system group, whose members are not
-    queried. `consume_type` and `message_model` are Java's names, None while no member
-    is known.
+    queried. `reason` says why there may be more members, or None if that is all.
+    `consume_type` and `message_model` are Java's names, None while no member is known.
     """
 
     group: str
     kind: str
     members: int | None
+    reason: str | None
     consume_type: str | None
     message_model: str | None
     brokers: tuple[str, ...]
@@ -158,22 +159,30 @@ def list_groups(client: Client) -> GroupList:
         },
     )
     found: dict[str, list[ConsumerConnection]] = {}
-    unknown = {group for group in brokers_of if errors or group_kind(group) == "system"}
+    #: group -> why it may have more members than are found
+    unknown: dict[str, str] = {}
+    for broker_name, error in errors.items():
+        unknown = dict.fromkeys(brokers_of, f"{broker_name}: {error.message}")
+    for group in brokers_of:
+        if group_kind(group) == "system":
+            unknown[group] = "the members of system groups are not queried"
     for (group, broker_name), connection in answers.items():
         if isinstance(connection, RmqError):
             errors.setdefault(broker_name, connection)
-            unknown.add(group)
+            unknown.setdefault(group, f"{broker_name}: {connection.message}")
         elif connection is not None:
             found.setdefault(group, []).append(connection)
     proxied = find_proxied_members(client, errors)
     if proxied.errors:
         errors = {**proxied.errors, **errors}
-        unknown.update(brokers_of)
+        broker_name, error = next(iter(proxied.errors.items()))
+        why = f"members behind proxies are not known: {broker_name}: {error.message}"
+        unknown = dict.fromkeys(brokers_of, why) | unknown
     for group, (connection, _) in proxied.by_group.items():
         if group in brokers_of:
             found.setdefault(group, []).append(connection)
     rows = [
-        _row(group, names, found.get(group, []), is_known=group not in unknown)
+        _row(group, names, found.get(group, []), unknown.get(group))
         for group, names in sorted(brokers_of.items())
     ]
     return GroupList(rows, errors, denial_of(configs.values()))
@@ -183,15 +192,15 @@ def _row(
     group: str,
     brokers: list[str],
     connections: list[ConsumerConnection],
-    *,
-    is_known: bool,
+    reason: str | None,
 ) -> GroupRow:
     members = {member.client_id for c in connections for member in c.connections}
     first = connections[0] if connections else None
     return GroupRow(
         group=group,
         kind=group_kind(group),
-        members=len(members) if is_known or members else None,
+        members=len(members) if members or reason is None else None,
+        reason=reason,
         consume_type=None if first is None else first.consume_type,
         message_model=None if first is None else first.message_model,
         brokers=tuple(sorted(brokers)),
@@ -224,10 +233,11 @@ class GroupDetail:
     differently, a broker keeps the subscriptions of the last heartbeat, and
     `mismatches` describes the differences, one sentence each. `pop` is what POP has
     handed out to the group, or why that is not known; None if nothing shows that it
-    uses POP, or if `errors` has brokers. `members_errors` are the errors of brokers
-    that did not tell their members, `proxied_errors` of those that did not tell the
-    members behind proxies. `denial` is the error if all brokers denied access, and
-    `members_denial` if they denied to tell their members.
+    uses POP, or if `errors` has brokers. `configs_errors` are the errors of brokers
+    that did not tell their settings, `members_errors` of those that did not tell their
+    members, `proxied_errors` of those that did not tell the members behind proxies.
+    `denial` is the error if all brokers denied access, and `members_denial` if they
+    denied to tell their members.
     """
 
     group: str
@@ -242,6 +252,7 @@ class GroupDetail:
     mismatches: list[str]
     errors: dict[str, RmqError] = field(hash=False)
     pop: PopLag | None = None
+    configs_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     members_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     proxied_errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
     denial: DeniedError | None = None
@@ -258,6 +269,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
     settings = ask_each(client, addresses, get_all_subscription_group_config())
     errors = {n: a for n, a in settings.items() if isinstance(a, RmqError)}
     client.raise_if_none_answers(errors.values())
+    configs_errors = dict(errors)
     silent = {n: e for n, e in errors.items() if isinstance(e, TransportError)}
     answering = with_address(addresses, silent)
     online = ask_each(client, answering, get_consumer_connection_list(group))
@@ -322,6 +334,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
         mismatches=seen.mismatches(clients),
         errors=errors,
         pop=None if errors else read_pop_lag(client, group),
+        configs_errors=configs_errors,
         members_errors=members_errors,
         proxied_errors=dict(of_proxies.errors),
         denial=None if topics else denial_of([*settings.values(), *online.values()]),
@@ -744,7 +757,13 @@ def check_may_delete(
         )
     warnings = []
     at = with_address(masters)
-    for name in sorted(at.keys() & detail.configs.keys()):
+    # One that refuses to tell its settings may have the group, and is told to delete it
+    refusing = {
+        name
+        for name, error in detail.configs_errors.items()
+        if not isinstance(error, TransportError)
+    }
+    for name in sorted(at.keys() & (detail.configs.keys() | refusing)):
         version = client.broker_version(at[name])
         shown_version = f"{name} runs RocketMQ {version_name(version)}"
         if version >= V5_0_0 and not remove_offsets:

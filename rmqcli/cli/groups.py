@@ -60,7 +60,11 @@ COLUMNS = (
         "group", "name of the group; null in the row of a broker that did not answer"
     ),
     Column("kind", "normal or system", title=None),
-    Column("members", "number of active members; null if unknown", align="right"),
+    Column(
+        "members",
+        "number of active members, at least if there is a reason; null if unknown",
+        align="right",
+    ),
     Column(
         "consume_type",
         "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull)",
@@ -74,6 +78,7 @@ COLUMNS = (
         shorten=True,
         priority=60,
     ),
+    Column("reason", "why it may have more members", priority=2),
     Column(
         "error",
         "why a broker did not answer",
@@ -149,7 +154,7 @@ MEMBER_COLUMNS = (
 _OWN_COLUMNS = tuple(
     each._replace(title="SUBSCRIBES", shown=lambda row: _shown_subscriptions(row))
     if each.name == "subscriptions"
-    else each._replace(title="REASON", priority=60)
+    else each._replace(title="REASON", priority=1)
     if each.name == "reason"
     else each
     for each in MEMBER_COLUMNS

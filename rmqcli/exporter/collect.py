@@ -419,11 +419,9 @@ class _GroupRows:
         is_whole = lag.total_lag is not None
         rates = None if trend is None else trend.group
         members: float | None = None
-        if not reading.failures:
-            if reading.members is not None:
-                members = len(reading.members.connections)
-            elif reading.members_unknown is None:
-                members = 0
+        if not reading.failures and reading.members_unknown is None:
+            found = reading.members
+            members = 0 if found is None else len(found.connections)
         inflight = _sum(queue.inflight for queue in lag.queues)
         if lag.pop is not None:
             inflight = lag.pop.inflight

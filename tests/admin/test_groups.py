@@ -56,11 +56,12 @@ def client(pair):
         yield client
 
 
-def row(name, members, brokers, *, consume_type=None, model=None):
+def row(name, members, brokers, *, reason=None, consume_type=None, model=None):
     return GroupRow(
         group=name,
         kind="normal",
         members=members,
+        reason=reason,
         consume_type=consume_type,
         message_model=model,
         brokers=brokers,
@@ -93,7 +94,8 @@ def test_without_the_settings_of_a_broker_no_group_is_called_empty(pair, admin):
     pair.faults.add(REFUSED, code=SETTINGS, broker="broker-b")
     found = admin.groups()
     rows = {each.group: each for each in found.groups}
-    assert rows["billing"] == row("billing", None, ("broker-a",))
+    why = f"broker-b: {found.errors['broker-b'].message}"
+    assert rows["billing"] == row("billing", None, ("broker-a",), reason=why)
     assert "alone" not in rows
     assert list(found.errors) == ["broker-b"]
     with FakeMember(pair, "billing"):

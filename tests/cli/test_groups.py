@@ -379,6 +379,20 @@ def test_a_broker_that_hangs_is_asked_once_and_its_group_is_not_deleted(start):
     assert topics >= {"%RETRY%G", "%DLQ%G"}
 
 
+def test_a_group_whose_settings_are_denied_is_not_deleted_without_its_offsets(start):
+    """With --force it was, and a broker of 5.x makes such a group again."""
+    cluster, rmq = start()
+    with_offsets(cluster)
+    denied = faults.answer(16, "no permission")
+    settings = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    cluster.faults.add(denied, code=settings)
+    asked = cluster.faults.observe(code=RequestCode.DELETE_SUBSCRIPTIONGROUP)
+    code, rows, err = rmq("delete", "G", "--yes", "--force")
+    assert (code, rows) == (7, None)
+    assert "creates a deleted group again, with default settings, unless" in err
+    assert (len(asked.requests), "add --remove-offsets" in err) == (0, True)
+
+
 def test_where_a_broker_does_not_answer_members_and_topics_are_unknown(start):
     """`group show` showed empty lists, and that no member is active."""
     cluster, rmq = start(brokers=2)

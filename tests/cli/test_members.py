@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -15,7 +16,9 @@ from rmqcli.wire.codes import LanguageCode, RequestCode
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import SerializeType
 from rmqcli.wire.version import V4_9_7
+from tests.admin.lag.test_pop import heartbeat
 from tests.broker.wire_client import WireClient
+from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 
 
@@ -115,6 +118,8 @@ def test_members_behind_proxies_that_brokers_do_not_tell_are_not_said_to_be_none
     )
     code, rows, _ = rmq("groups")
     assert (code, rows[0]["members"]) == (6, None)
+    told = "members behind proxies are not known: broker-a: "
+    assert (rows[0]["error"], rows[0]["reason"].startswith(told)) == (None, True)
     code, _, err = rmq("group", "members", "G")
     assert (code, "no permission" in err) == (6, True)
     code, _, err = rmq("reset-offset", "G", "orders", "--to", "earliest")
@@ -135,3 +140,20 @@ def test_stacks_of_members_that_every_broker_denies_are_denied(rmq_cluster, caps
     assert run(["group", "stack", "billing", "-n", rmq_cluster.namesrv]) == 4
     out, err = capsys.readouterr()
     assert (out, "no rights to billing" in err) == ("", True)
+
+
+def test_on_a_narrow_terminal_a_member_shows_why_its_subscriptions_are_unknown(
+    rmq_cluster, monkeypatch
+):
+    """The column was the first that a terminal of 80 columns hid."""
+    rmq_cluster.create_topic("orders")
+    rmq_cluster.create_group("billing")
+    heartbeat(rmq_cluster, "10.20.30.40@vm-7221@0@1@8f872fa3")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    with redirect_stdout(screen):
+        code = run(["group", "members", "billing", "-n", rmq_cluster.namesrv])
+    heading, row, *_ = screen.getvalue().splitlines()
+    assert code == 0
+    assert ("REASON" in heading, "only its proxy talks to it" in row) == (True, True)

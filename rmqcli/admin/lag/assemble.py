@@ -301,9 +301,9 @@ class Assembler:
         if reading.group in self._proxied:
             connection, proxies = self._proxied[reading.group]
             seen.append(connection)
+        if reading.members_unknown is None:
+            reading.members_unknown = self._proxied_unknown
         if not any(connection.connections for connection in seen):
-            if reading.members_unknown is None:
-                reading.members_unknown = self._proxied_unknown
             return
         from rmqcli.admin.lag.members import Members
 

@@ -120,7 +120,7 @@ class GroupReading:
     failures: list[BrokerFailure] = field(default_factory=list)
     #: None when no member is online, or brokers were not asked for members
     members: Members | None = None
-    #: why brokers were not asked for members; None when they were
+    #: why there may be more members, as brokers were not asked or did not tell
     members_unknown: str | None = None
     #: client id -> what it holds; None when clients were not asked
     clients: Mapping[str, ClientQueues] | None = None

@@ -266,7 +266,12 @@ def _exit_code(
         common.messages.warn(f"{failure.broker_name}: {message}")
     if reading.failures or reading.missing:
         return ExitCode.PARTIAL
-    if any(g.is_partial or g.reading.dead_letters_unknown is not None for g in lags):
+    if any(
+        g.is_partial
+        or g.reading.dead_letters_unknown is not None
+        or g.reading.members_unknown not in (None, MEMBERS_UNKNOWN)
+        for g in lags
+    ):
         return ExitCode.PARTIAL
     silent = process_queues and any(
         client.failure is not None

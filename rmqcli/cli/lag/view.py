@@ -238,6 +238,11 @@ GROUP_COLUMNS = (
         shown=lambda row: None if row["members"] is None else len(row["members"]),
         priority=40,
     ),
+    Column(
+        "members_reason",
+        title=None,
+        value=lambda lag: lag.reading.members_unknown,
+    ),
     Column("client_reason", title=None, value=lambda lag: _client_reason(lag)),
     Column("inflight_reason", title=None, value=lambda lag: _inflight_reason(lag)),
     Column(
@@ -382,6 +387,12 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
     return [str(queue) for queue in client.held_queues()]
 
 
+def _untold_members(lag: GroupLag) -> str | None:
+    """Return why a broker that answers did not tell all members; None if it did."""
+    reason = lag.reading.members_unknown
+    return None if reason == MEMBERS_UNKNOWN or lag.reading.failures else reason
+
+
 def _client_reason(lag: GroupLag) -> str | None:
     """Return why `client_id` may be null in the rows of queues."""
     if lag.reading.members is None:
@@ -519,8 +530,7 @@ class LagView:
             failures = lag.reading.failures
             if lag.is_partial and not any(each.message in told for each in failures):
                 found.setdefault(lag.reason or "", []).append(lag.group)
-            reason = lag.reading.members_unknown
-            if reason is not None and reason != MEMBERS_UNKNOWN and not failures:
+            if (reason := _untold_members(lag)) is not None:
                 found.setdefault(reason, []).append(lag.group)
         return found
 
@@ -570,6 +580,8 @@ class LagView:
                 sys.stdout.write(wrapped(safe(sentence), sys.stdout) + "\n")
         if not self.is_summary:
             common.messages.info(headline(lag))
+            if (reason := _untold_members(lag)) is not None:
+                common.messages.warn(f"{lag.group}: {with_flags(reason)}")
         for note in lag.reading.notes:
             common.messages.warn(f"{lag.group}: {note}")
 
@@ -633,7 +645,10 @@ def headline(lag: GroupLag) -> str:
         age = format_duration(lag.known_age_ms)
         parts.append(f"oldest unread message {least}{age} old")
     members = member_rows(lag)
-    parts.append(f"members {'unknown' if members is None else len(members)}")
+    least = "at least " if lag.reading.members_unknown is not None else ""
+    parts.append(
+        f"members {'unknown' if members is None else f'{least}{len(members)}'}"
+    )
     if lag.reading.dead_letters_unknown is not None:
         parts.append("dead letters unknown")
     if lag.reading.dead_letters:
