@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.message.records import decode_all, waits_for
+from rmqcli.admin.message.records import decode_all, stored_order, waits_for
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.errors import NotFoundError, RmqError
@@ -145,7 +145,7 @@ def search_by_time(
         if search.reach(moment_ms):
             break
     found = search.found
-    found.messages.sort(key=lambda each: each.store_timestamp_ms)
+    found.messages.sort(key=stored_order)
     return found
 
 

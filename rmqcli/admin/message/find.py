@@ -30,6 +30,7 @@ from rmqcli.admin.message.records import (
     decode_all,
     decode_found,
     query_message_max,
+    stored_order,
     waits_for,
 )
 from rmqcli.admin.positions import resolve_times_each
@@ -521,7 +522,7 @@ def _add_pending(
         for each in _last_of_each(waiting)
         if (each.broker_name, each.msg_id) not in known
     ]
-    found.messages.sort(key=lambda each: each.store_timestamp_ms)
+    found.messages.sort(key=stored_order)
 
 
 def _last_of_each(waiting: Iterable[PulledMessage]) -> list[PulledMessage]:
@@ -530,7 +531,7 @@ def _last_of_each(waiting: Iterable[PulledMessage]) -> list[PulledMessage]:
     A broker writes a half message again when it checks it, and one that is due late.
     """
     last: dict[object, PulledMessage] = {}
-    for each in sorted(waiting, key=lambda e: e.store_timestamp_ms):
+    for each in sorted(waiting, key=lambda e: e.commit_log_offset):
         place = (each.message_queue, each.queue_offset)
         last[(each.broker_name, each.msg_id) if each.msg_id else place] = each
     return list(last.values())
@@ -698,7 +699,7 @@ def find_by_index(
         found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
     elif not is_id(key):
         note_departed(client, found)
-    found.messages.sort(key=lambda each: each.store_timestamp_ms)
+    found.messages.sort(key=stored_order)
     if found.messages and len({each[0] for each in places}) == 1:
         _note_batches(client, places[0][0], answered, found)
     return found
@@ -843,7 +844,7 @@ class _Search:
                 searched.has_more = True
                 parts = [(low_ms, earliest_ms - _INDEX_ROUNDS_MS)]
             windows += [each for each in parts if each[0] <= each[1]]
-        wanted.sort(key=lambda each: each.store_timestamp_ms)
+        wanted.sort(key=stored_order)
         if len(wanted) > self.found_max:
             searched.has_more = True
         searched.messages = wanted[-self.found_max :]

@@ -35,7 +35,11 @@ from rmqcli.admin.transactions import (
     ended_offsets,
 )
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
-from rmqcli.api.calls.offset import get_max_offset, search_offset_by_timestamp
+from rmqcli.api.calls.offset import (
+    get_max_offset,
+    get_min_offset,
+    search_offset_by_timestamp,
+)
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
@@ -150,24 +154,27 @@ def _copies(
 
 
 def _delivered(
-    copies: _Copies, message: PulledMessage, *, from_ms: int | None = None
+    copies: _Copies, message: PulledMessage, *, from_ms: int = 0
 ) -> PendingOutcome | None:
     """Return the message's copy in its own topic, the first one stored since then.
 
     A producer that sends the same message again gives it the same id, so that an older
-    record with its id is not its copy.
+    record with its id is not its copy. What is older, its broker's commit log tells;
+    times do not where a clock was set back.
     """
-    from_ms = message.store_timestamp_ms if from_ms is None else from_ms
     found = [
         each
         for each in copies.of(message.properties[REAL_TOPIC])
-        if each.store_timestamp_ms >= from_ms
+        if each.commit_log_offset > message.commit_log_offset
+        and each.store_timestamp_ms >= from_ms
     ]
     if not found:
         return None
-    return PendingOutcome(
-        delivered=min(found, key=lambda each: each.store_timestamp_ms)
-    )
+    return PendingOutcome(delivered=min(found, key=_commit_log_offset))
+
+
+def _commit_log_offset(message: PulledMessage) -> int:
+    return message.commit_log_offset
 
 
 def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
@@ -196,7 +203,7 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
         if prepared is not None:
             offsets.add(prepared)
     at_ms = next((ended[each] for each in offsets if each in ended), None)
-    since = format_rfc3339(min(each.store_timestamp_ms for each in halves))
+    since = format_rfc3339(min(halves, key=_commit_log_offset).store_timestamp_ms)
     if at_ms is not None and copies.no_more is not None:
         return PendingOutcome(
             evidence=f"its transaction ended at {format_rfc3339(at_ms)}",
@@ -254,9 +261,7 @@ def _ends(
         end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
     except NotFoundError:
         return {}, None  # no transaction has ended
-    # A search finds the first record since then, or up to 5.1.0 perhaps the one before.
-    since_ms = message.store_timestamp_ms - 1
-    start = client.invoke(address, search_offset_by_timestamp(OP_TOPIC, 0, since_ms))
+    start = _first_behind(client, address, queue, message, end)
     until = min(end, start + _ENDS_READ_MAX)
     found: dict[int, int] = {}
     wanted = message.queue_offset
@@ -271,6 +276,31 @@ def _ends(
             f" {_ENDS_READ_MAX:,} are read"
         )
     return found, None
+
+
+def _first_behind(
+    client: Client, address: str, queue: MessageQueue, message: PulledMessage, end: int
+) -> int:
+    """Return the offset of the first record in a queue that is behind a message.
+
+    The broker's search by time tells where to look, and the places in its commit log
+    decide: where the clock was set back, what is behind the message may look older.
+    """
+    at_ms = message.store_timestamp_ms - 1
+    near = client.invoke(
+        address, search_offset_by_timestamp(queue.topic, queue.queue_id, at_ms)
+    )
+    low = client.invoke(address, get_min_offset(queue.topic, queue.queue_id))
+    high = end
+    probes = [near, near - 1]
+    while low < high:
+        probe = min(max(probes.pop(), low), high - 1) if probes else (low + high) // 2
+        record = next(stored_messages(client, address, queue, probe, probe + 1), None)
+        if record is None or record.commit_log_offset > message.commit_log_offset:
+            high = probe
+        else:
+            low = probe + 1
+    return high
 
 
 def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
@@ -319,7 +349,7 @@ def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOu
     level = message.queue_id + 1  # ScheduleMessageService.queueId2DelayLevel
     delays: Mapping[str, str] = {} if isinstance(config, RmqError) else config
     due_ms = level_due_ms(message, level_delays_ms(delays.get("messageDelayLevel", "")))
-    from_ms = None if due_ms is None else due_ms - _EARLY_MS
+    from_ms = 0 if due_ms is None else due_ms - _EARLY_MS
     delivered = _delivered(copies, message, from_ms=from_ms)
     if delivered is not None:
         return delivered

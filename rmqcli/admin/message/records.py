@@ -63,6 +63,11 @@ def decode_all(
     return found, unreadable
 
 
+def stored_order(message: PulledMessage) -> tuple[int, int, int]:
+    """The key by which messages are sorted: by time, and on one broker as they came."""
+    return message.store_timestamp_ms, message.commit_log_offset, message.queue_offset
+
+
 def query_message_max(settings: Mapping[str, str]) -> int | None:
     """Return how many messages a broker with these settings returns at a time."""
     count = read_count(settings.get("maxMsgsNumBatch"))

@@ -34,6 +34,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill
+from tests.kit.clock import SetClock
 from tests.kit.half_messages import roll_back, send_half
 from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
@@ -568,6 +569,23 @@ def test_a_transaction_decides_what_becomes_of_its_message(shop, show, like):
         )
 
 
+def test_messages_of_one_millisecond_are_shown_as_the_broker_stored_them(
+    rmq_cluster_factory, show
+):
+    """Those that wait were behind the others, so that a test failed now and then."""
+    cluster = rmq_cluster_factory(queues=1, clock=SetClock(SYSTEM_CLOCK.epoch_ms()))
+    cluster.create_topic("orders")
+    bodies = ("half", "stored", "delayed", "late")
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        message = ProducerMessage("orders", b"half", keys="k")
+        shop_.send_in_transaction(message, lambda *_: UNKNOW)
+    send(cluster, "stored", keys="k")
+    send(cluster, "delayed", keys="k", delay_level=5)
+    send(cluster, "late", keys="k")
+    _, rows, _ = show(cluster, "k", "-t", "orders")
+    assert tuple(row["body"] for row in rows) == bodies
+
+
 def _id_and_verdict(row):
     (group,) = row["groups"]
     return row["msg_id"], group["verdict"]
@@ -604,6 +622,37 @@ def test_a_half_message_that_was_committed_is_followed_into_its_topic(shop, show
     code, (row,), _ = show(cluster, ref)
     assert (code, row["msg_id"]) == (0, sent.msg_id)
     assert [each["verdict"] for each in row["groups"]] == ["waiting"]
+
+
+@pytest.mark.parametrize(
+    ("state", "stored", "verdicts"),
+    [(COMMIT, "stored", ["waiting"]), (ROLLBACK, "rolled_back", ["rolled_back"])],
+)
+def test_a_transaction_that_ended_after_the_clock_was_set_back_is_not_open(
+    rmq_cluster_factory, show, state, stored, verdicts
+):
+    """Its end is older than its half message by the broker's clock: it was "half"."""
+    clock = SetClock(SYSTEM_CLOCK.epoch_ms())
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 0)
+
+    def set_back(*_):
+        clock.now_ms -= 3_600_000
+        return state
+
+    def found(offset):
+        ref = f"RMQ_SYS_TRANS_HALF_TOPIC@broker-a:0:{offset}"
+        _, (row,), _ = show(cluster, ref, "-g", "billing")
+        return row["stored"]["state"], [each["verdict"] for each in row["groups"]]
+
+    with Producer("shop", namesrv=cluster.namesrv, on_check=lambda _: UNKNOW) as shop_:
+        begin_transaction(shop_, ROLLBACK)
+        wait_until(lambda: found(0)[0] == "rolled_back")
+        clock.now_ms += 7_200_000
+        shop_.send_in_transaction(ProducerMessage("orders", b"a"), set_back)
+        wait_until(lambda: found(1) == (stored, verdicts))
 
 
 def test_a_transaction_that_the_broker_gave_up_is_rolled_back(shop, show):

@@ -9,23 +9,7 @@ import pytest
 from rmqcli.admin.admin import Admin
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
-from rmqcli.clock import SYSTEM_CLOCK
-
-
-class SetClock:
-    """A clock whose time of day can be set, also back."""
-
-    def __init__(self, now_ms):
-        self.now_ms = now_ms
-
-    def epoch_ms(self):
-        return self.now_ms
-
-    def monotonic_ms(self):
-        return SYSTEM_CLOCK.monotonic_ms()
-
-    def wait_ms(self, event, timeout_ms):
-        return SYSTEM_CLOCK.wait_ms(event, timeout_ms)
+from tests.kit.clock import SetClock
 
 
 @pytest.fixture
