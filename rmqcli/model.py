@@ -244,6 +244,20 @@ class TopicRoute:
             for queue_id in range(data.read_queue_nums)
         )
 
+    def unread_queues(self) -> list[MessageQueue]:
+        """Every queue that may have messages and that no consumer may read, sorted.
+
+        All queues of a write-only broker, and those beyond its number of read queues.
+        """
+        return sorted(
+            MessageQueue(self.topic, data.broker_name, queue_id)
+            for data in self.queues
+            for queue_id in range(
+                data.read_queue_nums if data.is_readable else 0,
+                max(data.read_queue_nums, data.write_queue_nums),
+            )
+        )
+
     def write_queues(self) -> list[MessageQueue]:
         """Every queue a producer may write to, sorted.
 

@@ -218,7 +218,7 @@ def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
 
 
 def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
-    """Raise an error of this kind for a topic that is not readable on all brokers."""
+    """Raise an error of this kind for a topic with queues that no consumer may read."""
     hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
     if hidden:
         raise kind(
@@ -226,13 +226,28 @@ def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
             " there would be left out",
             hint=how_to_make_readable(route.topic, hidden),
         )
+    if unread := route.unread_queues():
+        name = unread[0].broker_name
+        last = max(each.queue_id for each in unread if each.broker_name == name)
+        raise kind(
+            f"topic {route.topic} has more write queues than read queues: the messages"
+            f" in {', '.join(map(str, unread))} would be left out",
+            hint=Hint(
+                "make them readable: ",
+                LibraryCall("Admin.update_topic", route.topic),
+                " ",
+                Setting("queue_nums", last + 1),
+                Setting("brokers", [name]),
+            ),
+        )
 
 
 def check_complete(client: Client, topic: str, hint: str = "") -> None:
     """Raise PartialError if messages of a topic are where they cannot be read.
 
     That is if groups had queues of it on a broker that has left, or if it is not
-    readable on a broker, as topics of dead letters are up to 4.9.1. `hint` says how to
+    readable on a broker, as topics of dead letters are up to 4.9.1, or if a broker has
+    more write queues than read queues. `hint` says how to
     get what is left, without one the setting `allow_gaps`.
     """
     check_readable(client.route(topic), PartialError)

@@ -255,7 +255,32 @@ def _departed(
             " queues of the topic there: they are not read; if it was removed for"
             " good: rmq lag --forget"
         )
-    return list(chosen)
+    return [*chosen, *_unread(common, client, options, where)]
+
+
+def _unread(
+    common: Common, client: Client, options: TailOptions, where: Where | None
+) -> list[str]:
+    """Return what no consumer may read of the topics, in words; warn."""
+    found = []
+    for topic in options.topics:
+        unread = [
+            queue
+            for queue in client.route(topic).unread_queues()
+            if (where is None or where.may_match_in(queue))
+            and (
+                not options.selectors
+                or any(s.matches(queue) for s in options.selectors)
+            )
+        ]
+        if unread:
+            common.messages.warn(
+                f"no consumer may read {listed(unread, _GAPS_LISTED)}: messages there"
+                " are not shown; see the permissions and numbers of queues with: rmq"
+                f" topic show {shlex.quote(topic)}"
+            )
+            found.append(counted(len(unread), "queue"))
+    return found
 
 
 def _errors_of(found: Mapping[MessageQueue, OffsetRange | RmqError]) -> list[RmqError]:

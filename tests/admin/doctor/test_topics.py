@@ -111,6 +111,15 @@ def test_topics_whose_settings_differ_are_found(pair):
     }
 
 
+def test_a_topic_with_queues_that_no_consumer_reads_is_found(pair):
+    """A producer wrote to all eight, and half of its messages were never delivered."""
+    create(pair, "orders", "broker-a", queues=8)
+    create(pair, "orders", "broker-b", queues=2)
+    (found,) = findings(pair.namesrv, "topic-settings")
+    assert found.evidence == "8 write queues on broker-a and 4 read queues"
+    assert found.command == "rmq topic update orders --queues 8 --broker broker-a"
+
+
 def test_orphaned_retry_and_dead_letter_topics_are_found(rmq_cluster):
     rmq_cluster.create_group("billing")
     for topic in (

@@ -165,6 +165,17 @@ def _topic_settings(facts: Facts) -> Iterator[Finding]:
                     "what clients may do depends on the broker that they use",
                     command_line("rmq", "topic", "show", topic),
                 )
+        for name, config in configs.items():
+            read, write = config.read_queue_nums, config.write_queue_nums
+            if write > read:
+                yield warning(
+                    topic,
+                    f"{counted(write, 'write queue')} on {name} and"
+                    f" {counted(read, 'read queue')}",
+                    f"no consumer reads what producers send to queue {read} and beyond",
+                    f"{command_line('rmq', 'topic', 'update', topic)}"
+                    f" --queues {write} --broker {name}",
+                )
 
 
 def _attributes(attributes: Mapping[str, str]) -> str:

@@ -1,0 +1,105 @@
+"""Readers say which queues of a topic no consumer may read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from rmqcli.errors import PartialError
+from tests.kit import raw
+
+SETTINGS = {
+    "topic": "orders",
+    "defaultTopic": "TBW102",
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": "0",
+    "order": "false",
+}
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    """Two brokers, each with four queues of the topic and a message in each."""
+    cluster = rmq_cluster_factory(brokers=2)
+    change(cluster, "broker-a")
+    change(cluster, "broker-b")
+    for queue_id in range(4):
+        for broker in ("broker-a", "broker-b"):
+            cluster.send("orders", ["paid"], queue_id=queue_id, broker=broker)
+    return cluster
+
+
+def change(cluster, broker, *, read=4, perm=6):
+    settings = {"readQueueNums": str(read), "writeQueueNums": "4", "perm": str(perm)}
+    answer = raw.ask(cluster.broker(broker).address, 17, SETTINGS | settings)
+    assert answer.code == 0, answer
+
+
+def tail(cluster, *words):
+    words = ("--from", "earliest", "--no-follow", "-n", cluster.namesrv, *words)
+    return run(["tail", "orders", "-o", "jsonl", *words])
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown", "unread"),
+    [
+        ({"read": 2}, 6, "orders@broker-b:2, orders@broker-b:3"),
+        (
+            {"perm": 2},
+            4,
+            ", ".join(f"orders@broker-b:{queue_id}" for queue_id in range(4)),
+        ),
+    ],
+    ids=["more write queues than read queues", "write-only"],
+)
+def test_a_tail_names_the_queues_that_no_consumer_may_read(
+    setting, shown, unread, cluster, capsys
+):
+    """It left their messages out, and said that nothing was missing (exit code 0)."""
+    change(cluster, "broker-b", **setting)
+
+    code = tail(cluster)
+
+    out, err = capsys.readouterr()
+    assert code == 6
+    assert len(out.splitlines()) == shown
+    assert f"no consumer may read {unread}: messages there are not shown" in err
+    assert "queues not read" in err
+    assert "nothing missing" not in err
+
+
+def test_a_tail_of_other_queues_is_complete(cluster, capsys):
+    change(cluster, "broker-b", read=2)
+
+    code = tail(cluster, "--queue", "broker-a:3", "--queue", "broker-b:1")
+
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert {json.loads(line)["broker_name"] for line in out.splitlines()} == {
+        "broker-a",
+        "broker-b",
+    }
+    assert "nothing missing" in err
+
+
+def test_a_read_of_a_whole_topic_is_refused_while_queues_of_it_cannot_be_read(cluster):
+    """So are exports, queries and copies, which had all messages but those."""
+    change(cluster, "broker-b", read=2)
+
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(PartialError) as caught,
+    ):
+        list(admin.read("orders"))
+
+    assert caught.value.message == (
+        "topic orders has more write queues than read queues: the messages in"
+        " orders@broker-b:2, orders@broker-b:3 would be left out"
+    )
+    assert str(caught.value.hint) == (
+        "make them readable: Admin.update_topic('orders') queue_nums=4,"
+        " brokers=['broker-b']"
+    )
