@@ -111,10 +111,6 @@ def show(
             f"{counted(pop.inflight, 'message')} handed out by POP {come} back unless"
             f" acknowledged{next_at or ''}"
         )
-    elif pop is not None and pop.inflight is None:
-        common.messages.warn(
-            f"how many messages POP has handed out is not known: {pop.reason}"
-        )
     hidden = sum(found.counts.values()) - len(rows)
     if hidden > 0:
         common.messages.info(f"{hidden:,} more are not shown; see --limit")
@@ -123,4 +119,8 @@ def show(
     for where, error in found.errors.items():
         raise PartialError(
             f"what waits on {where} is not known: {error.message}", hint=error.hint
+        )
+    if pop is not None and pop.inflight is None:
+        raise PartialError(
+            f"how many messages POP has handed out is not known: {pop.reason}"
         )

@@ -10,6 +10,7 @@ import pytest
 from rmqcli import Producer, ProducerMessage, ReceivedMessage, SimpleConsumer
 from rmqcli.broker import faults
 from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import kill
 
 
@@ -117,6 +118,16 @@ def test_what_pop_has_handed_out_is_counted_also_out_of_a_retry_topic(
         consumer.ack(found)
         _, _, err = shown(cluster, capsys)
         assert "POP come" not in err
+
+
+def test_what_pop_has_handed_out_may_be_denied(cluster, capsys):
+    """The exit code was 0, as if nothing could come back from there."""
+    denied = faults.answer(16, "no rights")
+    cluster.faults.add(denied, code=RequestCode.GET_CONSUME_STATS)
+    code, rows, err = shown(cluster, capsys)
+    assert (code, rows) == (6, [])
+    assert "how many messages POP has handed out is not known: " in err
+    assert "no rights" in err
 
 
 def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):

@@ -526,6 +526,7 @@ class _Reading:
                     seen.no_members = (
                         f"whether it consumes with POP is not known: {route.message}"
                     )
+                    self._note_untold(name, route, getattr(route, "address", None))
             if seen.connection is not None:
                 seen.is_renewed = any(
                     is_grpc_client(each.client_id)

@@ -1064,6 +1064,24 @@ def test_a_verdict_that_is_unknown_because_a_broker_refuses_is_a_partial_answer(
     assert code == 6
 
 
+def test_a_verdict_that_is_unknown_because_a_name_server_refuses_is_partial(
+    rmq_cluster_factory, show
+):
+    """The exit code was 0. Routes of retry topics tell whether a group uses POP."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 1)
+    sent = send(cluster)
+    for topic in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
+        denied = faults.answer(16, "no rights for this route")
+        cluster.faults.add(denied, topic=topic, broker="namesrv")
+    code, (row,), err = show(cluster, sent.msg_id, "-g", "billing")
+    assert row["groups"][0]["verdict"] == "unknown"
+    assert f"{cluster.namesrv} denied access: route of topic %RETRY%billing" in err
+    assert code == 6
+
+
 def test_without_an_index_a_retry_cannot_be_ruled_out(cluster, show):
     with member(cluster):
         sent = send(cluster)
