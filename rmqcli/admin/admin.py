@@ -1421,7 +1421,7 @@ class Admin:
     ) -> list[PulledMessage]:
         """Return the messages of a topic with this key or UNIQ_KEY, by store time.
 
-        `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
+        `begin_ms` and `end_ms` (epoch ms; None: no end) bound the store time;
         of each broker the newest `messages_max` are returned, without those that are no
         longer in the topic, which was deleted and created again. Raises the error of a
         broker that does not answer, and UnsupportedError for one whose index does not
