@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of
 from rmqcli.admin.lag.memory import check_readable, departed_brokers_of
-from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.positions import resolve_ranges_each, warn_of_unsorted
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.tail.sql import check_sql
@@ -272,6 +272,7 @@ def plan_copy(
     found = resolve_ranges_each(
         source, queues, request.start, request.end, own_starts=starts
     )
+    warn_of_unsorted(found)
     ends = resolve_ranges_each(source, queues, Earliest(), Latest())
     mapping = mapping_of(identity)
     plans: list[CopyQueue] = []

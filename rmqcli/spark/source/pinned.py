@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.api.positions import UNSORTED
 from rmqcli.errors import NotFoundError, PartialError, RmqError, UsageError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MessageQueue, OffsetRange
@@ -74,6 +75,9 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
         client, queues, start, Latest(), own_starts=starts, own_ends=ends
     )
     resolved = list(all_or_raise(client, found).values())
+    for each in resolved:
+        if each.is_unsorted:
+            warn(f"{each.queue}: {UNSORTED}")
     return Pinned(
         {each.queue: plan_queue(_checked(each)) for each in resolved},
         _refusal(options, resolved) or departed_error(client, options, queues),
