@@ -217,15 +217,26 @@ def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
     )
 
 
+def hidden_brokers(route: TopicRoute) -> list[str]:
+    """Return the names of the brokers on which a topic is not readable, sorted."""
+    return sorted({each.broker_name for each in route.queues if not each.is_readable})
+
+
+def hidden_error(topic: str, broker_names: Sequence[str]) -> PartialError:
+    """Return what stands for the messages of a topic on brokers that hide them."""
+    return PartialError(
+        f"topic {topic} is not readable on {', '.join(broker_names)}: its messages"
+        " there would be left out",
+        hint=how_to_make_readable(topic, broker_names),
+    )
+
+
 def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
     """Raise an error of this kind for a topic that is not readable on all brokers."""
-    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
+    hidden = hidden_brokers(route)
     if hidden:
-        raise kind(
-            f"topic {route.topic} is not readable on {', '.join(hidden)}: its messages"
-            " there would be left out",
-            hint=how_to_make_readable(route.topic, hidden),
-        )
+        error = hidden_error(route.topic, hidden)
+        raise kind(error.message, hint=error.hint)
 
 
 def check_complete(client: Client, topic: str, hint: str = "") -> None:

@@ -263,6 +263,26 @@ def test_a_broker_that_leaves_fails_unless_loss_is_allowed(
     assert f"{gone}\n" in capsys.readouterr().err
 
 
+def test_a_topic_that_a_broker_hides_fails_unless_loss_is_allowed(
+    rmq_cluster_factory, stream_reader, capsys
+):
+    """Its messages there were left out without a word."""
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("orders", queues=1)
+    for each in both.brokers:
+        both.send("orders", ["m"], broker=each.name)
+    with Admin(namesrv=both.namesrv) as admin:
+        admin.update_topic("orders", perm=2, brokers=["broker-b"])
+    hidden = "topic orders is not readable on broker-b: its messages there would be"
+    with pytest.raises(PartialError, match=hidden):
+        stream_reader(both, startingOffsets="earliest").initialOffset()
+    with pytest.raises(PartialError, match=hidden):
+        reading.batch_reader(reading.data_source(both))
+    batch = reading.batch_reader(reading.data_source(both, failOnDataLoss="false"))
+    assert rows_of(batch) == [(0, 0)]
+    assert hidden in capsys.readouterr().err
+
+
 def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
     cluster, stream_reader, capsys
 ):
