@@ -217,29 +217,48 @@ def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
     )
 
 
+def hidden_brokers(route: TopicRoute) -> list[str]:
+    """Return the names of the brokers on which a topic is not readable, sorted."""
+    return sorted({each.broker_name for each in route.queues if not each.is_readable})
+
+
+def hidden_error(topic: str, broker_names: Sequence[str]) -> PartialError:
+    """Return what stands for the messages of a topic on brokers that hide them."""
+    return PartialError(
+        f"topic {topic} is not readable on {', '.join(broker_names)}: its messages"
+        " there would be left out",
+        hint=how_to_make_readable(topic, broker_names),
+    )
+
+
+def unread_error(route: TopicRoute) -> PartialError | None:
+    """Return what stands for the messages that no consumer may read; None if none."""
+    hidden = hidden_brokers(route)
+    if hidden:
+        return hidden_error(route.topic, hidden)
+    unread = route.unread_queues()
+    if not unread:
+        return None
+    name = unread[0].broker_name
+    last = max(each.queue_id for each in unread if each.broker_name == name)
+    return PartialError(
+        f"topic {route.topic} has more write queues than read queues: the messages in"
+        f" {', '.join(map(str, unread))} would be left out",
+        hint=Hint(
+            "make them readable: ",
+            LibraryCall("Admin.update_topic", route.topic),
+            " ",
+            Setting("queue_nums", last + 1),
+            Setting("brokers", [name]),
+        ),
+    )
+
+
 def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
     """Raise an error of this kind for a topic with queues that no consumer may read."""
-    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
-    if hidden:
-        raise kind(
-            f"topic {route.topic} is not readable on {', '.join(hidden)}: its messages"
-            " there would be left out",
-            hint=how_to_make_readable(route.topic, hidden),
-        )
-    if unread := route.unread_queues():
-        name = unread[0].broker_name
-        last = max(each.queue_id for each in unread if each.broker_name == name)
-        raise kind(
-            f"topic {route.topic} has more write queues than read queues: the messages"
-            f" in {', '.join(map(str, unread))} would be left out",
-            hint=Hint(
-                "make them readable: ",
-                LibraryCall("Admin.update_topic", route.topic),
-                " ",
-                Setting("queue_nums", last + 1),
-                Setting("brokers", [name]),
-            ),
-        )
+    error = unread_error(route)
+    if error is not None:
+        raise kind(error.message, hint=error.hint)
 
 
 def check_complete(client: Client, topic: str, hint: str = "") -> None:
