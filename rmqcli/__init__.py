@@ -64,7 +64,14 @@ if TYPE_CHECKING:
         GroupSettings,
     )
     from rmqcli.admin.kv import KVResult, KVValues
-    from rmqcli.admin.lag.model import GroupLag, GroupState, PopLag, TopicLag
+    from rmqcli.admin.lag.model import (
+        BrokerFailure,
+        GroupLag,
+        GroupState,
+        LagList,
+        PopLag,
+        TopicLag,
+    )
     from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome, StoredState
@@ -242,7 +249,14 @@ _NAMES = {
         "GroupRow",
     ),
     "rmqcli.admin.kv": ("KVResult", "KVValues"),
-    "rmqcli.admin.lag.model": ("GroupLag", "GroupState", "PopLag", "TopicLag"),
+    "rmqcli.admin.lag.model": (
+        "BrokerFailure",
+        "GroupLag",
+        "GroupState",
+        "LagList",
+        "PopLag",
+        "TopicLag",
+    ),
     "rmqcli.admin.message.by_time": ("TimeSearch",),
     "rmqcli.admin.message.find": ("FoundMessages",),
     "rmqcli.admin.message.gather": ("MessageOutcome", "StoredState"),
@@ -408,6 +422,7 @@ __all__ = [
     "BodyError",
     "BrokerDetail",
     "BrokerError",
+    "BrokerFailure",
     "BrokerRow",
     "BusyError",
     "ChangeUnknownError",
@@ -474,6 +489,7 @@ __all__ = [
     "Hint",
     "KVResult",
     "KVValues",
+    "LagList",
     "LagState",
     "LastN",
     "Latest",

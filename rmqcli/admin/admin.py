@@ -86,7 +86,7 @@ if TYPE_CHECKING:
         GroupSettings,
     )
     from rmqcli.admin.kv import KVResult, KVValues
-    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.lag.model import GroupLag, LagList
     from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome
     from rmqcli.admin.message.trace import MessageTrace
@@ -243,31 +243,38 @@ class Admin:
         """Return how far a group is behind, by topic and queue.
 
         Lags are in messages, ages in ms. A number that a broker did not report is None,
-        and the state of its queue says why. Raises NotFoundError when no broker knows
+        and the reason of its queue says why; `reading` has the brokers in `failures`,
+        and in `notes` what else is not known. Raises NotFoundError when no broker knows
         the group.
         """
-        return self.lags([group], topics=topics)[0]
+        return self.lags([group], topics=topics).groups[0]
 
     @_typed
     def lags(
         self, groups: Collection[str] = (), *, topics: Collection[str] = ()
-    ) -> list[GroupLag]:
-        """Return the lag of the given groups, or of all groups, sorted by name.
+    ) -> LagList:
+        """Return the lag of the given groups, or of all groups but RocketMQ's own.
 
         The queues that a group had on a broker that has left the route within the last
-        week are among its queues, without numbers.
+        week are among its queues, without numbers. With `failures` in the result there
+        may be more groups.
         """
         from rmqcli.admin.lag.assemble import LagQuery
         from rmqcli.admin.lag.gather import LagGatherer
         from rmqcli.admin.lag.memory import open_memory
-        from rmqcli.admin.lag.model import compute_lag
+        from rmqcli.admin.lag.model import LagList, compute_lag
 
         client = self._client
         query = LagQuery(groups=tuple(groups), topics=tuple(topics))
         reading = LagGatherer(client, query, open_memory(client)).read()
         if reading.missing:
             raise not_found("group", reading.missing[0])
-        return sorted(map(compute_lag, reading.groups), key=lambda each: each.group)
+        return LagList(
+            groups=sorted(
+                map(compute_lag, reading.groups), key=lambda each: each.group
+            ),
+            failures=reading.failures,
+        )
 
     # --- resetting offsets ---
 

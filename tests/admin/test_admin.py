@@ -92,9 +92,35 @@ def test_lag_of_one_group_and_of_all(admin, orders):
     lag = admin.lag("billing")
     assert (lag.group, lag.total_lag) == ("billing", 14)
     assert [each.lag for each in lag.queues] == [7, 7]
-    assert [each.total_lag for each in admin.lags() if each.group == "billing"] == [14]
+    assert {each.group: each.total_lag for each in admin.lags().groups} == {
+        "billing": 14
+    }
+    assert admin.lags().failures == []
     with pytest.raises(NotFoundError, match="group nobody does not exist"):
         admin.lag("nobody")
+
+
+def test_the_broker_that_did_not_tell_its_groups_is_beside_the_others(
+    rmq_cluster_factory,
+):
+    """A group that only this broker had was left out, and nothing said so."""
+    cluster = rmq_cluster_factory(brokers=2)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("orders", queue_nums=1, brokers=["broker-b"])
+        admin.create_group("billing", brokers=["broker-b"])
+        offsets = cluster.broker("broker-b").state.offsets
+        cluster.call(lambda: offsets.commit("billing", "orders", 0, 0))
+    cluster.faults.add(
+        faults.answer(16, "no rights"),
+        broker="broker-b",
+        code=RequestCode.GET_ALL_CONSUMER_OFFSET,
+    )
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.lags()
+    assert found.groups == []
+    (failure,) = found.failures
+    assert failure.broker_name == "broker-b"
+    assert failure.message.endswith("answered NO_PERMISSION: no rights")
 
 
 def test_a_reset_is_planned_applied_and_undone(admin, orders):

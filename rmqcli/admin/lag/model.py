@@ -249,6 +249,18 @@ class GroupLag:
         )
 
 
+@fast_dataclass
+class LagList:
+    """The lag of groups, sorted by name, and the brokers that did not report theirs.
+
+    A broker in `failures` may have groups that are not among `groups`. One that has
+    left the route within the last week is in it if groups had queues there.
+    """
+
+    groups: list[GroupLag]
+    failures: list[BrokerFailure]
+
+
 def lite_unmeasured(topic: str | None) -> str:
     """Return why the lag in the lite topics of `topic` is not known."""
     return f"the lag in lite topics of {topic} is not measured"

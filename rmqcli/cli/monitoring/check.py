@@ -11,6 +11,7 @@ import math
 import shlex
 import sys
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rmqcli.cli.options import (
@@ -290,7 +291,7 @@ def _run(
     is_low_bad: bool = False,
     is_bounded: bool = True,
 ) -> int:
-    from rmqcli.admin.check import Thresholds, worst_status
+    from rmqcli.admin.check import Measurement, Thresholds, worst_status
 
     warn, crit = bounds
     if warn is None and crit is None and is_bounded:
@@ -324,9 +325,20 @@ def _run(
     left_out = [each for each in measured if each.is_left_out]
     measured = [each for each in measured if not each.is_left_out]
     if not measured and not reason:
-        reason = f"no {kind} matches {' '.join(patterns)}"
-        if left_out:
-            reason += f"; left out: {left_out[0].subject}, {left_out[0].reason}"
+        reason = _no_match(kind, " ".join(patterns), left_out)
+    elif measured:
+        names = [each.subject for each in measured]
+        measured += [
+            Measurement(
+                subject=pattern,
+                value=None,
+                reason=_no_match(
+                    kind, pattern, [e for e in left_out if _has(pattern, e.subject)]
+                ),
+            )
+            for pattern in patterns
+            if not any(_has(pattern, name) for name in names)
+        ]
     status = worst_status(map(thresholds.status, measured))
     report = _Report(check, kind, unit, thresholds, measured, left_out, status, reason)
     match common.output:
@@ -337,6 +349,18 @@ def _run(
         case _:
             sys.stdout.write(report.nagios())
     return int(status)
+
+
+def _has(pattern: str, subject: str) -> bool:
+    """Whether a glob matches a subject; one of which nothing is known stands for it."""
+    return subject == pattern or fnmatchcase(subject, pattern)
+
+
+def _no_match(kind: str, patterns: str, left_out: Sequence[Measurement]) -> str:
+    reason = f"no {kind} matches {patterns}"
+    if left_out:
+        reason += f"; left out: {left_out[0].subject}, {left_out[0].reason}"
+    return reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,40 @@ def test_globs_choose_groups_and_the_worst_comes_first(check):
     assert check("lag 'x*' --crit 1") == (3, "LAG UNKNOWN: no group matches x*\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("lag billing 'x*' --warn 5", "group"),
+        ("age 'b*' 'x*' --warn 5h", "group"),
+        ("retention 'b*' 'x*' --crit 1h", "group"),
+        ("dlq 'b*' 'x*' --warn 1", "group"),
+        ("topic 'o*' 'x*' --warn 5h", "topic"),
+        ("broker 'b*' 'x*' --warn 90", "broker"),
+    ],
+)
+def test_a_glob_that_matches_nothing_is_unknown_beside_one_that_does(check, line, kind):
+    """The others were well, and the check was OK."""
+    code, out = check(f"{line} -o json")
+    *_, unmatched = json.loads(out)["measurements"]
+    assert (unmatched["subject"], unmatched["status"]) == ("x*", "unknown")
+    assert unmatched["reason"] == f"no {kind} matches x*"
+    assert code == 3
+
+
+def test_a_glob_of_groups_without_a_lag_is_unknown_beside_one_that_has_one(
+    cluster, check
+):
+    cluster.create_group("new")
+    code, out = check("lag billing 'n*' 'x*' --warn 5 -o json")
+    *_, new, unmatched = json.loads(out)["measurements"]
+    assert new["reason"] == (
+        "no group matches n*; left out: new, no committed offset, and no member"
+        " subscribes to a topic"
+    )
+    assert unmatched["reason"] == "no group matches x*"
+    assert code == 3
+
+
 def test_a_glob_leaves_out_groups_that_have_no_lag_and_says_so(cluster, check):
     cluster.create_group("new")
     code, out = check("lag '*' --crit 2")
