@@ -152,6 +152,16 @@ def warn_about_departed(common: Common, client: Client) -> None:
         )
 
 
+def raise_if_undated(broker_names: Iterable[str]) -> None:
+    """Raise PartialError if brokers do not tell when their delayed messages are due."""
+    names = ", ".join(sorted(set(broker_names)))
+    if names:
+        raise PartialError(
+            "when messages in delay levels are due is not known: their delays are among"
+            f" the settings, which were not shown by {names}"
+        )
+
+
 def raise_if_silent(
     errors: Mapping[str, RmqError], denial: DeniedError | None = None
 ) -> None:

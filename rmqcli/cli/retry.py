@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rmqcli.cli.by_broker import show_list
+from rmqcli.cli.by_broker import raise_if_undated, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import parse_group_of_topic
 from rmqcli.cli.ui.output import Column
@@ -124,3 +124,8 @@ def show(
         raise PartialError(
             f"how many messages POP has handed out is not known: {pop.reason}"
         )
+    raise_if_undated(
+        each.queue.broker_name
+        for each in found.messages
+        if each.place == "delay" and each.next_ms is None
+    )

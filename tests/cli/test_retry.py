@@ -130,6 +130,25 @@ def test_what_pop_has_handed_out_may_be_denied(cluster, capsys):
     assert "no rights" in err
 
 
+def test_where_a_broker_denies_its_settings_it_is_not_known_when_messages_are_due(
+    cluster, capsys
+):
+    """`retry show` and `delayed` showed no time and no reason, with exit code 0."""
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=5)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        producer.send(ProducerMessage("orders", b"b", delay_level=5))
+    denied = faults.answer(16, "no rights")
+    cluster.faults.add(denied, code=RequestCode.GET_BROKER_CONFIG)
+    code, (row,), err = shown(cluster, capsys)
+    assert (code, row["place"], row["next_at"]) == (6, "delay", None)
+    assert "when messages in delay levels are due is not known" in err
+    assert run(["delayed", "orders", "-n", cluster.namesrv]) == 6
+    assert "which were not shown by broker-a" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):
     code, _, err = shown(cluster, capsys, group="nobody")
     assert code == 3
