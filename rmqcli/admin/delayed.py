@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
@@ -161,7 +161,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
         client.raise_if_none_answers(
             e for e in found.errors.values() if not isinstance(e, PartialError)
         )
-    found.errors |= departed_errors_of(client, [topic])
+    found.errors |= untold_errors_of(client, [topic])
     found.keep(limit)
     return found
 

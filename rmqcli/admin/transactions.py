@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.delayed import stored_messages
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.offset import (
     get_max_offset,
@@ -110,7 +110,7 @@ def find_open_transactions(
         client.raise_if_none_answers(
             e for e in found.errors.values() if not isinstance(e, PartialError)
         )
-    found.errors |= departed_errors_of(client, [topic])
+    found.errors |= untold_errors_of(client, [topic])
     found.transactions.sort(key=lambda e: (e.born_ms, e.queue, e.queue_offset))
     del found.transactions[limit:]
     return found

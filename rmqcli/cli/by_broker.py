@@ -152,6 +152,14 @@ def warn_about_departed(common: Common, client: Client) -> None:
         )
 
 
+def warn_about_slaves(common: Common, client: Client) -> None:
+    """Warn of brokers without a master: a list has what their slaves have copied."""
+    from rmqcli.admin.lag.memory import slave_errors
+
+    for error in slave_errors(client.cluster_info().brokers.values()).values():
+        common.messages.warn(f"{error.message}: what it lacks is not listed")
+
+
 def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
     """Raise PartialError if a broker did not answer: results may be missing.
 

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.admin.lag.memory import departed_brokers_of
+from rmqcli.admin.lag.memory import departed_brokers_of, slave_errors
 from rmqcli.admin.positions import (
     check_groups,
     format_range,
@@ -246,7 +246,17 @@ def _departed(
             " queues of the topic there: they are not read; if it was removed for"
             " good: rmq lag --forget"
         )
-    return [*chosen, *_unread(common, client, options, where)]
+    masters = []
+    for name, error in slave_errors(
+        broker for topic in options.topics for broker in client.route(topic).brokers
+    ).items():
+        if (names is None or name in names) and (
+            not options.selectors
+            or any(s.broker_name in (None, name) for s in options.selectors)
+        ):
+            common.messages.warn(f"{error.message}: what it lacks is not shown")
+            masters.append(f"the master of {name}")
+    return [*chosen, *masters, *_unread(common, client, options, where)]
 
 
 def _unread(
