@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
@@ -171,7 +171,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
         )
     if not has_answers:
         found.denial = denial_of(found.errors.get(name) for name in addresses)
-    found.errors |= departed_errors_of(client, [topic])
+    found.errors |= untold_errors_of(client, [topic])
     found.keep(limit)
     return found
 

@@ -152,6 +152,14 @@ def warn_about_departed(common: Common, client: Client) -> None:
         )
 
 
+def warn_about_slaves(common: Common, client: Client) -> None:
+    """Warn of brokers without a master: a list has what their slaves have copied."""
+    from rmqcli.admin.lag.memory import slave_errors
+
+    for error in slave_errors(client.cluster_info().brokers.values()).values():
+        common.messages.warn(f"{error.message}: what it lacks is not listed")
+
+
 def raise_if_undated(broker_names: Iterable[str]) -> None:
     """Raise PartialError if brokers do not tell when their delayed messages are due."""
     names = ", ".join(sorted(set(broker_names)))

@@ -22,6 +22,7 @@ from rmqcli.cli.by_broker import (
     show_list,
     show_results,
     warn_about_departed,
+    warn_about_slaves,
 )
 from rmqcli.cli.confirm import confirm_by_name
 from rmqcli.cli.options import (
@@ -440,6 +441,7 @@ def groups(
     with common.open_client() as client:
         found = list_groups(client)
         warn_about_departed(common, client)
+        warn_about_slaves(common, client)
     shown = [row for row in found.groups if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
     rows += rows_of_silent(found.errors, columns=COLUMNS)

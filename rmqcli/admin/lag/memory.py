@@ -195,15 +195,42 @@ def departed_errors_of(client: Client, topics: Iterable[str]) -> dict[str, RmqEr
     return {name: seen.as_error(name) for name, seen in departed.items()}
 
 
+def slave_errors(brokers: Iterable[BrokerData]) -> dict[str, RmqError]:
+    """Return what stands for the masters of brokers of which only slaves are left.
+
+    A slave answers as if nothing were missing, with what it had copied.
+    """
+    return {
+        each.broker_name: PartialError(
+            f"{each.broker_name} currently has no master, and its slave may be behind",
+            hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
+        )
+        for each in brokers
+        if each.addresses and each.master_address is None
+    }
+
+
+def untold_errors_of(client: Client, topics: Collection[str]) -> dict[str, RmqError]:
+    """Return what stands for what is not known of these topics although all answer.
+
+    Of brokers that have left, as `departed_errors_of`, and of those without a master.
+    """
+    errors = departed_errors_of(client, topics)
+    for topic in topics:
+        errors |= slave_errors(client.route(topic).brokers)
+    return errors
+
+
 def departed_errors_of_group(
     client: Client, group: str, brokers: Collection[str]
 ) -> dict[str, RmqError]:
     """Return what stands for the answers of brokers on which a group had queues.
 
-    `brokers` are there: they are left out.
+    `brokers` are there: they are left out, unless only slaves of them are left.
     """
     departed = departed_brokers_of_group(client, group, brokers)
-    return {name: seen.as_error(name) for name, seen in departed.items()}
+    errors = slave_errors(client.cluster_info().brokers.values())
+    return errors | {name: seen.as_error(name) for name, seen in departed.items()}
 
 
 def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
@@ -264,7 +291,8 @@ def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
 def check_complete(client: Client, topic: str, hint: str = "") -> None:
     """Raise PartialError if messages of a topic are where they cannot be read.
 
-    That is if groups had queues of it on a broker that has left, or if it is not
+    That is if groups had queues of it on a broker that has left, or of which only
+    slaves are left, or if it is not
     readable on a broker, as topics of dead letters are up to 4.9.1, or if a broker has
     more write queues than read queues. `hint` says how to
     get what is left, without one the setting `allow_gaps`.
@@ -275,6 +303,9 @@ def check_complete(client: Client, topic: str, hint: str = "") -> None:
             f"groups had queues of {topic} on {name}, which is no longer in the route",
             hint=hint or Hint("for what is left, use ", Setting("allow_gaps", True)),
         )
+    for error in slave_errors(client.route(topic).brokers).values():
+        error.hint = hint or Hint("for what is left, use ", Setting("allow_gaps", True))
+        raise error
 
 
 class LagMemory:

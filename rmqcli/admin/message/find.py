@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import TIMER_TOPIC
-from rmqcli.admin.lag.memory import departed_brokers, departed_brokers_of
+from rmqcli.admin.lag.memory import departed_brokers, slave_errors, untold_errors_of
 from rmqcli.admin.message.records import (
     count_records,
     decode_all,
@@ -694,8 +694,7 @@ def find_by_index(
         client.raise_if_none_answers(found.errors.values())
         found.has_answers = False
     if found.messages and not is_id(key):
-        departed = departed_brokers_of(client, topics)
-        found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+        found.errors |= untold_errors_of(client, topics)
     elif not is_id(key):
         note_departed(client, found)
     found.messages.sort(key=stored_order)
@@ -705,9 +704,11 @@ def find_by_index(
 
 
 def note_departed(client: Client, found: FoundMessages) -> None:
-    """Note the brokers that have left the route: a message may be there."""
-    departed = departed_brokers(client, client.cluster_info().brokers)
+    """Note the brokers that have left, or have no master: a message may be there."""
+    brokers = client.cluster_info().brokers
+    departed = departed_brokers(client, brokers)
     found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+    found.errors |= slave_errors(brokers.values())
 
 
 def _note_batches(

@@ -16,6 +16,7 @@ from rmqcli.admin.lag.memory import (
     departed_brokers_of,
     hidden_brokers,
     how_to_make_readable,
+    slave_errors,
 )
 from rmqcli.admin.positions import (
     check_groups,
@@ -263,6 +264,11 @@ def _departed(
                 " had queues of the topic there: they are not read; if it was removed"
                 " for good: rmq lag --forget"
             )
+    brokers = [each for t in options.topics for each in client.route(t).brokers]
+    for name, error in slave_errors(brokers).items():
+        if is_wanted(name):
+            found.append(f"the master of {name}")
+            common.messages.warn(f"{error.message}: what it lacks is not shown")
     for topic in options.topics:
         hidden = list(filter(is_wanted, hidden_brokers(client.route(topic))))
         if hidden:
