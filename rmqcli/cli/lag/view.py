@@ -422,6 +422,11 @@ def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else format_rfc3339(at_ms)
 
 
+def _warn_of_notes(common: Common, lag: GroupLag) -> None:
+    for note in lag.reading.notes:
+        common.messages.warn(f"{lag.group}: {note}")
+
+
 @dataclass(slots=True, kw_only=True)
 class LagView:
     """One reading of some groups, and what to show of it."""
@@ -442,6 +447,8 @@ class LagView:
             case "csv":
                 columns = (*QUEUE_COLUMNS, *(TREND_COLUMNS if self.trends else ()))
                 write_rows(self._csv_rows(), columns=columns, fmt="csv")
+                for lag in self.groups:  # no column has them
+                    _warn_of_notes(common, lag)
             case form:
                 write_rows(map(self.group_json, self.groups), columns=(), fmt=form)
 
@@ -568,8 +575,7 @@ class LagView:
                 sys.stdout.write(wrapped(safe(sentence), sys.stdout) + "\n")
         if not self.is_summary:
             common.messages.info(headline(lag))
-        for note in lag.reading.notes:
-            common.messages.warn(f"{lag.group}: {note}")
+        _warn_of_notes(common, lag)
 
     def table_rows(self, lag: GroupLag) -> Iterator[dict[str, Any]]:
         """Yield the rows of a group in a table of queues."""
