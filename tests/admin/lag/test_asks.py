@@ -793,6 +793,8 @@ def test_messages_in_queues_that_were_removed_from_a_topic_are_told(
         (found,) = (each for each in groups if each["group"] == "billing")
         assert (code, found["total_lag"]) == (0, 0)
         assert said_of_removed_queues(found["notes"]) == [told]
+    run(["lag", "billing", "-n", cluster.namesrv, "-o", "csv"])  # has no column for it
+    assert f"warning: billing: {told}" in capsys.readouterr().err
     code, judged = rmq("doctor", "--only", "removed-queues")
     (finding,) = judged["checks"][0]["findings"]
     assert (code, finding["evidence"]) == (1, told)
