@@ -7,6 +7,7 @@ failure would be wrong, and so would be to call it done.
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -424,6 +425,59 @@ def test_a_copy_of_an_account_that_cannot_be_read_back_either_is_unknown(
     assert sent.seen == 1
     assert (exit_code, [row["result"] for row in rows]) == (6, ["unknown"]), err
     assert rows[0]["error"].startswith("whether it was created is not known: ")
+
+
+ACCOUNT_CHANGES = [
+    (("user", "create", "carol", "--password-file"), RequestCode.AUTH_CREATE_USER),
+    (("user", "update", "alice", "--disable"), RequestCode.AUTH_UPDATE_USER),
+    (("user", "delete", "alice"), RequestCode.AUTH_DELETE_USER),
+    (("rule", "create", "alice", "Topic:new", "Pub"), RequestCode.AUTH_CREATE_ACL),
+    (("rule", "delete", "alice", "Topic:orders"), RequestCode.AUTH_DELETE_ACL),
+]
+
+
+@pytest.fixture
+def acl(accounts, capsys, tmp_path):
+    """Run a change of accounts; hide those of the broker after a request."""
+    password = tmp_path / "password"
+    password.write_text("secret")
+    password.chmod(0o600)
+
+    def run_it(words, code):
+        refusal = faults.answer(16, "not allowed")
+
+        def hide(_):
+            for hidden in ("LIST_USER", "LIST_ACL", "GET_USER"):
+                accounts.faults.add(refusal, code=RequestCode[f"AUTH_{hidden}"])
+
+        accounts.faults.observe(code=code, on_request=hide)
+        words = [*words, str(password)] if words[-1] == "--password-file" else words
+        more = ["--broker", "broker-a", "--yes", "-n", accounts.namesrv, "-o", "json"]
+        exit_code = run(["acl", *words, *more])
+        out, err = capsys.readouterr()
+        return exit_code, json.loads(out), err
+
+    return run_it
+
+
+@pytest.mark.parametrize(("words", "code"), ACCOUNT_CHANGES)
+def test_a_change_of_accounts_that_are_not_shown_any_more_is_unknown(acl, words, code):
+    """A new user was said to be missing, and the others were called done."""
+    exit_code, (row,), err = acl(words, code)
+    assert (exit_code, row["result"], row["brokers"]) == (6, "unknown", ["broker-a"])
+    assert re.match("whether it was (creat|chang|delet)ed is not known: ", row["error"])
+    assert f"{row['kind']} {row['name']} on broker-a: whether it was" in err
+
+
+@pytest.mark.parametrize(("words", "code"), ACCOUNT_CHANGES)
+def test_a_refused_change_of_accounts_that_are_not_shown_any_more_has_failed(
+    acl, accounts, words, code
+):
+    """A deletion that the broker refused was called done, with exit code 0."""
+    accounts.faults.add(faults.answer(16, "no"), code=code)
+    exit_code, (row,), _ = acl(words, code)
+    assert (exit_code, row["result"]) == (4, "failed")
+    assert row["error"].endswith(" answered NO_PERMISSION: no")
 
 
 def test_one_lost_copy_among_two_is_not_called_a_failure(rmq_cluster_factory, capsys):
