@@ -1614,7 +1614,7 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
         raise error
     is_unknown = all(isinstance(each, ChangeUnknownError) for _, each in failed)
     kind, said = (
-        (ChangeUnknownError, "did not answer")
+        (ChangeUnknownError, "did not show whether it was done")
         if is_unknown
         else (PartialError, "failed")
     )

@@ -96,7 +96,7 @@ def show_results(
 def what_failed(errors: Iterable[RmqError | None]) -> str:
     """Return the predicate for servers with these errors of changes."""
     is_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
-    return "did not answer" if is_unknown else "failed"
+    return "did not show whether it was done" if is_unknown else "failed"
 
 
 def show_detail(
