@@ -18,7 +18,7 @@ from rmqcli.admin.doctor.facts import setting_number
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.memory import open_memory
-from rmqcli.admin.lag.model import compute_lag
+from rmqcli.admin.lag.model import age_of, compute_lag
 from rmqcli.admin.lag.process_queues import FLOW_CONTROL, STUCK_HEAD
 from rmqcli.admin.lag.trend import Samples, compare, judge
 from rmqcli.engine.queue_lag import LagState, is_retry
@@ -385,7 +385,7 @@ class _GroupRows:
         for place, queues in places.items():
             of_broker = (
                 _sum(queue.committed for queue in queues),
-                _seconds(_age_ms(queues)),
+                _seconds(age_of(queues)),
                 None
                 if trend is None
                 else _sum(_rate(trend.queues[queue.key].rate_out) for queue in queues),
@@ -428,7 +428,7 @@ class _GroupRows:
         return (
             lag.total_lag,
             lag.known_lag,
-            _seconds(_age_ms(lag.queues)) if is_whole else None,
+            _seconds(lag.age_ms),
             inflight if is_whole else None,
             None if rates is None else _rate(rates.rate_in),
             None if rates is None else _rate(rates.rate_out),
@@ -550,14 +550,6 @@ def _lost(queue: QueueLag) -> int | None:
     A group that never committed in a queue has lost none there.
     """
     return 0 if queue.state is LagState.NO_COMMIT else queue.expired
-
-
-def _age_ms(queues: Sequence[QueueLag]) -> int | None:
-    """Return the age of the oldest unread message; None if one is not known."""
-    ages = [queue.age_ms for queue in queues if queue.lag != 0]
-    if any(age is None for age in ages):
-        return None
-    return max((age for age in ages if age is not None), default=0)
 
 
 def _rate(rate: float | None) -> float | None:

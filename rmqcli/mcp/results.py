@@ -96,6 +96,9 @@ class GroupPart(Part):
     group: str
     kind: str
     members: Annotated[int | None, Field(description="members that are online")]
+    reason: Annotated[
+        str | None, Field(description="why there may be more members, or it is null")
+    ]
     consume_type: str | None
     message_model: str | None
     brokers: list[str]
@@ -144,6 +147,13 @@ class LagResult(Result):
     ]
     members: Annotated[
         list[str] | None, Field(description="client ids; null without a known member")
+    ]
+    members_reason: Annotated[
+        str | None, Field(description="why there may be more members")
+    ]
+    notes: Annotated[
+        list[str],
+        Field(description="what else was seen, or is not known and in no number"),
     ]
     topics: list[TopicLagPart]
     queues: Annotated[

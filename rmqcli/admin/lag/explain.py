@@ -64,11 +64,9 @@ def _headline(lag: GroupLag) -> str:
             " their next try is due: brokers do not report them before."
         )
     age = ""
-    if lag.age_ms is not None:
-        oldest = "the oldest"
-        if lag.pop is not None and lag.pop.inflight != 0:
-            oldest = "the oldest that nobody has received"
-        age = f"; {oldest} has waited {format_duration(lag.age_ms)}"
+    if lag.known_age_ms is not None:
+        least = "at least " if lag.age_ms is None else ""
+        age = f"; the oldest has waited {least}{format_duration(lag.known_age_ms)}"
     return f"{lag.group} has {counted(lag.total_lag, 'message')} to read{age}."
 
 

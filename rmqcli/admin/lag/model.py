@@ -141,8 +141,8 @@ class GroupReading:
 class TopicLag:
     """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
-    `age_ms` is None where a lag is unknown, whose messages may be older than those that
-    `known_age_ms` is the age of.
+    `age_ms` is None where a lag or an age is unknown, whose messages may be older than
+    those that `known_age_ms` is the age of.
     `queue_nums` is None where it is not known which queues a broker has. `expression`
     is the members' filter. Messages that it excludes count as lag until a member has
     moved past them.
@@ -182,7 +182,8 @@ class PopLag:
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
-    So is `age_ms`; `known_lag` and `known_age_ms` are of the parts that are known.
+    So is `age_ms`, also where only the age of a queue is unknown; `known_lag` and
+    `known_age_ms` are of the parts that are known.
     `pop` is None for a group that is not known to use POP. `state` follows from one
     sample, unless `trend.judge` has replaced it.
     """
@@ -327,7 +328,7 @@ def compute_lag(reading: GroupReading) -> GroupLag:
         total_lag=total,
         known_lag=_known(queues),
         reason=reason,
-        age_ms=None if total is None else _oldest(queues),
+        age_ms=None if total is None else age_of(queues),
         known_age_ms=_oldest(queues),
         topics=topics,
         queues=tuple(queues),
@@ -394,7 +395,7 @@ def _topic_lag(
         topic=topic,
         lag=lag,
         known_lag=_known(queues),
-        age_ms=None if lag is None else _oldest(queues),
+        age_ms=age_of(queues),
         known_age_ms=_oldest(queues),
         state=_worst(queues),
         queue_nums=sum(queue.queue_id is not None for queue in queues) or None,
@@ -432,6 +433,15 @@ def _sum(queues: Iterable[QueueLag]) -> int | None:
 
 def _known(queues: Iterable[QueueLag]) -> int:
     return sum(queue.lag for queue in queues if queue.lag is not None)
+
+
+def age_of(queues: Sequence[QueueLag]) -> int | None:
+    """Return the age of the oldest unread message; None if that of a queue is unknown.
+
+    A queue may be unread although no broker reports since when, as with POP.
+    """
+    is_known = all(queue.age_ms is not None for queue in queues if queue.lag != 0)
+    return _oldest(queues) if is_known else None
 
 
 def _oldest(queues: Sequence[QueueLag]) -> int | None:

@@ -233,6 +233,21 @@ def test_age_is_unknown_where_a_lag_is():
     assert [each.age_ms for each in lag.queues] == [0, None]
 
 
+def test_age_is_unknown_where_only_that_of_a_queue_is():
+    """The messages of POP may have waited for days, and the group's age was 20 ms."""
+    reading = GroupReading(
+        group="G",
+        queues=[
+            queue(5, 0, 10, queue_id=0, time_span=span(20)),
+            queue(10, 0, 10, queue_id=1, handed_out={7: 700}, time_span=span(0)),
+        ],
+    )
+    lag = compute_lag(reading)
+    assert (lag.total_lag, lag.age_ms, lag.known_age_ms) == (6, None, 20)
+    (topic,) = lag.topics
+    assert (topic.lag, topic.age_ms, topic.known_age_ms) == (6, None, 20)
+
+
 def test_totals_are_sums_and_the_greatest_age():
     reading = GroupReading(
         group="G",

@@ -375,7 +375,7 @@ def test_an_explanation_tells_what_is_handed_out_from_what_nobody_received(
         consumer.ack(receive(consumer, 24)[:5])
         words = lag(rmq_cluster, "billing", "--explain")[0]["billing"]["explain"]
     assert words[0].startswith(
-        "billing has 95 messages to read; the oldest that nobody has received has"
+        "billing has 95 messages to read; the oldest has waited at least"
     )
     assert words[1].startswith(
         "19 messages are handed out and not acknowledged; the first is delivered again"

@@ -200,7 +200,8 @@ def _no_member(facts: Facts) -> Iterator[Finding]:
         least = "at least " if lag.total_lag is None else ""
         age = ""
         if lag.known_age_ms is not None:
-            age = f", for {least}{format_duration(lag.known_age_ms)}"
+            shown = format_duration(lag.known_age_ms)
+            age = f", for {'at least ' if lag.age_ms is None else ''}{shown}"
         number = counted(lag.known_lag, "message")
         yield warning(
             lag.group,
