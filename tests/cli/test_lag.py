@@ -29,7 +29,9 @@ from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import ConnectError
+from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
+from rmqcli.wire.bodies.stats import QueueTimeSpan
 from tests.kit.terminal import Terminal
 
 NOW_MS = 1_767_322_800_000
@@ -308,6 +310,10 @@ def test_an_explanation_is_wrapped_between_words_on_a_terminal(monkeypatch):
     ]
 
 
+def waiting_for(age_ms):
+    return QueueTimeSpan(queue=MessageQueue("T", "broker-a", 0), delay_time=age_ms)
+
+
 @pytest.mark.parametrize(
     ("key", "names"),
     [
@@ -315,11 +321,12 @@ def test_an_explanation_is_wrapped_between_words_on_a_terminal(monkeypatch):
         ("group", ["a", "b", "c", "d"]),
         ("lag", ["d", "a", "b", "c"]),
         ("state", ["a", "b", "d", "c"]),
+        ("age", ["a", "b", "c", "d"]),
     ],
 )
 def test_sort(key, names):
     lags = [
-        compute_lag(group("b", queue(1, 3))),
+        compute_lag(group("b", replace(queue(1, 3), time_span=waiting_for(5_000)))),
         compute_lag(group("c", queue(1, 1))),
         compute_lag(
             GroupReading(
@@ -332,6 +339,7 @@ def test_sort(key, names):
                         committed=1,
                         min_offset=2,
                         max_offset=9,
+                        time_span=waiting_for(60_000),
                     )
                 ],
             )

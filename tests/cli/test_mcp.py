@@ -74,6 +74,15 @@ def test_the_log_of_calls_can_be_read_only_by_its_owner(log, server):
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+def test_the_log_of_calls_is_utf_8_in_any_locale(log, options):
+    words = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning:rmqcli"]
+    command = [sys.executable, *words, "-m", "rmqcli", "mcp", "-n", "127.0.0.1:9"]
+    done = subprocess.run(
+        [*command, *options], input=b"", capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr, log.read_text()) == (0, b"", "")
+
+
 def test_what_is_no_message_is_ignored_and_stdout_has_only_messages(server):
     hello = {
         "jsonrpc": "2.0",

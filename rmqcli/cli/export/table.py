@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.options import Common
     from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.tables.export import TableRun
+    from rmqcli.spark.tables.session import TableOptions
 
 FORMATS = ("delta", "iceberg")
 #: Keys of the summary that an export to Parquet does not have.
@@ -87,35 +88,16 @@ def export_table(
 ) -> int:
     """Run the export; return the exit code."""
     from rmqcli.clock import SYSTEM_CLOCK
-    from rmqcli.spark.export.executors import PACKAGES, TIMEOUT_MS
     from rmqcli.spark.tables.export import TableExport
-    from rmqcli.spark.tables.formats import FORMATS as KNOWN
     from rmqcli.spark.tables.formats import check_target
+    from rmqcli.spark.tables.session import open_table
 
-    request = options.request()
-    decoding = request.decoding
-    kind = KNOWN[options.format or ""]
-    target = options.to_table or ""
-    from rmqcli.spark.tables.session import TableOptions, open_table
-
-    table = TableOptions(
-        topic=options.topic,
-        target=target,
-        format=kind,
-        is_secret=is_secret,
-        note=common.messages.info,
-        master=options.master,
-        conf=tuple(options.conf or ()),
-        executor_timeout_ms=(
-            TIMEOUT_MS if options.executor_timeout is None else options.executor_timeout
-        ),
-        packages=(*PACKAGES, *(() if decoding is None else decoding.packages)),
-    )
-    check_target(kind, target, table.given())
+    table = table_options(options, is_secret=is_secret, note=common.messages.info)
+    check_target(table.format, table.target, table.given())
     check_ready()
     report = ExportReport(common.messages, options.topic)
     job = TableExport(
-        request=request,
+        request=options.request(),
         given=frozenset(options.given()),
         cluster=cluster,
         report=report,
@@ -136,7 +118,31 @@ def export_table(
         raise
     finally:
         report.close()
-    return _finish(common, run, name=target, kind=kind.name)
+    return _finish(common, run, name=table.target, kind=table.format.name)
+
+
+def table_options(
+    options: ExportCommandOptions, *, is_secret: bool, note: Callable[[str], None]
+) -> TableOptions:
+    """Return where and how the library is to write the table."""
+    from rmqcli.spark.export.executors import PACKAGES, TIMEOUT_MS
+    from rmqcli.spark.tables.formats import FORMATS
+    from rmqcli.spark.tables.session import TableOptions
+
+    decoding = options.request().decoding
+    return TableOptions(
+        topic=options.topic,
+        target=options.to_table or "",
+        format=FORMATS[options.format or ""],
+        is_secret=is_secret,
+        note=note,
+        master=options.master,
+        conf=tuple(options.conf or ()),
+        executor_timeout_ms=(
+            TIMEOUT_MS if options.executor_timeout is None else options.executor_timeout
+        ),
+        packages=(*PACKAGES, *(() if decoding is None else decoding.packages)),
+    )
 
 
 def summarise(run: TableRun, *, name: str, kind: str) -> dict[str, Any]:

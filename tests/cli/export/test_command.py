@@ -253,6 +253,30 @@ def test_resume_command_repeats_what_the_plan_does_not_hold():
     ]  # fmt: skip
 
 
+def test_the_options_of_a_table_reach_the_library(tmp_path):
+    schema = tmp_path / "a.avsc"
+    field = {"name": "id", "type": "long"}
+    schema.write_text(json.dumps({"type": "record", "name": "a", "fields": [field]}))
+    plain = ExportCommandOptions(topic="t", to_table="lake.t", format="delta")
+    found = table.table_options(plain, is_secret=False, note=print)
+    assert (found.topic, found.target, found.format.name) == ("t", "lake.t", "delta")
+    assert (found.is_secret, found.note) == (False, print)
+    assert (found.master, found.conf, found.executor_timeout_ms) == (None, (), 120_000)
+    assert found.packages[-3:] == ("lz4", "numpy", "pyarrow")
+    options = replace(
+        plain,
+        decode=f"avro:{schema}",
+        master="spark://h:7077",
+        conf=[("spark.executor.memory", "2g")],
+        executor_timeout=300_000,
+    )
+    found = table.table_options(options, is_secret=True, note=print)
+    assert (found.is_secret, found.master) == (True, "spark://h:7077")
+    assert found.conf == (("spark.executor.memory", "2g"),)
+    assert found.executor_timeout_ms == 300_000
+    assert found.packages[-1] == "fastavro"
+
+
 def test_resume_command_repeats_the_settings_of_spark_without_secrets():
     options = ExportCommandOptions(
         topic="t",
