@@ -1492,7 +1492,9 @@ class Admin:
         does not exist, ConfigError for a queue of another topic and for a range that
         ends before its start in every queue, and, without `queues`, PartialError if
         groups had queues of the topic on a broker that has left the route, or if a
-        broker does not let clients read the topic.
+        broker does not let clients read the topic. Raises PartialError at the end, too,
+        if the topic was deleted and created again while it was read, so that the
+        messages may be of both.
 
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.
@@ -1505,6 +1507,12 @@ class Admin:
         )
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.topics import topics_without_tag_filter
+        from rmqcli.admin.witness import (
+            ANOTHER,
+            Witness,
+            first_witness,
+            read_witnesses,
+        )
         from rmqcli.queue_selector import select_queues, selectors_of
         from rmqcli.wire.subscription import parse_tags
 
@@ -1531,7 +1539,10 @@ class Admin:
             [ranges[queue].offsets for queue in chosen],
             ReadOptions(expression=expression),
         )
+        first: dict[MessageQueue, Witness] = {}
         for chunk in reader:
+            if chunk.queue not in first and (at := first_witness(chunk.body)):
+                first[chunk.queue] = at
             for span in chunk.missing:
                 logger.warning(
                     "messages deleted queue=%s offsets=%s", chunk.queue, span
@@ -1553,6 +1564,10 @@ class Admin:
                         message.queue_offset,
                         message.failure.error,
                     )
+        places = {queue: at.queue_offset for queue, at in first.items()}
+        for queue, found in read_witnesses(self._client, places).items():
+            if isinstance(found, Witness) and not first[queue].is_same(found):
+                raise PartialError(f"{queue}: {ANOTHER} while it was read")
 
 
 def _position(given: str | Position) -> Position:

@@ -109,6 +109,18 @@ def witness_at(offset: int, body: bytes) -> Witness | None:
     )
 
 
+def first_witness(body: bytes) -> Witness | None:
+    """Return the first message in the body of a pull; None without a readable one."""
+    return next(
+        (
+            Witness.of(message)
+            for message in decode_messages(body)
+            if isinstance(message, StoredMessage)
+        ),
+        None,
+    )
+
+
 def last_witness(body: bytes) -> Witness | None:
     """Return the last message in the body of a pull; None without a readable one."""
     return next(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqcli import Definitions
+from rmqcli import Definitions, connect
 from rmqcli.admin.admin import Admin
 from rmqcli.admin.reset.result import QueueResult
 from rmqcli.api.calls.offset import update_consumer_offset
@@ -529,3 +529,27 @@ def test_a_cluster_or_broker_that_is_not_there_is_no_other_one(
     ):
         getattr(admin, name)(**WITH_PLACES[name], **{place: value})
     assert sum(each.seen for each in changes) == 0
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_an_error(rmq_cluster):
+    """The rest of the range was read from the new topic, and nothing was said."""
+    rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.send("T", ["old"] * 400)
+    bodies = []
+    with (
+        connect(rmq_cluster.namesrv) as clients,
+        clients.admin() as reader,
+        clients.admin() as admin,
+    ):
+        messages = reader.read("T")
+        bodies.append(next(messages).body)
+        admin.delete_topic("T")
+        rmq_cluster.create_topic("T", queues=1)
+        rmq_cluster.send("T", ["new"] * 500)
+        with pytest.raises(PartialError) as caught:
+            bodies.extend(each.body for each in messages)
+    assert caught.value.message == (
+        "T@broker-a:0: the topic was deleted and created again, or its broker has lost"
+        " messages while it was read"
+    )
+    assert len(bodies) == 400

@@ -318,6 +318,21 @@ class Export:
                 anew="export the new topic into an empty folder",
             )
 
+    def _check_run(
+        self, manifest: Manifest, plan: ExportPlan, parts: Iterable[PartResult]
+    ) -> None:
+        """Raise RefusedError when a queue is not the one that the plan has noted.
+
+        Checked behind the last part, too: the topic may be made anew during a run.
+        """
+        self.cluster.check_same(
+            plan.request.topic,
+            {(q.broker_name, q.queue_id): q.end for q in plan.queues},
+            manifest.noted(plan.queues, parts),
+            done=f"run {plan.run_id} has noted",
+            anew="export the new topic into an empty folder",
+        )
+
     def _check_continues(self, plan: ExportPlan) -> None:
         if self.options.resume and plan.request.topic == self.request.topic:
             for name in sorted(self.options.given):
@@ -521,13 +536,7 @@ class Export:
         done = directory.finished_parts(plan)
         left = [part for part in plan.parts() if part.index not in done]
         if left and not is_new:
-            self.cluster.check_same(
-                plan.request.topic,
-                {(q.broker_name, q.queue_id): q.end for q in plan.queues},
-                manifest.noted(plan.queues, done.values()),
-                done=f"run {plan.run_id} has noted",
-                anew="export the new topic into an empty folder",
-            )
+            self._check_run(manifest, plan, done.values())
         temp = directory.new_attempt(plan.run_id)
         try:
             if left:
@@ -542,6 +551,8 @@ class Export:
                 directory.clear_success()
                 written = self._write(directory, plan, left, temp, workers)
             results = [*done.values(), *written]
+            if results:
+                self._check_run(manifest, plan, results)
             directory.check_all_files(plan.run_id, results)
             record = finish_run(
                 plan,

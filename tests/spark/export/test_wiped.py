@@ -10,6 +10,7 @@ import json
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.config import ClientConfig
 from rmqcli.errors import BrokerError, PartialError, RefusedError
 from rmqcli.position import AtOffset, Earliest, Latest
@@ -81,6 +82,26 @@ def test_a_run_that_was_cut_is_not_resumed_with_a_wiped_topic(start, tmp_path):
     new = start(14, old)
     with pytest.raises(RefusedError, match="has another message at offset 4 than run"):
         export_of(tmp_path, reached(new), resume=True).run()
+
+
+def test_a_topic_that_is_made_anew_during_a_run_is_refused(start, tmp_path):
+    """Its second part was of the new topic, and the run counted as complete."""
+    cluster = start(10)
+
+    class MakesAnew(InlineRunner):
+        def write(self, parts, context, /, *, watch):
+            first = super().write(parts[:1], context, watch=watch)
+            with Admin(namesrv=cluster.namesrv) as admin:
+                admin.delete_topic("orders")
+            cluster.create_topic("orders", queues=2)
+            cluster.send("orders", ["new"] * 20)
+            return [*first, *super().write(parts[1:], context, watch=watch)]
+
+    error = "broker-a:0 has another message at offset 4 than run .* has noted"
+    with pytest.raises(RefusedError, match=error):
+        export_of(tmp_path, reached(cluster), runner=MakesAnew()).run()
+    with pytest.raises(RefusedError, match=error):
+        export_of(tmp_path, reached(cluster), resume=True).run()
 
 
 def test_since_last_goes_on_with_the_same_topic(start, tmp_path):
