@@ -10,7 +10,7 @@ Environment and IPAddressUtils in apache/rocketmq.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, with_address
@@ -30,6 +30,7 @@ from rmqcli.admin.definitions.model import (
 )
 from rmqcli.admin.definitions.read import read_cluster
 from rmqcli.admin.definitions.settings import ACTIONS
+from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.admin.topics import choose_masters
 from rmqcli.api.calls.acl import get_acl_config, get_user_with_password
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
@@ -398,7 +399,8 @@ def plan_acl_copy(
 ) -> DefinitionsPlan:
     """Plan to copy a user with its password, or the rules of a user, between brokers.
 
-    Without `to`, the targets are the other masters of the cluster of `source`. Raises
+    Without `to`, the targets are the other masters of the cluster of `source`; brokers
+    that have left the route are among the errors of the plan then. Raises
     NotFoundError when `source` has no such user, or no rules of it.
     """
     chosen = choose_masters(client, cluster=None, brokers=[source])
@@ -428,7 +430,7 @@ def plan_acl_copy(
         Definition(kind=kind, name=name, settings=has[kind][name])
         for name in sorted(names)
     )
-    return complete_plan(
+    plan = complete_plan(
         client,
         DefinitionsPlan(
             definitions=Definitions(definitions=definitions, kinds=_KINDS),
@@ -438,6 +440,8 @@ def plan_acl_copy(
             passwords=passwords,
         ),
     )
+    departed = {} if to else departed_errors(client)
+    return replace(plan, errors={**plan.errors, **departed})
 
 
 def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:

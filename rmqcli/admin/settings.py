@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, change_many, failed_word
+from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
 from rmqcli.api.calls.namesrv_config import get_namesrv_config, update_namesrv_config
@@ -27,6 +28,7 @@ from rmqcli.errors import (
     RefusedError,
     RmqError,
 )
+from rmqcli.model import MASTER_ID
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
@@ -158,8 +160,9 @@ def broker_settings(
 ) -> list[ShownSettings]:
     """Read the settings of the given brokers, masters and slaves; of all by default.
 
-    Sorted by name and id. Raises NotFoundError for a broker or a cluster that does not
-    exist, and NoBrokerError when no broker answers.
+    Sorted by name and id. Brokers that have left the route come last, with an error,
+    unless brokers are given or there are several clusters. Raises NotFoundError for a
+    broker or a cluster that does not exist, and NoBrokerError when no broker answers.
     """
     info = client.cluster_info()
     if cluster is not None and cluster not in info.clusters:
@@ -184,6 +187,11 @@ def broker_settings(
         for name, broker_id, address in places
     ]
     client.raise_if_none_answers(each.error for each in found if each.error)
+    if not brokers:
+        found += [
+            _server(name, error.address, MASTER_ID, error)
+            for name, error in departed_errors(client).items()
+        ]
     return found
 
 

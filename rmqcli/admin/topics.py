@@ -28,7 +28,7 @@ from rmqcli.admin.brokers import (
     reader_addresses,
     with_address,
 )
-from rmqcli.admin.lag.memory import departed_brokers, departed_errors_of
+from rmqcli.admin.lag.memory import departed_errors, departed_errors_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_topic_in_broker,
@@ -580,8 +580,7 @@ def choose_masters(
         raise not_found("cluster", cluster, hint=f"use one of: {', '.join(clusters)}")
     if not names & masters.keys():
         raise _no_master(min(names or info.brokers), info)
-    if len(clusters) == 1:
-        names = {*names, *departed_brokers(client, info.brokers)}
+    names = {*names, *departed_errors(client)}
     return {name: masters.get(name) for name in sorted(names)}
 
 
@@ -989,13 +988,13 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
     The brokers come first, because a broker that still has the topic would register it
     again. If one fails, name servers are not asked: they would forget the route to
     messages that are still there, and the deletion could not be repeated. A broker that
-    has left the route, and on which groups had queues of the topic, is a failure, too:
-    the topic comes back with it. Raises NoBrokerError when no broker answers in time;
-    its hint says if the topic may have been deleted nevertheless.
+    has left the route is a failure, too: a topic that it has comes back with it. Raises
+    NoBrokerError when no broker answers in time; its hint says if the topic may have
+    been deleted nevertheless.
     """
     topic = route.topic
     brokers = {each.broker_name: each for each in route.brokers}
-    gone = departed_errors_of(client, [topic])
+    gone = departed_errors_of(client, [topic]) | departed_errors(client)
     masters: dict[str, str] = {}
     failed: dict[str, RmqError] = {}
     for name in sorted(brokers):

@@ -39,6 +39,9 @@ class ServerResult(Protocol):
     """The outcome of a change on one server."""
 
     @property
+    def server(self) -> str: ...
+
+    @property
     def error(self) -> RmqError | None: ...
 
 
@@ -86,9 +89,13 @@ def show_results(
         return
     if has_failed:
         raise errors[0]
+    first = next(each.server for each in results if each.error is errors[0])
+    message = errors[0].message
+    if first not in message.split():  # errors name addresses, and may name brokers
+        message = f"{first}: {message}"
     raise PartialError(
         f"{len(errors)} of {counted(len(results), 'server')} {what_failed(errors)}:"
-        f" {errors[0].message}",
+        f" {message}",
         hint=errors[0].hint or "run the same command again to finish",
     )
 

@@ -29,7 +29,7 @@ from rmqcli.admin.definitions.settings import (
     topic_settings,
     user_settings,
 )
-from rmqcli.admin.lag.memory import departed_brokers
+from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.admin.topics import choose_masters, topic_kind
 from rmqcli.api.calls.acl import list_acls, list_users
 from rmqcli.api.calls.config import (
@@ -130,11 +130,8 @@ def _read(
     errors: dict[str, RmqError] = {
         broker: no_master(broker) for broker, at in masters.items() if at is None
     }
-    if (
-        not only and len(info.clusters) == 1
-    ):  # the record does not say which cluster a broker is of
-        departed = departed_brokers(client, info.brokers)
-        errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+    if not only:
+        errors |= departed_errors(client)
     # Any answer has the broker's version, which decides what it can be asked.
     versions = ask_each(client, masters, get_broker_runtime_info())
     errors |= {

@@ -106,6 +106,19 @@ def departed_brokers(
     return departed
 
 
+def departed_errors(client: Client) -> dict[str, NoBrokerError]:
+    """Return what stands for the answers of all brokers that have left.
+
+    Empty where there are several clusters: the record does not say which of them a
+    broker has left.
+    """
+    info = client.cluster_info()
+    if len(info.clusters) > 1:
+        return {}
+    departed = departed_brokers(client, info.brokers)
+    return {name: seen.as_error(name) for name, seen in sorted(departed.items())}
+
+
 def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, SeenBroker]:
     """Return those of them on which groups had queues of one of these topics.
 

@@ -17,6 +17,7 @@ from rmqcli.admin.lag.memory import (
     hidden_brokers,
     hidden_error,
     how_to_make_readable,
+    open_memory,
 )
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
@@ -144,7 +145,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     cluster = identity_of(client.route(request.topic))
     group = replace(_group_facts(request, cluster, members, retry), pop=pop)
     plan = make_plan(group, facts, methods)
-    plan = _with_departed(_with_unknown(plan, unknown, members), departed)
+    plan = _with_departed(client, _with_unknown(plan, unknown, members), departed)
     if isinstance(request.target, ToOffsets):
         targets = request.target.targets
         check_drift(
@@ -188,9 +189,13 @@ def _with_unknown(
 
 
 def _with_departed(
-    plan: ResetPlan, departed: dict[MessageQueue, RmqError]
+    client: Client, plan: ResetPlan, departed: dict[MessageQueue, RmqError]
 ) -> ResetPlan:
-    """Return `plan` with the queues that cannot be moved, and warnings of them."""
+    """Return `plan` with the queues that cannot be moved, and warnings of them.
+
+    There is also a warning of a broker that has left and of which nothing is recorded
+    but its name.
+    """
     names = sorted({queue.broker_name for queue in departed})
     warnings = []
     for name in names:
@@ -199,6 +204,14 @@ def _with_departed(
         warnings.append(
             Hint(f"{are} not moved on {name}: {errors[0].message}; ", errors[0].hint)
         )
+    info, memory = client.cluster_info(), open_memory(client)
+    if memory is not None and len(info.clusters) == 1:
+        there = {name: each.master_address for name, each in info.brokers.items()}
+        for name, seen in sorted(memory.departed(there).items()):
+            if name not in names and not memory.groups_on([name]):
+                what = f"what group {plan.group} has on {name} is not moved"
+                error = seen.as_error(name)
+                warnings.append(Hint(f"{what}: {error.message}; ", error.hint))
     return replace(
         plan,
         departed=dict(sorted(departed.items())),

@@ -427,6 +427,24 @@ def test_a_copy_of_an_account_that_cannot_be_read_back_either_is_unknown(
     assert rows[0]["error"].startswith("whether it was created is not known: ")
 
 
+def test_a_copy_of_an_account_names_a_broker_that_has_left(
+    rmq_cluster_factory, capsys, tmp_path, monkeypatch
+):
+    """The command ended with exit code 0, as if the account were everywhere."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cluster = rmq_cluster_factory(brokers=3, settings={"authentication_enabled": True})
+    with Admin(namesrv=cluster.namesrv) as admin:
+        planned = admin.plan_user(
+            "alice", password="secret", is_new=True, brokers=["broker-a"]
+        )
+        assert admin.apply_definitions(planned).is_complete
+    assert run(["groups", "-n", cluster.namesrv]) == 0
+    cluster.broker("broker-b").kill()
+    code, rows, err = copy(capsys, cluster, "user")
+    assert (code, [row["brokers"] for row in rows]) == (6, [["broker-c"]])
+    assert "nothing is changed on broker-b: it is no longer in the route" in err
+
+
 ACCOUNT_CHANGES = [
     (("user", "create", "carol", "--password-file"), RequestCode.AUTH_CREATE_USER),
     (("user", "update", "alice", "--disable"), RequestCode.AUTH_UPDATE_USER),

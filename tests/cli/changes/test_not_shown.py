@@ -167,3 +167,43 @@ def test_a_broker_that_hangs_once_it_is_drained_does_not_hide_the_drain(rmq, clu
     assert code == 0, err
     assert shown["state"] == "read-only"
     assert [row["writable"] for row in shown["servers"]] == [0]
+
+
+@pytest.fixture
+def departed(cluster, rmq, tmp_path, monkeypatch):
+    """A cluster whose broker-b was seen and has left; groups are not recorded."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    commit = [
+        lambda each=each: each.state.offsets.commit("billing", "orders", 0, 0)
+        for each in cluster.brokers
+    ]
+    for each in commit:
+        cluster.call(each)
+    assert rmq("groups")[0] == 0
+    cluster.broker("broker-b").kill()
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "broker config set maxMessageSize=5000000 --cluster DefaultCluster",
+        "topic delete orders",
+    ],
+)
+def test_a_broker_that_has_left_is_a_part_that_is_not_changed(rmq, departed, words):
+    """They ended with exit code 0 and did not name the broker."""
+    code, rows, err = rmq(*words.split(), "--yes")
+    assert code == 6
+    (failed,) = [row for row in rows if row["result"] == "failed"]
+    assert (failed.get("server") or failed["broker_name"]) == "broker-b"
+    assert " servers failed: broker-b: it is no longer in the route" in err
+    assert "if it was removed for good: rmq lag --forget" in err
+
+
+def test_a_reset_names_a_broker_that_has_left_and_of_which_nothing_is_known(
+    rmq, departed
+):
+    _, _, err = rmq("reset-offset", "billing", "orders", "--to", "earliest")
+    said = "warning: what group billing has on broker-b is not moved: it is no longer"
+    assert said in err
