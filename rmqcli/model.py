@@ -190,6 +190,8 @@ class BrokerData:
     cluster: str
     broker_name: str
     addresses: dict[int, str] = field(hash=False)
+    #: whether a route may show a slave as the master, while there is none (5.0)
+    enable_acting_master: bool = False
 
     @property
     def master_address(self) -> str | None:
@@ -227,6 +229,19 @@ class TopicRoute:
     brokers: tuple[BrokerData, ...]
     queues: tuple[QueueData, ...]
     order_topic_conf: str | None = None
+
+    @property
+    def may_have_acting_master(self) -> bool:
+        """Whether a slave may be shown as the master of its broker.
+
+        Then name servers take away the permission to write, which an operator may do,
+        too. Source: RouteInfoManager (pickupTopicRouteData, isPrimeSlave).
+        """
+        acting = {b.broker_name for b in self.brokers if b.enable_acting_master}
+        return any(
+            not queues.is_writable and queues.broker_name in acting
+            for queues in self.queues
+        )
 
     def broker(self, broker_name: str) -> BrokerData | None:
         """The broker group of that name, or None when the route has none."""

@@ -1428,7 +1428,7 @@ class Admin:
     ) -> list[PulledMessage]:
         """Return the messages of a topic with this key or UNIQ_KEY, by store time.
 
-        `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
+        `begin_ms` and `end_ms` (epoch ms; None: no end) bound the store time;
         of each broker the newest `messages_max` are returned, without those that are no
         longer in the topic, which was deleted and created again. Raises the error of a
         broker that does not answer, and UnsupportedError for one whose index does not
@@ -1498,10 +1498,13 @@ class Admin:
         anything else.
         """
         from rmqcli.admin.lag.memory import check_complete
-        from rmqcli.admin.positions import check_groups, resolve_ranges
+        from rmqcli.admin.positions import (
+            check_groups,
+            resolve_ranges,
+            warn_of_unsorted,
+        )
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.topics import topics_without_tag_filter
-        from rmqcli.api.positions import UNSORTED
         from rmqcli.queue_selector import select_queues, selectors_of
         from rmqcli.wire.subscription import parse_tags
 
@@ -1517,9 +1520,7 @@ class Admin:
         subscription = parse_tags(topic, sub_expression)
         check_groups(self._client, chosen, [start, end])
         ranges = resolve_ranges(self._client, chosen, start, end)
-        for queue, found in ranges.items():
-            if found.is_unsorted:
-                logger.warning("range not exact queue=%s reason=%s", queue, UNSORTED)
+        warn_of_unsorted(ranges)
         if ranges and all(each.is_reversed for each in ranges.values()):
             raise ConfigError("from_ and to: the end of the range is before its start")
         expression = sub_expression
@@ -1613,7 +1614,7 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
         raise error
     is_unknown = all(isinstance(each, ChangeUnknownError) for _, each in failed)
     kind, said = (
-        (ChangeUnknownError, "did not answer")
+        (ChangeUnknownError, "did not show whether it was done")
         if is_unknown
         else (PartialError, "failed")
     )

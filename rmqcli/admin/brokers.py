@@ -189,6 +189,18 @@ def lost_answer(error: RmqError, *, look: str = _LOOK) -> RmqError:
     return unknown
 
 
+def not_shown(name: str, what: str, error: RmqError, *, look: str) -> RmqError:
+    """Return the error of a broker that confirmed settings, and then did not show them.
+
+    They may be as they were requested, so the result is unknown.
+    """
+    return ChangeUnknownError(
+        f"{name} confirmed the settings of {what}, but did not show them afterwards:"
+        f" {error.message}",
+        hint=look,
+    )
+
+
 def failed_word(error: RmqError) -> str:
     """Return the result of a change that has an error: `failed` or `unknown`."""
     return "unknown" if isinstance(error, ChangeUnknownError) else "failed"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
@@ -83,8 +83,9 @@ class DelayedMessages:
     clock of their broker. `within` counts the others by the first of STEPS_MS that
     contains the time until they are due; None is later, or not known. `scanned` is how
     many records of all topics were read. `notes` has a remark about a broker's clock
-    where it differs from this machine's, or is not known. `denial` is the error if all
-    brokers denied access.
+    where it differs from this machine's, or is not known. `undated` counts the messages
+    of a broker that does not show its settings, so that it is not known when they are
+    due. `denial` is the error if all brokers denied access.
     """
 
     messages: list[DelayedMessage] = field(default_factory=list)
@@ -94,6 +95,7 @@ class DelayedMessages:
     errors: dict[str, RmqError] = field(default_factory=dict)
     scanned: int = 0
     notes: dict[str, str] = field(default_factory=dict)
+    undated: dict[str, int] = field(default_factory=Counter)
     denial: DeniedError | None = None
 
     def add(self, found: DelayedMessage, *, now_ms: int, limit: int) -> None:
@@ -101,6 +103,7 @@ class DelayedMessages:
         self.count += 1
         if found.due_ms is None:
             self.within[None] += 1
+            self.undated[found.queue.broker_name] += 1
         elif found.due_ms < now_ms:
             self.overdue += 1
         else:
@@ -168,7 +171,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
         )
     if not has_answers:
         found.denial = denial_of(found.errors.get(name) for name in addresses)
-    found.errors |= departed_errors_of(client, [topic])
+    found.errors |= untold_errors_of(client, [topic])
     found.keep(limit)
     return found
 

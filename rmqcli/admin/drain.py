@@ -226,13 +226,18 @@ def apply_drain(client: Client, plan: DrainPlan) -> list[DrainStep]:
     asked = {s.server: s.server for s in plan.steps if s.result == "planned"}
     if not asked:
         return list(plan.steps)
+    # Before the change: a broker that stops in between cannot be asked afterwards.
+    _, configs = _topics_of(client, plan.broker_name)
     call = wipe_write_perm_of_broker(plan.broker_name)
     written = change_each(client, asked, call)
-    _, configs = _topics_of(client, plan.broker_name)
     read = _routes(client, configs, asked)
     steps = {s.server: s for s in _steps(plan.broker_name, read, "changed")}
     return [
-        _outcome(steps[each.server], written[each.server], wants_write=False)
+        _outcome(
+            replace(steps[each.server], result="changed"),
+            written[each.server],
+            wants_write=False,
+        )
         if each.server in asked
         else each
         for each in plan.steps
@@ -242,10 +247,19 @@ def apply_drain(client: Client, plan: DrainPlan) -> list[DrainStep]:
 def _outcome(
     step: DrainStep, written: object, *, wants_write: bool, missing: int = 0
 ) -> DrainStep:
-    """Return the step with its result: what was read back counts, not the answer."""
+    """Return the step with its result: what was read back counts, not the answer.
+
+    The result of `step` is `changed` if its name server was to change.
+    """
     refused = written if isinstance(written, RmqError) else None
     if step.error is not None:
         error = refused or step.error
+        if refused is None and step.result == "changed":
+            error = ChangeUnknownError(
+                f"{step.server} was told to change the write permission, but did not"
+                f" show it afterwards: {error.message}",
+                hint=error.hint,
+            )
         return replace(step, result=failed_word(error), error=error)
     if missing or (not wants_write and step.writable):
         wrong = counted(missing or step.writable or 0, "topic")

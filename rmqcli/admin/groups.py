@@ -11,6 +11,7 @@ and DeleteSubscriptionGroupCommand in apache/rocketmq.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -22,6 +23,7 @@ from rmqcli.admin.brokers import (
     denial_of,
     failed_word,
     have_left,
+    not_shown,
     reader_addresses,
     with_address,
 )
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
     from rmqcli.errors import DeniedError
+    from rmqcli.model import TopicRoute
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -791,6 +794,24 @@ def delete_group(
     answering = {n: at for n, at in masters.items() if n not in silent}
     call = delete_subscription_group(group, clean_offset=remove_offsets)
     answers = change_each(client, answering, call, look=_how_to_look(group))
+    read = ask_each(
+        client,
+        {
+            name: at
+            for name, at in answering.items()
+            if isinstance(answers[name], ChangeUnknownError | None)
+        },
+        get_all_subscription_group_config(),
+    )
+    for name, table in read.items():
+        if isinstance(table, RmqError):
+            continue  # what the broker answered stands
+        if group not in table:
+            answers[name] = None
+        elif answers[name] is None:
+            answers[name] = PartialError(
+                f"{name} confirmed the deletion of group {group}, but has it afterwards"
+            )
     results = []
     for name in masters:
         error = silent[name] if name in silent else answers[name]
@@ -826,28 +847,28 @@ def brokers_with_offsets(
     }
 
 
-def delete_topics_of(client: Client, group: str) -> list[GroupResult]:
-    """Delete the group's retry topic and dead-letter topic, with their messages.
-
-    A topic that does not exist is skipped.
-    """
-    results = []
+def topics_of(client: Client, group: str) -> list[TopicRoute]:
+    """Return the routes of the group's retry topic and dead-letter topic that exist."""
+    found = []
     for topic in (retry_topic(group), dlq_topic(group)):
-        try:
-            route = client.route(topic, refresh=True)
-        except NotFoundError:
-            continue
-        results += [
-            GroupResult(
-                name=topic,
-                server=step.server,
-                address=step.address,
-                result=step.result,
-                error=step.error,
-            )
-            for step in delete_topic(client, route)
-        ]
-    return results
+        with contextlib.suppress(NotFoundError):
+            found.append(client.route(topic, refresh=True))
+    return found
+
+
+def delete_topics_of(client: Client, group: str) -> list[GroupResult]:
+    """Delete the group's retry topic and dead-letter topic, with their messages."""
+    return [
+        GroupResult(
+            name=route.topic,
+            server=step.server,
+            address=step.address,
+            result=step.result,
+            error=step.error,
+        )
+        for route in topics_of(client, group)
+        for step in delete_topic(client, route)
+    ]
 
 
 def _configs(
@@ -939,10 +960,8 @@ def _write(
             attributes = dict(change.attributes or {})
             error = about_attribute(client, at, name, "group", attributes, error)
         if error is None and isinstance(table, RmqError):
-            error = PartialError(
-                f"{name} confirmed the settings of group {group}, but did not show them"
-                f" afterwards: {table.message}"
-            )
+            look = _how_to_look(group)
+            error = not_shown(name, f"group {group}", table, look=look)
         if error is None and not is_made:
             error = PartialError(
                 f"{name} confirmed the settings of group {group}, but has others"

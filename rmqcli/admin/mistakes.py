@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
-from rmqcli.admin.lag.memory import check_departed
+from rmqcli.admin.lag.memory import check_departed, slave_errors
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -20,7 +20,13 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.calls.namesrv import get_all_topic_list, get_broker_cluster_info
 from rmqcli.api.client import Client
-from rmqcli.errors import ConfigError, NotFoundError, RmqError, TransportError
+from rmqcli.errors import (
+    ConfigError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    TransportError,
+)
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
@@ -47,6 +53,11 @@ def explain_missing(client: Client, error: NotFoundError) -> NotFoundError:
     except RmqError:
         return error
     check_departed(client, kind, name)
+    if kind in ("topic", "group") and name not in known[kind]:
+        for each in slave_errors(client.cluster_info().brokers.values()).values():
+            raise PartialError(
+                f"{kind} {name} is not known: {each.message}", hint=each.hint
+            )
     hint = error.hint
     near = similar(name, known[kind])
     others = [other for other in known if other != kind and name in known[other]]

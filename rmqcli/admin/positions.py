@@ -21,6 +21,7 @@ from rmqcli.api.calls.offset import (
     get_all_consumer_offset,
 )
 from rmqcli.api.positions import (
+    UNSORTED,
     QueueRequests,
     RemoteQueue,
     ResolvedPosition,
@@ -30,6 +31,7 @@ from rmqcli.api.positions import (
 from rmqcli.api.runner import ClientRunner, run_task
 from rmqcli.clock import Deadline
 from rmqcli.errors import DeniedError, RmqError
+from rmqcli.log import get_logger
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     AtGroup,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Part, Pending, Task
 
 T = TypeVar("T")
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,15 @@ def resolve_ranges_each(
             queue, live, own_starts.get(queue, start), own_ends.get(queue, end)
         ),
     )
+
+
+def warn_of_unsorted(
+    ranges: Mapping[MessageQueue, ResolvedRange | RmqError],
+) -> None:
+    """Log a warning for each queue of which a range by time may be wrong."""
+    for queue, found in sorted(ranges.items()):
+        if isinstance(found, ResolvedRange) and found.is_unsorted:
+            logger.warning("range not exact queue=%s reason=%s", queue, UNSORTED)
 
 
 def resolve_times_each(

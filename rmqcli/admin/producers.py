@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.calls.producer import (
     get_all_producer_info,
@@ -112,7 +112,7 @@ def list_producers(
         if place not in known and group in (None, row.group)
     ]
     denial = None if read else denial_of(errors.get(name) for name in addresses)
-    errors |= departed_errors_of(client, [topic])
+    errors |= untold_errors_of(client, [topic])
     return ProducerList(
         producers=_sorted(found), errors=errors, messages_read=read, denial=denial
     )

@@ -19,7 +19,7 @@ from rmqcli.admin.delayed import (
     delivered_until_ms,
     waiting_timers,
 )
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.producer import recall_message
@@ -116,7 +116,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
             )
             plans[text] = RecallPlan(topic=topic, message=each, recall_handle=text)
     if not plans and handle is None:
-        errors |= departed_errors_of(client, [topic])
+        errors |= untold_errors_of(client, [topic])
     client.raise_if_none_answers(errors.values())
     denial = None if plans else denial_of(errors.get(name) for name in addresses)
     if denial is not None:

@@ -24,6 +24,7 @@ from rmqcli.admin.brokers import (
     failed_word,
     have_left,
     no_master,
+    not_shown,
     reader_addresses,
     with_address,
 )
@@ -850,10 +851,7 @@ def _fault(
     """
     topic = wanted.topic_name
     if isinstance(found, RmqError):
-        return PartialError(
-            f"{name} confirmed the settings of topic {topic}, but did not show them"
-            f" afterwards: {found.message}"
-        )
+        return not_shown(name, f"topic {topic}", found, look=_how_to_look(topic))
     if found is not None and not knows_order:
         found = replace(found, order=wanted.order)
     if found is not None and not _is_same(wanted, found, change):
@@ -1007,6 +1005,7 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
             failed[name] = no_master(name)
     look = _how_to_look(topic)
     deleted = change_each(client, masters, delete_topic_in_broker(topic), look=look)
+    deleted = _read_back_deletion(client, topic, masters, deleted)
     try:
         client.raise_if_none_answers(
             each.__cause__ if isinstance(each.__cause__, DeadlineError) else each
@@ -1025,8 +1024,45 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
         ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
         call = delete_topic_in_namesrv(topic)
         answers = change_each(client, servers, call, look=look)
+        lost = {n: at for n, at in servers.items() if answers[n] is not None}
+        shown = ask_each(client, lost, get_route_info_by_topic(topic))
+        for name, answer in shown.items():
+            is_lost = isinstance(answers[name], ChangeUnknownError)
+            if is_lost and isinstance(answer, NotFoundError):
+                answers[name] = None
         results += _steps(servers, answers, done="deleted")
     return results + _failures(gone)
+
+
+def _read_back_deletion(
+    client: Client,
+    topic: str,
+    masters: Mapping[str, str],
+    answers: Mapping[str, RmqError | None],
+) -> dict[str, RmqError | None]:
+    """Return the errors of a deletion, corrected by what brokers have afterwards.
+
+    A broker that does not show whether it has the topic changes nothing about what it
+    answered.
+    """
+    asked = {
+        name: at
+        for name, at in masters.items()
+        if isinstance(answers[name], ChangeUnknownError | None)
+    }
+    # Any answer has the broker's version, which decides how to query the topic.
+    new = {n: at for n, at in asked.items() if client.known_version(at) is None}
+    ask_each(client, new, get_broker_runtime_info())
+    known = {n: at for n, at in asked.items() if client.known_version(at) is not None}
+    corrected = dict(answers)
+    for name, config in topic_configs(client, topic, known).items():
+        if config is None:
+            corrected[name] = None
+        elif isinstance(config, TopicConfig) and corrected[name] is None:
+            corrected[name] = PartialError(
+                f"{name} confirmed the deletion of topic {topic}, but has it afterwards"
+            )
+    return corrected
 
 
 def _failures(errors: Mapping[str, RmqError]) -> list[TopicResult]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
 from rmqcli.admin.delayed import stored_messages
-from rmqcli.admin.lag.memory import departed_errors_of
+from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.offset import (
     get_max_offset,
@@ -115,7 +115,7 @@ def find_open_transactions(
         )
     if not found.scanned:
         found.denial = denial_of(found.errors.get(name) for name in addresses)
-    found.errors |= departed_errors_of(client, [topic])
+    found.errors |= untold_errors_of(client, [topic])
     found.transactions.sort(key=lambda e: (e.born_ms, e.queue, e.queue_offset))
     del found.transactions[limit:]
     return found

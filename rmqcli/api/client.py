@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rmqcli.api.broker_errors import error_of
@@ -454,10 +455,19 @@ class Client:
         A name server knows a topic only while a broker of the topic is registered, so
         "does not exist" counts only if a broker is registered. Raises NotFoundError
         then, and NoBrokerError otherwise.
+
+        A slave that acts for its dead master has its own id here, and not the master's:
+        its offsets are copies that may be behind.
         """
         call = get_route_info_by_topic(topic)
         try:
-            return (yield from self.ask_namesrvs(call, timeout_ms=timeout_ms))
+            route = yield from self.ask_namesrvs(call, timeout_ms=timeout_ms)
+            if not route.may_have_acting_master:
+                return route
+            info = yield from self._ask_cluster_info(timeout_ms=timeout_ms)
+            known = info.brokers
+            brokers = tuple(known.get(b.broker_name, b) for b in route.brokers)
+            return replace(route, brokers=brokers)
         except NotFoundError:
             # A name server that refuses this request has told nothing about brokers.
             with suppress(BrokerError):

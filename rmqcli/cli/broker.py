@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.by_broker import warn_about_departed
+from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import PartialError
@@ -239,17 +239,15 @@ def show(
             f" {errors[0].message}",
             hint=errors[0].hint,
         )
+    if settings:
+        hidden = {each.row.address: each.settings_error for each in found}
+        raise_if_silent({n: e for n, e in hidden.items() if e is not None})
 
 
 def _write_values(common: Common, detail: BrokerDetail, *, with_settings: bool) -> None:
     parts = [("RUNTIME", detail.runtime)]
     if with_settings:
         parts.append(("SETTING", _shown_settings(detail.settings)))
-        if detail.settings_error is not None:
-            common.messages.warn(
-                f"{detail.row.address} does not show its settings:"
-                f" {detail.settings_error.message}"
-            )
     for title, values in parts:
         if values:
             sys.stdout.write("\n")

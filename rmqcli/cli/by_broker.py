@@ -96,7 +96,7 @@ def show_results(
 def what_failed(errors: Iterable[RmqError | None]) -> str:
     """Return the predicate for servers with these errors of changes."""
     is_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
-    return "did not answer" if is_unknown else "failed"
+    return "did not show whether it was done" if is_unknown else "failed"
 
 
 def show_detail(
@@ -149,6 +149,24 @@ def warn_about_departed(common: Common, client: Client) -> None:
         common.messages.warn(
             f"{name} is no longer in the route (last seen {ago} ago): what was only"
             " there is not listed; if it was removed for good: rmq lag --forget"
+        )
+
+
+def warn_about_slaves(common: Common, client: Client) -> None:
+    """Warn of brokers without a master: a list has what their slaves have copied."""
+    from rmqcli.admin.lag.memory import slave_errors
+
+    for error in slave_errors(client.cluster_info().brokers.values()).values():
+        common.messages.warn(f"{error.message}: what it lacks is not listed")
+
+
+def raise_if_undated(broker_names: Iterable[str]) -> None:
+    """Raise PartialError if brokers do not tell when their delayed messages are due."""
+    names = ", ".join(sorted(set(broker_names)))
+    if names:
+        raise PartialError(
+            "when messages in delay levels are due is not known: their delays are among"
+            f" the settings, which were not shown by {names}"
         )
 
 

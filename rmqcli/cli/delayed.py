@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.by_broker import errors_json, raise_if_silent, show_detail
+from rmqcli.cli.by_broker import (
+    errors_json,
+    raise_if_silent,
+    raise_if_undated,
+    show_detail,
+)
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, write_table
@@ -98,6 +103,7 @@ def delayed(
         common.messages.info(f"{name}: {note}")
     common.messages.info(f"{counted(found.scanned, 'record')} of all topics read")
     raise_if_silent(found.errors, found.denial)
+    raise_if_undated(found.undated)
 
 
 def _row(found: DelayedMessage) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rmqcli.cli.by_broker import (
     show_list,
     show_results,
     warn_about_departed,
+    warn_about_slaves,
 )
 from rmqcli.cli.confirm import confirm_by_name
 from rmqcli.cli.options import (
@@ -35,7 +36,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
-from rmqcli.errors import PartialError, UsageError
+from rmqcli.errors import NotFoundError, PartialError, UsageError
 from rmqcli.units import counted, format_rfc3339, listed
 
 if TYPE_CHECKING:
@@ -440,6 +441,7 @@ def groups(
     with common.open_client() as client:
         found = list_groups(client)
         warn_about_departed(common, client)
+        warn_about_slaves(common, client)
     shown = [row for row in found.groups if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
     rows += rows_of_silent(found.errors, columns=COLUMNS)
@@ -653,13 +655,20 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
             client, cluster=options.cluster, brokers=options.broker or ()
         )
         client.ask_silent_once()
-        for warning in groups_change.check_may_delete(
-            client,
-            group,
-            masters,
-            remove_offsets=options.remove_offsets,
-            is_forced=options.force,
-        ):
+        try:
+            warnings = groups_change.check_may_delete(
+                client,
+                group,
+                masters,
+                remove_offsets=options.remove_offsets,
+                is_forced=options.force,
+            )
+        except NotFoundError:
+            # An earlier run may have deleted the group, and not all of its topics.
+            if not (options.remove_topics and groups_change.topics_of(client, group)):
+                raise
+            warnings = []
+        for warning in warnings:
             common.messages.warn(warning)
         confirm_by_name(common, options.question(with_address(masters)), name=group)
         results = groups_change.delete_group(

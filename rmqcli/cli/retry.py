@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from rmqcli.cli.by_broker import show_list
+from rmqcli.cli.by_broker import raise_if_undated, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import parse_group_of_topic
 from rmqcli.cli.ui.output import Column
@@ -111,10 +111,6 @@ def show(
             f"{counted(pop.inflight, 'message')} handed out by POP {come} back unless"
             f" acknowledged{next_at or ''}"
         )
-    elif pop is not None and pop.inflight is None:
-        common.messages.warn(
-            f"how many messages POP has handed out is not known: {pop.reason}"
-        )
     hidden = sum(found.counts.values()) - len(rows)
     if hidden > 0:
         common.messages.info(f"{hidden:,} more are not shown; see --limit")
@@ -124,3 +120,12 @@ def show(
         raise PartialError(
             f"what waits on {where} is not known: {error.message}", hint=error.hint
         )
+    if pop is not None and pop.inflight is None:
+        raise PartialError(
+            f"how many messages POP has handed out is not known: {pop.reason}"
+        )
+    raise_if_undated(
+        each.queue.broker_name
+        for each in found.messages
+        if each.place == "delay" and each.next_ms is None
+    )

@@ -24,6 +24,7 @@ from rmqcli.cli.by_broker import (
     show_list,
     show_results,
     warn_about_departed,
+    warn_about_slaves,
 )
 from rmqcli.cli.confirm import confirm, confirm_by_name
 from rmqcli.cli.offline import read_from
@@ -232,6 +233,7 @@ def topics(
         found = list_topics(client)
         if store is None:
             warn_about_departed(common, client)
+            warn_about_slaves(common, client)
     users = ("normal", "static")
     shown = [row for row in found.topics if show_all or row.kind in users]
     rows = [row_of(COLUMNS, row) for row in shown]
@@ -266,13 +268,13 @@ def show(
     if common.endpoints:
         _show_by_proxy(common, topic)
         return
-    from rmqcli.admin.lag.memory import departed_errors_of
+    from rmqcli.admin.lag.memory import untold_errors_of
     from rmqcli.admin.topics import show_topic
 
     with common.open_client() as client:
         detail = show_topic(client, topic)
         # What groups had there is not shown.
-        detail.errors.update(departed_errors_of(client, [topic]))
+        detail.errors.update(untold_errors_of(client, [topic]))
     data = _data(detail)
     show_detail(
         common,

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of
-from rmqcli.admin.lag.memory import check_readable, departed_brokers_of
-from rmqcli.admin.positions import resolve_ranges_each
+from rmqcli.admin.lag.memory import check_readable, untold_errors_of
+from rmqcli.admin.positions import resolve_ranges_each, warn_of_unsorted
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.tail.sql import check_sql
@@ -272,6 +272,7 @@ def plan_copy(
     found = resolve_ranges_each(
         source, queues, request.start, request.end, own_starts=starts
     )
+    warn_of_unsorted(found)
     ends = resolve_ranges_each(source, queues, Earliest(), Latest())
     mapping = mapping_of(identity)
     plans: list[CopyQueue] = []
@@ -309,9 +310,8 @@ def plan_copy(
         source, _noted(state, bounds_of), bounds_of, done=_READ, anew=_ANEW
     )
     unread |= compared.errors | _unwritten(target, targets, state)
-    departed = departed_brokers_of(source, [request.source_topic])
-    for name, seen in departed.items():
-        unread[MessageQueue(request.source_topic, name, 0)] = seen.as_error(name)
+    for name, error in untold_errors_of(source, [request.source_topic]).items():
+        unread.setdefault(MessageQueue(request.source_topic, name, 0), error)
     return CopyPlan(
         request=request,
         identity=identity,

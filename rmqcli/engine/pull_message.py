@@ -14,6 +14,12 @@ Differences from Java:
 - When OFFSET_ILLEGAL moves back within the bounds, the consumer follows, as in Java.
   The broker may have lost its newest messages in a fail-over, and then the messages at
   lower offsets are new: following repeats messages, staying would silently lose them.
+- Brokers since 4.9.4 move back to the end of the queue, beyond the messages that are
+  new: those of a topic that was deleted and created again, or that were sent after a
+  broker had lost its newest ones. The consumer begins at the first message stored after
+  the last one that it pulled. It does so too when another message is in the place of
+  that one, which is compared after the broker or the topic was away, and every 60 s.
+  Java skips all of them.
 - In addition to RocketMQ's limits per queue, `cached_bytes_max` limits all queues.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
@@ -26,14 +32,17 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.interfaces import PullAsk
-from rmqcli.engine.message import Origin, decode_pulled
+from rmqcli.engine.message import Origin, UndecodableMessage, decode_pulled
 from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.pull_from_where import compute_pull_from_where
 from rmqcli.engine.pull_room import PullRequest, PullRoom
 from rmqcli.errors import BrokerError, RmqError, TimeLimitError, TransportError
 from rmqcli.log import get_logger
+from rmqcli.position import AtTime
 from rmqcli.tasks import Within, failed, start, unexpected
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.pull_answer import PullStatus, lower_end
 from rmqcli.wire.subscription import TAG
 
@@ -64,8 +73,14 @@ OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
 #: After this many ms the broker has read a pull, so that the offset that the pull
 #: carried is committed.
 CARRIED_MS: Final = 200
+#: A topic may be deleted, created again and filled while a broker holds one pull, so
+#: now and then a message of each queue is compared with what is in its place.
+COMPARE_EVERY_MS: Final = 60_000
 _BROKER_FLOW_CONTROL: Final = 215
 _MIB: Final = 1024 * 1024
+_ANEW: Final = (
+    "the topic was deleted and created again, or its broker has lost messages"
+)
 #: An answer without messages that comes sooner than this is early; after more than
 #: `_EARLY_MAX` consecutive early answers the queue is pulled less often.
 _EARLY_MS: Final = 10
@@ -193,6 +208,9 @@ class PullMessageService:
         if subscription is None:
             self.pull_later(request, member.config.pull_time_delay_when_exception_ms)
             return
+        if request.doubted is not None:
+            self._compare(request, *request.doubted)
+            return
         if not self._room.admits(request):
             return
         self._ask(request, subscription)
@@ -250,6 +268,90 @@ class PullMessageService:
         queue, before = request.message_queue, request.next_offset
         task = compute_pull_from_where(member, queue, before=before)
         start(task, member).on_done(found)
+
+    def _doubt(self, request: PullRequest) -> None:
+        """Have a message compared that was pulled a while ago.
+
+        The last one may be of the new topic already.
+        """
+        now_ms = self._member.now_ms()
+        if request.noted is None:
+            request.noted, request.compared_ms = request.last, now_ms
+        elif now_ms - request.compared_ms >= COMPARE_EVERY_MS:
+            request.doubted = request.doubted or request.noted
+
+    def _compare(self, request: PullRequest, offset: int, stored_ms: int) -> None:
+        """Pull once it is known whether the last message is still in its place."""
+        queue = request.message_queue
+
+        def compared(pending: Pending[int | None]) -> None:
+            if not request.process_queue.is_pulled:
+                return
+            found = pending.outcome()
+            if isinstance(found, RmqError):
+                self._failed(request, found)
+                return
+            self._is_back(queue.broker_name)
+            if found is None:
+                delay_ms = self._member.config.pull_time_delay_when_exception_ms
+                self.pull_later(request, delay_ms)
+                return
+            request.doubted, request.noted = None, request.last
+            request.compared_ms = self._member.now_ms()
+            if found >= request.next_offset:
+                self.pull(request)
+                return
+            logger.warning(
+                "another message is at an offset that was pulled: %s; beginning at the"
+                " first message stored since queue=%s offset=%d from=%d to=%d",
+                _ANEW,
+                queue,
+                offset,
+                request.next_offset,
+                found,
+            )
+            self._begin_again(request, found)
+
+        task = self._first_unseen(request, offset, stored_ms)
+        start(task, self._member).on_done(compared)
+
+    def _first_unseen(
+        self, request: PullRequest, offset: int, stored_ms: int
+    ) -> Task[int | None]:
+        """Return the next offset of a queue of which `offset` was pulled before.
+
+        It is the one of the first message stored after `stored_ms` if another message
+        has that offset, or none. None while a slave has not received it.
+        """
+        queue = request.message_queue
+        ask = PullAsk(
+            group=self._member.group,
+            queue=queue,
+            queue_offset=offset,
+            max_msg_nums=1,
+            commit_offset=None,
+            suspend_ms=0,
+            timeout_ms=TIMEOUT_MS,
+            sub_version=0,
+            expression="*",
+            expression_type=TAG,
+        )
+        answer = yield start(self._member.network.pull(ask), self._member)
+        is_same = answer.max_offset > offset
+        for each in decode_messages(answer.body):
+            if each.queue_offset == offset and isinstance(each, StoredMessage):
+                is_same = each.store_timestamp_ms == stored_ms
+        if is_same:
+            return request.next_offset
+        is_moved = answer.status is PullStatus.OFFSET_ILLEGAL
+        if answer.body or (is_moved and _is_inside(offset, answer)):
+            return (yield from self._stored_after(queue, stored_ms))
+        return None
+
+    def _stored_after(self, queue: MessageQueue, stored_ms: int) -> Task[int]:
+        """Return the offset of the first message that was stored after a time."""
+        time_ms = stored_ms + 1
+        return self._member.network.resolve(queue, AtTime(time_ms, str(time_ms)))
 
     def _ask(self, request: PullRequest, subscription: SubscriptionData) -> None:
         member, config = self._member, self._member.config
@@ -354,6 +456,12 @@ class PullMessageService:
             self.pull_later(request, FLOW_CONTROL_DELAY_MS)
             return
         request.next_offset = next_offset
+        for each in reversed(messages):
+            if not isinstance(each, UndecodableMessage):
+                if each.store_timestamp_ms > 0:
+                    request.last = each.queue_offset, each.store_timestamp_ms
+                break
+        self._doubt(request)
         stats = member.stats.of(queue.topic)
         stats.pulls += 1
         stats.pull_rt_ms += member.now_ms() - request.asked_ms
@@ -379,6 +487,7 @@ class PullMessageService:
         """Continue to pull; when no messages are cached, advance the offset, too."""
         member = self._member
         request.refused_times = 0
+        self._doubt(request)
         moved = answer.next_begin_offset > request.next_offset
         if moved:
             self._log_skipped(request, answer.next_begin_offset, 0, subscription)
@@ -416,30 +525,65 @@ class PullMessageService:
             )
 
     def _offset_illegal(self, request: PullRequest, answer: PullAnswer) -> None:
-        """Begin the queue again at the broker's offset."""
-        queue, process_queue = request.message_queue, request.process_queue
-        offset = answer.next_begin_offset
-        distance = offset - request.next_offset
+        """Begin the queue again at the broker's offset, or before it.
+
+        A queue that ends before what was pulled may have new messages before its end.
+        """
+        if request.last is None or answer.max_offset >= request.next_offset:
+            self._follow(request, answer, answer.next_begin_offset)
+            return
+
+        def found(pending: Pending[int]) -> None:
+            if not request.process_queue.is_pulled:
+                return
+            offset = pending.outcome()
+            if isinstance(offset, RmqError):
+                self._failed(request, offset)
+            else:
+                self._follow(request, answer, min(offset, answer.next_begin_offset))
+
+        task = self._stored_after(request.message_queue, request.last[1])
+        start(task, self._member).on_done(found)
+
+    def _follow(self, request: PullRequest, answer: PullAnswer, offset: int) -> None:
+        """Log a correction, and begin the queue again."""
+        before = request.next_offset
+        if offset > before:
+            effect = f"offsets that are skipped: {offset - before}"
+        elif answer.max_offset >= before:
+            effect = f"offsets that are consumed again: {before - offset}"
+        else:
+            count = answer.max_offset - offset
+            effect = f"{_ANEW}; "
+            if request.last is not None:
+                effect += f"messages stored since the last pull: {count}"
+            elif count:
+                effect += f"offsets that are consumed, maybe again: {count}"
+            else:
+                effect += "what is stored before is not consumed, even if it is new"
         logger.warning(
-            "offset corrected by the broker queue=%s from=%d to=%d min=%d max=%d;"
-            " %d offsets are %s",
-            queue,
-            request.next_offset,
+            "offset corrected by the broker queue=%s from=%d to=%d min=%d max=%d; %s",
+            request.message_queue,
+            before,
             offset,
             answer.min_offset,
             answer.max_offset,
-            abs(distance),
-            "consumed again" if distance < 0 else "skipped",
+            effect,
         )
+        self._begin_again(request, offset)
+
+    def _begin_again(self, request: PullRequest, offset: int) -> None:
+        """Begin a queue again at another offset, which is stored first."""
+        queue, process_queue = request.message_queue, request.process_queue
         request.next_offset = offset
         if self._member.config.like_4_6_offset_illegal:
-            process_queue.change(QueueState.RESTING, "the broker corrected its offset")
+            process_queue.change(QueueState.RESTING, "its offset was corrected")
             self._member.call_later(
                 OFFSET_ILLEGAL_DELAY_MS,
                 lambda: self._correct(queue, process_queue, offset),
             )
             return
-        process_queue.drop("the broker corrected its offset")
+        process_queue.drop("its offset was corrected")
         self._member.offsets.table.freeze(queue, offset)
         self._correct(queue, process_queue, offset)
         self._rebalance_soon()
@@ -493,6 +637,8 @@ class PullMessageService:
         code = error.code if isinstance(error, BrokerError) else None
         if code == _BROKER_FLOW_CONTROL:
             delay_ms = BROKER_BUSY_DELAY_MS
+        if isinstance(error, TransportError) or code == ResponseCode.TOPIC_NOT_EXIST:
+            request.doubted = request.doubted or request.last
         level = logging.WARNING
         if (
             code == ResponseCode.SUBSCRIPTION_NOT_LATEST

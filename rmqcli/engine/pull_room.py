@@ -24,11 +24,15 @@ class PullRequest:
 
     __slots__ = (
         "asked_ms",
+        "compared_ms",
+        "doubted",
         "early_times",
         "expected_bytes",
         "is_locked_before",
+        "last",
         "message_queue",
         "next_offset",
+        "noted",
         "process_queue",
         "refused_times",
         "reserved_bytes",
@@ -45,6 +49,14 @@ class PullRequest:
         self.next_offset = next_offset
         #: orderly: whether the offset was looked up under the lock
         self.is_locked_before = False
+        #: (queue offset, store time in ms) of the last message that was pulled
+        self.last: tuple[int, int] | None = None
+        #: the one of these that is compared before the next pull: another message may
+        #: be in its place by now
+        self.doubted: tuple[int, int] | None = None
+        #: what `last` was at the last comparison, and when that was
+        self.noted: tuple[int, int] | None = None
+        self.compared_ms = 0
         self.asked_ms = 0
         self.early_times = 0
         #: consecutive invalid results

@@ -23,6 +23,7 @@ from rmqcli.errors import (
     DisconnectedError,
     FilterError,
     Missing,
+    NoBrokerError,
     NotFoundError,
     RmqError,
     UnsupportedError,
@@ -95,6 +96,8 @@ _UNSUPPORTED: Final = frozenset(
     )
 )
 _INTERNAL: Final = (int(pb.Code.INTERNAL_ERROR), int(pb.Code.INTERNAL_SERVER_ERROR))
+#: What it answers when it could not connect to a broker, which was asked nothing then.
+_UNREACHABLE_BROKER: Final = re.compile(r"\bconnect to <?([^\s>]+:\d+)>? failed")
 #: gRPC's codes for a call that a server failed to serve, perhaps after its work.
 _GRPC_FAILED: Final = (
     grpc.StatusCode.UNKNOWN,
@@ -139,6 +142,14 @@ def error_of(
         kind, hint = FilterError, _FILTER_HINT
     if code == pb.Code.UNAUTHORIZED:
         hint = next((h for words, h in _DENIED_HINTS.items() if words in remark), hint)
+    unreachable = _UNREACHABLE_BROKER.search(remark) if code in _INTERNAL else None
+    if unreachable is not None:
+        return NoBrokerError(
+            f"{what}: the proxy {address} cannot connect to the broker"
+            f" {unreachable[1]}",
+            address=address,
+            hint="check that the broker runs, and that the proxy can reach it",
+        )
     if "recall failed, operation is forbidden" in remark:
         hint = "set recallMessageEnable=true on the broker"
     text = f"{what}: {address} answered {name}{_words(remark)}"

@@ -157,6 +157,20 @@ def test_the_lag_of_one_group_in_ten_is_denied(rmq):
         assert (code, rows, NO_GROUP in err) == (4, None, True), words
 
 
+@pytest.mark.parametrize(
+    ("words", "denied"),
+    [
+        (("group", "members", "g7"), NO_GROUP),
+        (("topic", "show", "t7"), NO_TOPIC),
+        (("producers", "t7"), NO_TOPIC),
+        (("copy", "t7", "t1"), NO_TOPIC),
+    ],
+)
+def test_what_may_not_be_read_at_all_is_denied(rmq, words, denied):
+    code, _, err = rmq(*words)
+    assert (code, denied in err) == (4, True)
+
+
 def test_doctor_does_not_call_a_denied_group_healthy(rmq):
     code, found, _ = rmq("doctor", "--only", "no-member", "--only", "dead-letters")
     findings = [each for check in found["checks"] for each in check["findings"]]

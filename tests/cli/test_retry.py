@@ -10,6 +10,7 @@ import pytest
 from rmqcli import Producer, ProducerMessage, ReceivedMessage, SimpleConsumer
 from rmqcli.broker import faults
 from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import kill
 
 
@@ -117,6 +118,35 @@ def test_what_pop_has_handed_out_is_counted_also_out_of_a_retry_topic(
         consumer.ack(found)
         _, _, err = shown(cluster, capsys)
         assert "POP come" not in err
+
+
+def test_what_pop_has_handed_out_may_be_denied(cluster, capsys):
+    """The exit code was 0, as if nothing could come back from there."""
+    denied = faults.answer(16, "no rights")
+    cluster.faults.add(denied, code=RequestCode.GET_CONSUME_STATS)
+    code, rows, err = shown(cluster, capsys)
+    assert (code, rows) == (6, [])
+    assert "how many messages POP has handed out is not known: " in err
+    assert "no rights" in err
+
+
+def test_where_a_broker_denies_its_settings_it_is_not_known_when_messages_are_due(
+    cluster, capsys
+):
+    """`retry show` and `delayed` showed no time and no reason, with exit code 0."""
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=5)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        producer.send(ProducerMessage("orders", b"b", delay_level=5))
+    denied = faults.answer(16, "no rights")
+    cluster.faults.add(denied, code=RequestCode.GET_BROKER_CONFIG)
+    code, (row,), err = shown(cluster, capsys)
+    assert (code, row["place"], row["next_at"]) == (6, "delay", None)
+    assert "when messages in delay levels are due is not known" in err
+    assert run(["delayed", "orders", "-n", cluster.namesrv]) == 6
+    assert "which were not shown by broker-a" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):

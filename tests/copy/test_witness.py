@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli.copy.log import open_copy_log
 from rmqcli.errors import RefusedError
+from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.copy.copying import copied, prepared, stored
@@ -111,7 +112,7 @@ def test_a_slave_that_is_behind_is_not_called_another_topic(start, log):
     copied(source, target, log)
     source.broker().kill()
     with prepared(source, target, log) as run:
-        (error,) = run.plan.unread.values()
+        error = run.plan.unread[MessageQueue("src", "broker-a", 1)]
     assert error.message == (
         "src@broker-a:1 ends at 3, but the log has read up to 5: it is read from a"
         " slave, which may be behind"

@@ -21,6 +21,7 @@ from tests.engine.world import (
 
 NO_NEW, NO_MATCHED = PullStatus.NO_NEW_MSG, PullStatus.NO_MATCHED_MSG
 ILLEGAL = PullStatus.OFFSET_ILLEGAL
+ANEW = "the topic was deleted and created again, or its broker has lost messages"
 
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(16), refusal(24), no_answer()])
@@ -288,22 +289,26 @@ def test_an_empty_queue_stays_at_0():
 
 
 @pytest.mark.parametrize(
-    ("offset", "said"), [(7, "493 offsets are consumed again"), (0, None)]
+    ("before", "to", "end", "said"),
+    [
+        (0, 7, 400, "offsets that are skipped: 7"),
+        (300, 7, 400, "offsets that are consumed again: 293"),
+        (500, 7, 400, f"{ANEW}; offsets that are consumed, maybe again: 393"),
+        (500, 400, 400, f"{ANEW}; what is stored before is not consumed, even if"),
+    ],
 )
-def test_a_correction_is_logged(offset, said, caplog):
-    """The log line has both offsets and the bounds that the broker states."""
+def test_a_correction_is_logged(before, to, end, said, caplog):
+    """The log line has both offsets and the bounds that the broker states. It called
+    offsets "consumed again" of which none was consumed."""
     world = World()
-    world.network.committed[queue_of()] = 500 if said else 0
+    world.network.committed[queue_of()] = before
     world.start()
-    offset, said = (offset, said) if said else (7, "7 offsets are skipped")
-    world.answer(ILLEGAL, offset, min_offset=7, max_offset=400)
+    world.answer(ILLEGAL, to, min_offset=7, max_offset=end)
     (record,) = [each for each in caplog.records if "offset corrected" in each.message]
     assert record.levelname == "WARNING"
-    before = 500 if "again" in said else 0
-    assert record.message == (
+    assert record.message.startswith(
         "offset corrected by the broker queue=orders@broker-a:0"
-        f" from={before} to=7 min=7 max=400;"
-        f" {said}"
+        f" from={before} to={to} min=7 max={end}; {said}"
     )
 
 
@@ -522,3 +527,159 @@ def test_a_valid_answer_ends_the_growing_delays_after_invalid_ones(good):
         world.found([0])
     assert [invalid(), invalid()] == [1_000, 2_000]
     assert world.process_queue() is before
+
+
+# Queues that were made anew
+
+
+def ended(at_ms, *, first_new):
+    """Return a world that has pulled 0 to 99, and whose queue then ends at 40."""
+    world = started()
+    world.network.at_times[queue_of()] = first_new
+    world.found(range(100), at_ms=at_ms)
+    world.answer(ILLEGAL, 40, max_offset=40)
+    return world
+
+
+@pytest.mark.parametrize("first_new", [0, 35, 40])
+def test_a_queue_that_ends_before_what_was_pulled_begins_at_its_new_messages(first_new):
+    """Brokers since 4.9.4 correct the offset to the end of the queue, and the messages
+    of a topic that was deleted and created again were skipped."""
+    world = ended(5_000, first_new=first_new)
+    assert world.committed() == first_new
+    (call,) = world.network.of("resolve")
+    assert call.args["position"].epoch_ms == 5_001
+    world.next_pull_after_ms()
+    assert world.pull().args["ask"].queue_offset == first_new
+
+
+def test_a_queue_whose_messages_have_no_store_times_begins_where_the_broker_says():
+    world = ended(0, first_new=3)
+    assert world.committed() == 40
+    assert not world.network.of("resolve")
+
+
+def test_a_reset_that_a_broker_carries_out_needs_no_search():
+    """It answers a pull with the new offset. The queue still ends behind that pull."""
+    world = started()
+    world.found(range(100), at_ms=5_000)
+    world.answer(ILLEGAL, 20, max_offset=100)
+    assert world.committed() == 20
+    assert not world.network.of("resolve")
+
+
+def test_a_queue_stays_where_it_is_until_the_search_for_new_messages_is_answered():
+    world = started()
+    world.network.fail["resolve"] = no_answer()
+    world.found(range(100), at_ms=5_000)
+    world.answer(ILLEGAL, 40, max_offset=40)
+    assert world.offset() == 100
+    assert not world.process_queue().dropped
+    world.next_pull_after_ms()
+    world.network.fail.clear()
+    world.answer(ILLEGAL, 40, max_offset=40)
+    assert world.committed() == 0
+
+
+def doubting(error):
+    """Return a world that has pulled 0 to 99, and then an error."""
+    world = started()
+    world.network.at_times[queue_of()] = 7
+    world.found(range(100), at_ms=5_000)
+    world.fail_pull(error)
+    world.next_pull_after_ms()
+    return world
+
+
+def found_at_99(at_ms):
+    return {"body": stored(queue_of(), 99, at_ms=at_ms), "max_offset": 200}
+
+
+@pytest.mark.parametrize("error", [no_answer(), refusal(17)])
+def test_a_broker_that_was_away_may_have_other_messages(error, caplog):
+    """It was restarted with an empty store and filled, or the topic was created again:
+    offset 100 was pulled next, and the 93 new messages before it were lost."""
+    world = doubting(error)
+    ask = world.pull().args["ask"]
+    assert (ask.queue_offset, ask.max_msg_nums, ask.expression) == (99, 1, "*")
+    assert (ask.commit_offset, ask.suspend_ms) == (None, 0)
+    world.answer(PullStatus.FOUND, 100, **found_at_99(6_000))
+    assert world.committed() == 7
+    assert (
+        f"another message is at an offset that was pulled: {ANEW}; beginning at the"
+        " first message stored since queue=orders@broker-a:0 offset=99 from=100 to=7"
+    ) in caplog.messages
+    world.run(1_000)
+    assert world.pull().args["ask"].queue_offset == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (PullStatus.FOUND, found_at_99(5_000)),
+        (PullStatus.FOUND, {"body": stored(queue_of(), 101), "max_offset": 102}),
+        (ILLEGAL, {"min_offset": 100, "max_offset": 110}),
+    ],
+    ids=["the same message", "compacted", "trimmed"],
+)
+def test_a_broker_that_was_away_and_has_the_same_messages_is_pulled_on(status, answer):
+    world = doubting(no_answer())
+    world.answer(status, 100, **answer)
+    assert world.pull().args["ask"].queue_offset == 100
+    assert not world.network.of("resolve")
+
+
+def test_a_broker_that_was_away_and_ends_before_what_was_pulled_is_not_pulled_on():
+    """By the next pull it might end behind that."""
+    world = doubting(no_answer())
+    world.answer(ILLEGAL, 40, max_offset=40)
+    assert world.committed() == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "end"), [(NO_NEW, 99), (NO_MATCHED, 98), (ILLEGAL, 0)]
+)
+def test_a_slave_that_has_not_received_what_was_pulled_is_asked_until_it_has(
+    status, end
+):
+    """Slaves of 4.6.0 answer that the offset is illegal, and repeat it."""
+    world = doubting(no_answer())
+    for _ in range(2):
+        world.answer(status, 99, max_offset=end)
+        assert world.next_pull_after_ms() == 1_000
+        assert world.pull().args["ask"].queue_offset == 99
+    world.answer(PullStatus.FOUND, 100, **found_at_99(5_000))
+    assert world.pull().args["ask"].queue_offset == 100
+
+
+def test_a_refused_pull_is_no_reason_to_compare():
+    world = doubting(refusal(1))
+    assert world.pull().args["ask"].queue_offset == 100
+
+
+def test_a_topic_that_is_made_anew_during_a_pull_is_noticed_within_a_minute():
+    """The broker answers the pull that it holds with messages of the new topic."""
+    world = started()
+    world.network.at_times[queue_of()] = 7
+    world.found(range(100), at_ms=5_000)
+    world.run(30_000)
+    world.found([100, 101], at_ms=30_000)
+    assert world.pull().args["ask"].queue_offset == 102
+    world.run(30_000)
+    world.found([102], at_ms=61_000)
+    assert world.pull().args["ask"].queue_offset == 99
+    world.answer(PullStatus.FOUND, 100, **found_at_99(20_000))
+    assert world.committed() == 7
+
+
+def test_a_queue_in_which_nothing_new_arrives_is_compared_too():
+    """It may have been made anew with as many messages."""
+    world = started()
+    world.found(range(100), at_ms=5_000)
+    for _ in range(4):
+        assert world.pull().args["ask"].queue_offset == 100
+        world.run(15_000)
+        world.answer(NO_NEW, 100)
+    assert world.pull().args["ask"].queue_offset == 99
+    world.answer(PullStatus.FOUND, 100, **found_at_99(5_000))
+    assert world.pull().args["ask"].queue_offset == 100

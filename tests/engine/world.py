@@ -62,8 +62,10 @@ def no_answer():
     return DeadlineError("no answer in 3000 ms", address="127.0.0.1:10911")
 
 
-def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **properties):
-    """Return the bytes of a stored message.
+def stored(
+    queue, offset, *, tags=None, size=10, times=0, body=None, at_ms=0, **properties
+):
+    """Return the bytes of a message that was stored at `at_ms`.
 
     Its commit log offset is 1,000 times its queue offset.
     """
@@ -75,6 +77,7 @@ def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **propertie
         queue_id=queue.queue_id,
         queue_offset=offset,
         commit_log_offset=offset * 1_000,
+        store_timestamp_ms=at_ms,
         reconsume_times=times,
         properties=properties,
     )

@@ -14,6 +14,7 @@ from rmqcli.errors import (
     DisconnectedError,
     FilterError,
     Missing,
+    NoBrokerError,
     NotFoundError,
     UnsupportedError,
 )
@@ -243,6 +244,21 @@ def test_an_unknown_topic_is_named_where_the_call_is_about_it_alone():
     )
     denied = error_of(status("FORBIDDEN"), what="route", address="it:1", topic="orders")
     assert "route: it:1 answered FORBIDDEN" in str(denied)
+
+
+def test_a_broker_that_a_proxy_cannot_reach_is_no_failure_of_the_proxy():
+    """It was an INTERNAL_SERVER_ERROR (1), for which `rmq send` did not wait."""
+    java = "org.apache.rocketmq.remoting.exception.RemotingConnectException: "
+    text = f"{java}connect to 10.0.0.1:10911 failed"
+    error = error_of(status("INTERNAL_SERVER_ERROR", text), what="send", address="it:1")
+    assert type(error) is NoBrokerError
+    assert str(error) == (
+        "send: the proxy it:1 cannot connect to the broker 10.0.0.1:10911"
+    )
+    assert (error.exit_code, error.retriable, error.may_be_done) == (5, True, False)
+    text = f"{java}connect to null failed"  # no address is known
+    error = error_of(status("INTERNAL_SERVER_ERROR", text), what="send", address="it:1")
+    assert type(error) is BrokerError
 
 
 def test_only_the_start_of_a_server_s_text_is_kept():

@@ -157,8 +157,8 @@ class DefinitionsPlan:
 class DefinitionResult:
     """The outcome of a change on brokers, as they were read back.
 
-    `error` says why it failed or was skipped; `cause` is the broker's error, if it had
-    one.
+    `error` says why it failed, was skipped or is unknown; `cause` is the broker's error
+    if it had one, and a ChangeUnknownError for what is unknown.
     """
 
     result: Result
@@ -494,9 +494,10 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
         if each.action in ("create", "change")
         or (each.action == "extra" and (plan.prune or _is_named(plan, each)))
     }
-    left |= wrong_passwords(client, after, plan.work, plan.passwords)
+    wrong, unread = wrong_passwords(client, after, plan.work, plan.passwords)
+    left |= wrong
     results = merged_results(
-        _result(change, broker, errors, left, after)
+        _result(change, broker, errors, left, _hidden(change, broker, after, unread))
         for change in plan.changes
         if change.action != "extra"
         for broker in change.brokers
@@ -528,26 +529,43 @@ def _bare(changes: Iterable[DefinitionChange]) -> list[DefinitionChange]:
     return [replace(each, reason=None) for each in changes]
 
 
+def _hidden(
+    change: DefinitionChange,
+    broker: str,
+    after: ClusterEntries,
+    unread: Mapping[_Key, RmqError],
+) -> RmqError | None:
+    """Return why a broker does not show what became of a change; None if it does."""
+    if (has := after.brokers.get(broker)) is None:
+        left = PartialError("it left the cluster")
+        return after.errors.get(broker, left)
+    key = (change.kind, change.name, broker)
+    return has.unknown.get(change.kind) or unread.get(key)
+
+
 def _result(
     change: DefinitionChange,
     broker: str,
     errors: Mapping[_Key, RmqError],
     left: Mapping[_Key, DefinitionChange],
-    after: ClusterEntries,
+    hidden: RmqError | None,
 ) -> DefinitionResult:
     key = (change.kind, change.name, broker)
     result: Result = _DONE[change.action]
     error = change.reason if change.action == "skip" else None
-    cause = errors.get(key) or after.errors.get(broker)
-    if change.action != "skip":
-        is_lost = isinstance(cause, ChangeUnknownError)
-        if broker not in after.brokers:
-            result = "unknown" if is_lost else "failed"
-            said = "it left the cluster" if cause is None else cause.message
-            error = f"whether it was {_DONE[change.action]} is not known: {said}"
-        elif key in left:
-            result = "unknown" if is_lost else "failed"
-            error = _failure(cause, left[key])
+    cause = errors.get(key)
+    is_refused = cause is not None and not isinstance(cause, ChangeUnknownError)
+    if change.action != "skip" and hidden is not None and not is_refused:
+        why = cause or hidden
+        error = f"whether it was {result} is not known: {why.message}"
+        cause = ChangeUnknownError(
+            f"{change.kind} {change.name} on {broker}: {error}", hint=why.hint
+        )
+        cause.__cause__ = why
+        result = "unknown"
+    elif change.action != "skip" and (hidden is not None or key in left):
+        result = "unknown" if isinstance(cause, ChangeUnknownError) else "failed"
+        error = _failure(cause, left.get(key, change))
     return DefinitionResult(
         result=result,
         kind=change.kind,
@@ -869,8 +887,11 @@ def wrong_passwords(
     after: ClusterEntries,
     work: Iterable[DefinitionChange],
     passwords: Mapping[str, str],
-) -> dict[_Key, DefinitionChange]:
-    """Return the changes of users who do not have their new password."""
+) -> tuple[dict[_Key, DefinitionChange], dict[_Key, RmqError]]:
+    """Return the changes of users who do not have their new password.
+
+    And the errors of brokers that do not show whether a user has it.
+    """
     asked = {
         (change.name, broker): (change, after.brokers[broker].address)
         for change in work
@@ -885,13 +906,15 @@ def wrong_passwords(
             for key, (_, address) in asked.items()
         },
     )
-    return {
-        ("user", name, broker): asked[name, broker][0]
-        for (name, broker), answer in answers.items()
-        if isinstance(answer, RmqError)
-        or answer is None
-        or answer.password != passwords[name]
-    }
+    wrong: dict[_Key, DefinitionChange] = {}
+    unread: dict[_Key, RmqError] = {}
+    for (name, broker), answer in answers.items():
+        key: _Key = ("user", name, broker)
+        if isinstance(answer, RmqError):
+            unread[key] = answer
+        elif answer is None or answer.password != passwords[name]:
+            wrong[key] = asked[name, broker][0]
+    return wrong, unread
 
 
 def _fix_orders(

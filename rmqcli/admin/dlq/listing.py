@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
-from rmqcli.admin.lag.memory import departed_brokers
+from rmqcli.admin.lag.memory import departed_brokers, slave_errors
 from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.offset import get_earliest_msg_storetime
@@ -119,6 +119,7 @@ def list_letters(client: Client) -> LetterList:
             if offset.last_update_timestamp > 0:
                 newest[topic] = max(newest.get(topic, 0), offset.last_update_timestamp)
     oldest = _oldest(client, ends, addresses, reasons)
+    errors |= slave_errors(brokers_now.values())
     if errors:
         _note_silent(client, brokers, errors, reasons)
     for name, seen in departed_brokers(client, brokers_now).items():

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_make_readable
-from rmqcli.admin.positions import is_missing, resolve_ranges_each
+from rmqcli.admin.positions import (
+    is_missing,
+    resolve_ranges_each,
+    warn_of_unsorted,
+)
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.tail.sql import check_sql
 from rmqcli.api.broker_errors import not_found
@@ -260,6 +264,7 @@ def find_letters(
                 )
         unchecked = check_sql(client, sql, queues)
     resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
+    warn_of_unsorted(resolved)
     errors = {q: e for q, e in resolved.items() if isinstance(e, RmqError)}
     client.raise_if_none_answers(errors.values())
     errors |= unchecked

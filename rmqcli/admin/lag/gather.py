@@ -353,9 +353,10 @@ class LagGatherer:
             named = dict.fromkeys(self._query.groups)
             return [group for group in named if group not in missing]
         if self._query.topics:
-            return sorted(
-                {group for p in parts for group, _ in p.committed}.union(others)
-            )
+            # A group that a broker denies may read the topic.
+            denied = {group for part in parts for group in part.group_failures}
+            reading = {group for part in parts for group, _ in part.committed}
+            return sorted(reading.union(denied, others))
         return sorted({g for part in parts for g in part.known_groups}.union(others))
 
     def _topic_names(

@@ -195,15 +195,42 @@ def departed_errors_of(client: Client, topics: Iterable[str]) -> dict[str, RmqEr
     return {name: seen.as_error(name) for name, seen in departed.items()}
 
 
+def slave_errors(brokers: Iterable[BrokerData]) -> dict[str, RmqError]:
+    """Return what stands for the masters of brokers of which only slaves are left.
+
+    A slave answers as if nothing were missing, with what it had copied.
+    """
+    return {
+        each.broker_name: PartialError(
+            f"{each.broker_name} currently has no master, and its slave may be behind",
+            hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
+        )
+        for each in brokers
+        if each.addresses and each.master_address is None
+    }
+
+
+def untold_errors_of(client: Client, topics: Collection[str]) -> dict[str, RmqError]:
+    """Return what stands for what is not known of these topics although all answer.
+
+    Of brokers that have left, as `departed_errors_of`, and of those without a master.
+    """
+    errors = departed_errors_of(client, topics)
+    for topic in topics:
+        errors |= slave_errors(client.route(topic).brokers)
+    return errors
+
+
 def departed_errors_of_group(
     client: Client, group: str, brokers: Collection[str]
 ) -> dict[str, RmqError]:
     """Return what stands for the answers of brokers on which a group had queues.
 
-    `brokers` are there: they are left out.
+    `brokers` are there: they are left out, unless only slaves of them are left.
     """
     departed = departed_brokers_of_group(client, group, brokers)
-    return {name: seen.as_error(name) for name, seen in departed.items()}
+    errors = slave_errors(client.cluster_info().brokers.values())
+    return errors | {name: seen.as_error(name) for name, seen in departed.items()}
 
 
 def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
@@ -217,35 +244,55 @@ def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
     )
 
 
+def hidden_brokers(route: TopicRoute) -> list[str]:
+    """Return the names of the brokers on which a topic is not readable, sorted."""
+    return sorted({each.broker_name for each in route.queues if not each.is_readable})
+
+
+def hidden_error(topic: str, broker_names: Sequence[str]) -> PartialError:
+    """Return what stands for the messages of a topic on brokers that hide them."""
+    return PartialError(
+        f"topic {topic} is not readable on {', '.join(broker_names)}: its messages"
+        " there would be left out",
+        hint=how_to_make_readable(topic, broker_names),
+    )
+
+
+def unread_error(route: TopicRoute) -> PartialError | None:
+    """Return what stands for the messages that no consumer may read; None if none."""
+    hidden = hidden_brokers(route)
+    if hidden:
+        return hidden_error(route.topic, hidden)
+    unread = route.unread_queues()
+    if not unread:
+        return None
+    name = unread[0].broker_name
+    last = max(each.queue_id for each in unread if each.broker_name == name)
+    return PartialError(
+        f"topic {route.topic} has more write queues than read queues: the messages in"
+        f" {', '.join(map(str, unread))} would be left out",
+        hint=Hint(
+            "make them readable: ",
+            LibraryCall("Admin.update_topic", route.topic),
+            " ",
+            Setting("queue_nums", last + 1),
+            Setting("brokers", [name]),
+        ),
+    )
+
+
 def check_readable(route: TopicRoute, kind: type[RmqError]) -> None:
     """Raise an error of this kind for a topic with queues that no consumer may read."""
-    hidden = sorted({each.broker_name for each in route.queues if not each.is_readable})
-    if hidden:
-        raise kind(
-            f"topic {route.topic} is not readable on {', '.join(hidden)}: its messages"
-            " there would be left out",
-            hint=how_to_make_readable(route.topic, hidden),
-        )
-    if unread := route.unread_queues():
-        name = unread[0].broker_name
-        last = max(each.queue_id for each in unread if each.broker_name == name)
-        raise kind(
-            f"topic {route.topic} has more write queues than read queues: the messages"
-            f" in {', '.join(map(str, unread))} would be left out",
-            hint=Hint(
-                "make them readable: ",
-                LibraryCall("Admin.update_topic", route.topic),
-                " ",
-                Setting("queue_nums", last + 1),
-                Setting("brokers", [name]),
-            ),
-        )
+    error = unread_error(route)
+    if error is not None:
+        raise kind(error.message, hint=error.hint)
 
 
 def check_complete(client: Client, topic: str, hint: str = "") -> None:
     """Raise PartialError if messages of a topic are where they cannot be read.
 
-    That is if groups had queues of it on a broker that has left, or if it is not
+    That is if groups had queues of it on a broker that has left, or of which only
+    slaves are left, or if it is not
     readable on a broker, as topics of dead letters are up to 4.9.1, or if a broker has
     more write queues than read queues. `hint` says how to
     get what is left, without one the setting `allow_gaps`.
@@ -256,6 +303,9 @@ def check_complete(client: Client, topic: str, hint: str = "") -> None:
             f"groups had queues of {topic} on {name}, which is no longer in the route",
             hint=hint or Hint("for what is left, use ", Setting("allow_gaps", True)),
         )
+    for error in slave_errors(client.route(topic).brokers).values():
+        error.hint = hint or Hint("for what is left, use ", Setting("allow_gaps", True))
+        raise error
 
 
 class LagMemory:

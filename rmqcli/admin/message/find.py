@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import TIMER_TOPIC
-from rmqcli.admin.lag.memory import departed_brokers, departed_brokers_of
+from rmqcli.admin.lag.memory import departed_brokers, slave_errors, untold_errors_of
 from rmqcli.admin.message.records import (
     count_records,
     decode_all,
@@ -41,6 +41,7 @@ from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
+    QUERY_END_MS,
     QUERY_MESSAGE_MAX,
     query_message,
     view_message_by_id,
@@ -65,7 +66,7 @@ from rmqcli.hint import Blank, Hint, LibraryCall, Setting
 from rmqcli.model import SCHEDULE_TOPIC
 from rmqcli.queue_selector import parse_queue
 from rmqcli.tasks import Request
-from rmqcli.units import DAY_MS, counted
+from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
@@ -420,10 +421,9 @@ def _add_by_time(
     if not times_ms:
         return
     near = _messages_near(client, topic, indexed, times_ms, found)
-    end_ms = client.clock.epoch_ms() + DAY_MS
     tasks = [
         _Search(topic, queue.broker_name, indexed[queue.broker_name], "", 1).lacks(
-            queue, offset, 0, end_ms
+            queue, offset, 0, QUERY_END_MS
         )
         for queue, offset in near
     ]
@@ -492,7 +492,6 @@ def _add_pending(
     What became of them is in their own topic: those that were found there do not count.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
-    end_ms = client.clock.epoch_ms() + DAY_MS
     waiting: list[PulledMessage] = []
     for text in _spellings(ref):
         searches = [
@@ -500,7 +499,7 @@ def _add_pending(
             for name, address in addresses.items()
             for own in PENDING_TOPICS
         ]
-        outcomes = run_tasks(client, [each.run(0, end_ms) for each in searches])
+        outcomes = run_tasks(client, [each.run(0, QUERY_END_MS) for each in searches])
         for search, outcome in zip(searches, outcomes, strict=True):
             name = search.broker_name
             if isinstance(outcome, RmqError):
@@ -647,7 +646,7 @@ def find_by_index(
 ) -> FoundMessages:
     """Look a key or UNIQ_KEY up in the index of each broker of the topics.
 
-    `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time, both
+    `begin_ms` and `end_ms` (epoch ms; None: no end) bound the store time, both
     inclusive. Each broker returns its newest `found_max` messages. A broker that has
     left the route counts as one that did not answer: for a key, if nothing is found or
     if it had queues of the topics. An id is one message: callers see to it, with
@@ -658,7 +657,7 @@ def find_by_index(
     if not key.strip(" "):
         raise UsageError("no message has a key that consists of blanks")
     if end_ms is None:
-        end_ms = client.clock.epoch_ms() + DAY_MS  # a broker's clock may be ahead
+        end_ms = QUERY_END_MS
     topics = list(topics)
     found = FoundMessages()
     places: list[tuple[str, str, str]] = []
@@ -695,8 +694,7 @@ def find_by_index(
         client.raise_if_none_answers(found.errors.values())
         found.has_answers = False
     if found.messages and not is_id(key):
-        departed = departed_brokers_of(client, topics)
-        found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+        found.errors |= untold_errors_of(client, topics)
     elif not is_id(key):
         note_departed(client, found)
     found.messages.sort(key=stored_order)
@@ -706,9 +704,11 @@ def find_by_index(
 
 
 def note_departed(client: Client, found: FoundMessages) -> None:
-    """Note the brokers that have left the route: a message may be there."""
-    departed = departed_brokers(client, client.cluster_info().brokers)
+    """Note the brokers that have left, or have no master: a message may be there."""
+    brokers = client.cluster_info().brokers
+    departed = departed_brokers(client, brokers)
     found.errors |= {name: seen.as_error(name) for name, seen in departed.items()}
+    found.errors |= slave_errors(brokers.values())
 
 
 def _note_batches(

@@ -68,7 +68,7 @@ from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offs
 from rmqcli.api.calls.pop import orderly_pop_has_messages
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
-from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
+from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.client_id import is_grpc_client
@@ -526,6 +526,7 @@ class _Reading:
                     seen.no_members = (
                         f"whether it consumes with POP is not known: {route.message}"
                     )
+                    self._note_untold(name, route, getattr(route, "address", None))
             if seen.connection is not None:
                 seen.is_renewed = any(
                     is_grpc_client(each.client_id)
@@ -780,7 +781,7 @@ class _Reading:
                         each,
                         msg_id,
                         begin_ms=0,
-                        end_ms=self._client.clock.epoch_ms() + DAY_MS,
+                        end_ms=QUERY_END_MS,
                         max_num=QUERY_MESSAGE_MAX,
                     ),
                 )

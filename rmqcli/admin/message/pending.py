@@ -40,10 +40,10 @@ from rmqcli.api.calls.offset import (
     get_min_offset,
     search_offset_by_timestamp,
 )
-from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
+from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_message
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
-from rmqcli.units import DAY_MS, counted, format_rfc3339, parse_duration_ms, read_count
+from rmqcli.units import counted, format_rfc3339, parse_duration_ms, read_count
 from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.version import V5_0_0
 
@@ -123,7 +123,7 @@ def _copies(
             topic,
             message.msg_id,
             begin_ms=1,
-            end_ms=client.clock.epoch_ms() + DAY_MS,
+            end_ms=QUERY_END_MS,
             max_num=QUERY_MESSAGE_MAX,
         )
         for topic in {message.message_queue.topic, *topics}

@@ -23,7 +23,13 @@ from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import bounds_of, method_key
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
-from rmqcli.admin.witness import Noted, note_ends
+from rmqcli.admin.witness import (
+    ANOTHER,
+    Noted,
+    Witness,
+    note_ends,
+    read_witnesses,
+)
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import (
     PENDING_RESET_REMARK,
@@ -39,7 +45,7 @@ from rmqcli.tasks import All, Request, Sleep
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rmqcli.admin.reset.plan import MethodKey, QueuePlan, ResetPlan
@@ -364,12 +370,14 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
     Raises RefusedError for any other offset that moved, and for one that moved past its
     target, so that messages to be skipped would be replayed or the other way round.
     Also when members consume by now where the plan knew of none and commits the offset:
-    they would overwrite it. Raises a broker's error when it does not tell either.
+    they would overwrite it, and for a queue that is not the one of the plan. Raises a
+    broker's error when it does not tell either.
     """
     changes = {each.queue: each for each in plan.changes}
     moved = {}
     refused = []
     found = resolve(client, changes, AtGroup(plan.group))
+    _check_same(client, plan, {q: each.max_offset for q, each in found.items()})
     for queue, each in changes.items():
         committed = None if found[queue].offset is None else found[queue].wanted
         if committed == each.committed:
@@ -392,6 +400,35 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
     _check_still_idle(client, plan)
     queues = tuple(moved.get(each.queue, each) for each in plan.queues)
     return replace(plan, queues=queues)
+
+
+def _check_same(
+    client: Client, plan: ResetPlan, ends: Mapping[MessageQueue, int]
+) -> None:
+    """Raise RefusedError for a queue whose topic was made anew since the plan was made.
+
+    It ends before, or has another message at the end of the range that is skipped or
+    replayed.
+    """
+    stored_ms = {}
+    for each in plan.changes:
+        if ends[each.queue] < each.max_offset:
+            raise RefusedError(
+                f"{each.queue} ends at {ends[each.queue]}, but it ended at"
+                f" {each.max_offset} when the plan was made: {ANOTHER}",
+                hint="run it again",
+            )
+        if each.moved_range is not None and each.last_store_ms is not None:
+            stored_ms[each.queue] = each.moved_range[1] - 1, each.last_store_ms
+    places = {queue: offset for queue, (offset, _) in stored_ms.items()}
+    for queue, found in read_witnesses(client, places).items():
+        offset, planned_ms = stored_ms[queue]
+        if isinstance(found, Witness) and found.store_timestamp_ms != planned_ms:
+            raise RefusedError(
+                f"{queue} has another message at offset {offset} than the plan has"
+                f" seen ({found}): {ANOTHER}",
+                hint="run it again",
+            )
 
 
 def _check_still_idle(client: Client, plan: ResetPlan) -> None:

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.gather import read_pop_lag, unknown_pop
-from rmqcli.admin.lag.memory import check_departed, departed_queues_of
+from rmqcli.admin.lag.memory import (
+    check_departed,
+    departed_queues_of,
+    hidden_brokers,
+    hidden_error,
+    how_to_make_readable,
+)
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
@@ -82,7 +88,7 @@ class _Topic:
     """A topic of the reset: all its queues, the chosen ones, and their target.
 
     A queue of `chosen` is in `every` or, when it could not be read, in `unknown`, or
-    in `departed` if its broker has left the route.
+    in `departed` if its broker has left the route, or does not let it be read.
     """
 
     topic: str
@@ -99,9 +105,16 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     Raises NotFoundError for an unknown topic or group. Raises RefusedError
     when offsets have moved since a plan file was made, and when skipping a message
     would skip others. Raises a broker's error when no queue at all could be read, and
-    PartialError when all of them were on brokers that have left the route.
+    PartialError when all of them were on brokers that have left the route, or on which
+    the topic is not readable.
     """
-    members = read_members(client, client.route(request.topic), request.group)
+    route = client.route(request.topic)
+    if not route.read_queues():
+        raise UsageError(
+            f"topic {route.topic} has no readable queue",
+            hint=how_to_make_readable(route.topic, hidden_brokers(route)),
+        )
+    members = read_members(client, route, request.group)
     topics, retry = _read_topics(client, request, members)
     pop = _read_pop(client, request.group, members)
     facts: list[QueueFacts] = []
@@ -127,6 +140,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
         raise next(iter(unknown.values()))
     if departed and not facts:
         check_departed(client, "broker", min(departed).broker_name)
+        raise next(iter(departed.values()))
     cluster = identity_of(client.route(request.topic))
     group = replace(_group_facts(request, cluster, members, retry), pop=pop)
     plan = make_plan(group, facts, methods)
@@ -176,7 +190,7 @@ def _with_unknown(
 def _with_departed(
     plan: ResetPlan, departed: dict[MessageQueue, RmqError]
 ) -> ResetPlan:
-    """Return `plan` with the queues on brokers that have left, and warnings of them."""
+    """Return `plan` with the queues that cannot be moved, and warnings of them."""
     names = sorted({queue.broker_name for queue in departed})
     warnings = []
     for name in names:
@@ -231,8 +245,6 @@ def _read_topic(
     client: Client, route: TopicRoute, request: ResetRequest, members: Membership
 ) -> _Topic:
     queues = route.read_queues()
-    if not queues:
-        raise UsageError(f"topic {route.topic} has no readable queue")
     errors = members.errors
     # A broker that did not report its members is not waited for again.
     unknown = {q: errors[q.broker_name] for q in queues if q.broker_name in errors}
@@ -249,7 +261,14 @@ def _read_topic(
             max_offset=found.max_offset,
             wanted=None,
         )
-    departed = departed_queues_of(client, route.topic)
+    departed = departed_queues_of(client, route.topic) | {
+        MessageQueue(route.topic, each.broker_name, queue_id): hidden_error(
+            route.topic, [each.broker_name]
+        )
+        for each in route.queues
+        if not each.is_readable
+        for queue_id in range(each.read_queue_nums)
+    }
     return _Topic(
         topic=route.topic,
         every=every,

@@ -138,7 +138,8 @@ class ResetPlan:
     reset has no effect in a broadcast group; it is empty for other groups. `unknown`
     has the queues that are part of the reset but could not be read, and why: a plan
     with any of them must not be applied. `departed` has those that an earlier run knew
-    on brokers that have left the route since; the others can be moved without them.
+    on brokers that have left the route since, and those of brokers on which the topic
+    is not readable; the others can be moved without them.
     `cluster` is where the queues are.
     """
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: A broker returns no more messages, or fewer (MessageStoreConfig.maxMsgsNumBatch).
 QUERY_MESSAGE_MAX = 64
+#: The end of the year 9999, for a search of the index without an end: a broker's clock
+#: may be ahead, or have been. An index in RocksDB takes the largest number for now.
+QUERY_END_MS = 253_402_300_799_999
 
 
 def view_message_by_id(commit_log_offset: int, *, topic: str | None) -> Call[bytes]:

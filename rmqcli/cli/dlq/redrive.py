@@ -313,6 +313,11 @@ def _warn(common: Common, plan: RedrivePlan) -> None:
             f" committed offsets it has consumed {plan.consumed_count:,} of those that"
             " were read, and a redrive sends them again"
         )
+    elif plan.consumed_count is None:
+        common.messages.warn(
+            f"whether group {plan.request.group} consumes its own dead letters is not"
+            " known, because a broker did not tell its offsets there"
+        )
     if plan.undecoded:
         common.messages.warn(
             f"{counted(plan.undecoded_count, 'letter')} could not be decoded for"

@@ -435,6 +435,11 @@ def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else format_rfc3339(at_ms)
 
 
+def _warn_of_notes(common: Common, lag: GroupLag) -> None:
+    for note in lag.reading.notes:
+        common.messages.warn(f"{lag.group}: {note}")
+
+
 @dataclass(slots=True, kw_only=True)
 class LagView:
     """One reading of some groups, and what to show of it."""
@@ -455,6 +460,8 @@ class LagView:
             case "csv":
                 columns = (*QUEUE_COLUMNS, *(TREND_COLUMNS if self.trends else ()))
                 write_rows(self._csv_rows(), columns=columns, fmt="csv")
+                for lag in self.groups:  # no column has them
+                    _warn_of_notes(common, lag)
             case form:
                 write_rows(map(self.group_json, self.groups), columns=(), fmt=form)
 
@@ -582,8 +589,7 @@ class LagView:
             common.messages.info(headline(lag))
             if (reason := _untold_members(lag)) is not None:
                 common.messages.warn(f"{lag.group}: {with_flags(reason)}")
-        for note in lag.reading.notes:
-            common.messages.warn(f"{lag.group}: {note}")
+        _warn_of_notes(common, lag)
 
     def table_rows(self, lag: GroupLag) -> Iterator[dict[str, Any]]:
         """Yield the rows of a group in a table of queues."""

@@ -12,7 +12,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.admin.lag.memory import departed_brokers_of
+from rmqcli.admin.lag.memory import (
+    departed_brokers_of,
+    hidden_brokers,
+    how_to_make_readable,
+    slave_errors,
+)
 from rmqcli.admin.positions import (
     check_groups,
     format_range,
@@ -30,6 +35,7 @@ from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import check_reader
 from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
@@ -235,39 +241,60 @@ def _find_ranges(
 def _departed(
     common: Common, client: Client, options: TailOptions, where: Where | None
 ) -> list[str]:
-    """Return the brokers with queues of the topics that have left the route; warn."""
-    found = departed_brokers_of(client, options.topics)
+    """Return the brokers with queues of the topics that cannot be read; warn.
+
+    They have left the route, or do not let the topic be read.
+    """
     names = None if where is None else where.broker_names
-    now_ms = client.clock.epoch_ms()
-    chosen = {
-        name: seen
-        for name, seen in sorted(found.items())
-        if (names is None or name in names)
-        and (
+
+    def is_wanted(name: str) -> bool:
+        return (names is None or name in names) and (
             not options.selectors
             or any(s.broker_name in (None, name) for s in options.selectors)
         )
-    }
-    for name, seen in chosen.items():
-        ago = format_duration(max(0, now_ms - seen.seen_ms))
-        common.messages.warn(
-            f"{name} is no longer in the route (last seen {ago} ago), and groups had"
-            " queues of the topic there: they are not read; if it was removed for"
-            " good: rmq lag --forget"
-        )
-    return [*chosen, *_unread(common, client, options, where)]
+
+    found = []
+    now_ms = client.clock.epoch_ms()
+    for name, seen in sorted(departed_brokers_of(client, options.topics).items()):
+        if is_wanted(name):
+            found.append(name)
+            ago = format_duration(max(0, now_ms - seen.seen_ms))
+            common.messages.warn(
+                f"{name} is no longer in the route (last seen {ago} ago), and groups"
+                " had queues of the topic there: they are not read; if it was removed"
+                " for good: rmq lag --forget"
+            )
+    brokers = [each for t in options.topics for each in client.route(t).brokers]
+    for name, error in slave_errors(brokers).items():
+        if is_wanted(name):
+            found.append(f"the master of {name}")
+            common.messages.warn(f"{error.message}: what it lacks is not shown")
+    for topic in options.topics:
+        hidden = list(filter(is_wanted, hidden_brokers(client.route(topic))))
+        if hidden:
+            found += hidden
+            hint = with_flags(how_to_make_readable(topic, hidden))
+            common.messages.warn(
+                f"topic {topic} is not readable on {', '.join(hidden)}: its messages"
+                f" there are not read; {hint}"
+            )
+    found += _unread(common, client, options, where)
+    return list(dict.fromkeys(found))
 
 
 def _unread(
     common: Common, client: Client, options: TailOptions, where: Where | None
 ) -> list[str]:
-    """Return what no consumer may read of the topics, in words; warn."""
+    """Return how many queues are beyond the read queues of a broker, in words; warn."""
     found = []
     for topic in options.topics:
+        route = client.route(topic)
+        hidden = hidden_brokers(route)
         unread = [
             queue
-            for queue in client.route(topic).unread_queues()
-            if (where is None or where.may_match_in(queue))
+            for queue in route.unread_queues()
+            if queue.broker_name not in hidden
+            and (where is None or where.may_match_in(queue))
             and (
                 not options.selectors
                 or any(s.matches(queue) for s in options.selectors)

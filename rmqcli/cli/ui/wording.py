@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "Admin.definitions": "rmq definitions export",
     "Admin.delayed": "rmq delayed",
     "Admin.dead_letters": "rmq dlq list",
-    "Admin.group": "rmq group members",
+    "Admin.group": "rmq group show",
     "Admin.groups": "rmq groups",
     "Admin.lag": "rmq lag",
     "Admin.messages_by_key": "rmq message find --key",

@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.api.positions import UNSORTED
 from rmqcli.errors import NotFoundError, PartialError, RmqError, UsageError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MessageQueue, OffsetRange
@@ -74,6 +75,9 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
         client, queues, start, Latest(), own_starts=starts, own_ends=ends
     )
     resolved = list(all_or_raise(client, found).values())
+    for each in resolved:
+        if each.is_unsorted:
+            warn(f"{each.queue}: {UNSORTED}")
     return Pinned(
         {each.queue: plan_queue(_checked(each)) for each in resolved},
         _refusal(options, resolved) or departed_error(client, options, queues),
@@ -83,28 +87,31 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
 def departed_error(
     client: Client, options: SourceOptions, queues: Iterable[MessageQueue]
 ) -> PartialError | None:
-    """The error for a broker of the topics that has left the route; None without one.
+    """The error for a broker that has left the route or hides a topic, or None.
 
     Also None where queues were assigned. With `failOnDataLoss` false it is a warning.
     A stream that has a checkpoint knows its queues from there.
     """
-    from rmqcli.admin.lag.memory import departed_brokers_of
+    from rmqcli.admin.lag.memory import departed_brokers_of, unread_error
 
     if options.subscription.assigned:
         return None
     topics = sorted({queue.topic for queue in queues})
-    for name in departed_brokers_of(client, topics):
-        text = (
+    errors = [
+        PartialError(
             f"groups had queues of {', '.join(topics)} on {name}, which is no longer in"
-            " the route"
+            " the route",
+            hint="start the broker, or read what is left with"
+            ' .option("failOnDataLoss", "false")',
         )
-        if options.fail_on_data_loss:
-            return PartialError(
-                text,
-                hint="start the broker, or read what is left with"
-                ' .option("failOnDataLoss", "false")',
-            )
-        warn(text)
+        for name in departed_brokers_of(client, topics)
+    ]
+    unread = (unread_error(client.route(topic)) for topic in topics)
+    errors += [error for error in unread if error is not None]
+    if errors and options.fail_on_data_loss:
+        return errors[0]
+    for error in errors:
+        warn(error.message)
     return None
 
 

@@ -151,6 +151,7 @@ def _broker(data: BrokerData) -> model.BrokerData:
         cluster=data.cluster,
         broker_name=data.broker_name,
         addresses=data.broker_addrs,
+        enable_acting_master=bool(data.enable_acting_master),
     )
 
 

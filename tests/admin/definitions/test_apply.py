@@ -11,7 +11,7 @@ from rmqcli.admin.definitions import apply
 from rmqcli.admin.definitions.apply import DefinitionResult, merged_results
 from rmqcli.admin.definitions.model import parse_definitions
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeniedError, PartialError, RefusedError
+from rmqcli.errors import ChangeUnknownError, DeniedError, PartialError, RefusedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
@@ -207,13 +207,15 @@ def test_whether_a_change_was_made_is_unknown_if_the_broker_is_not_read_again(
     )
     done = admin.apply_definitions(planned)
     assert outcome(done) == [
-        ("failed", "T00", ("broker-b",)),
+        ("unknown", "T00", ("broker-b",)),
         ("created", "T00", ("broker-a",)),
     ]
     assert (done.results[0].error or "").startswith(
         "whether it was created is not known: settings of all topics: "
     )
-    assert isinstance(done.results[0].cause, DeniedError)
+    cause = done.results[0].cause
+    assert isinstance(cause, ChangeUnknownError)
+    assert isinstance(cause.__cause__, DeniedError)
     assert (list(done.errors), done.is_complete) == (["broker-b"], False)
 
 

@@ -305,7 +305,7 @@ def test_letters_that_a_broker_does_not_count_are_unknown(shop):
 
 
 def test_letters_of_a_broker_without_a_master_may_be_new(shop):
-    """A slave tells how many there are, and rmq does not ask it when they came."""
+    """A slave tells how many there were, and rmq does not ask it when they came."""
     shop.create_topic("%DLQ%billing", queues=1)
     shop.send("%DLQ%billing", ["x"])
     shop.add_slave()
@@ -313,7 +313,7 @@ def test_letters_of_a_broker_without_a_master_may_be_new(shop):
     assert only_finding(shop, "dead-letters") == (
         "unknown",
         "billing",
-        "a broker did not report how many are new",
+        "broker-a: broker-a currently has no master, and its slave may be behind",
     )
 
 

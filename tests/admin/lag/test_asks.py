@@ -328,6 +328,23 @@ def test_a_group_is_asked_once_for_its_members_by_several_brokers(
     assert len(found["billing"]["members"]) == 1
 
 
+def test_a_denied_group_may_read_a_topic_in_which_it_has_no_offset(rmq_cluster, lag):
+    """It was left out, with "no consumer groups" and exit code 0."""
+    rmq_cluster.create_topic("orders", queues=1)
+    for group in ("audit", "billing"):
+        rmq_cluster.create_group(group)
+    denied = faults.answer(16, "no permission for billing")
+    for code in (203, 208):
+        rmq_cluster.faults.add(denied, code=code, group="billing")
+    found, code = lag(rmq_cluster, "--topic", "orders")
+    assert list(found) == ["billing"]
+    assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
+    assert (code, "no permission for billing" in found["billing"]["reason"]) == (
+        6,
+        True,
+    )
+
+
 def test_who_may_ask_no_broker_is_denied(rmq_cluster, lag):
     rmq_cluster.create_group("billing")
     rmq_cluster.faults.add(faults.answer(16, "no permission"), broker="broker-a")
@@ -776,6 +793,8 @@ def test_messages_in_queues_that_were_removed_from_a_topic_are_told(
         (found,) = (each for each in groups if each["group"] == "billing")
         assert (code, found["total_lag"]) == (0, 0)
         assert said_of_removed_queues(found["notes"]) == [told]
+    run(["lag", "billing", "-n", cluster.namesrv, "-o", "csv"])  # has no column for it
+    assert f"warning: billing: {told}" in capsys.readouterr().err
     code, judged = rmq("doctor", "--only", "removed-queues")
     (finding,) = judged["checks"][0]["findings"]
     assert (code, finding["evidence"]) == (1, told)

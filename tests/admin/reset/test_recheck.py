@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.admin.reset.apply import recheck
 from rmqcli.admin.reset.gather import gather_plan
 from rmqcli.admin.reset.method import Mechanism
@@ -228,3 +229,35 @@ def test_a_restore_is_absolute_too(cluster, client):
     commit(cluster, client, 35)
     (first,) = recheck(client, plan, target).queues
     assert (first.committed, first.target) == (35, 5)
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        (15, "T@broker-a:0 ends at 15, but it ended at 100 when the plan was made: "),
+        (100, "T@broker-a:0 has another message at offset 29 than the plan has seen "),
+        (150, "T@broker-a:0 has another message at offset 29 than the plan has seen "),
+    ],
+)
+def test_a_plan_for_a_topic_that_was_made_anew_since_is_refused(count, reason):
+    """Up to 4.9 the committed offsets outlive the topic, and the plan was applied: to
+    offsets of other messages, or beyond the end of a queue."""
+    with EmbeddedCluster(queues=1, like="4.9.7") as cluster:
+        cluster.create_topic("T")
+        cluster.create_group("G")
+        cluster.send("T", ["old"] * 100)
+        with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+            commit(cluster, client, 30)
+            target = ToPosition(AtOffset(10))
+            plan = gather_plan(
+                client, ResetRequest(group="G", topic="T", target=target)
+            )
+            recheck(client, plan, target)
+            with Admin(namesrv=cluster.namesrv) as admin:
+                admin.delete_topic("T")
+            cluster.create_topic("T")
+            cluster.send("T", ["new"] * count)
+            with pytest.raises(RefusedError) as caught:
+                recheck(client, plan, target)
+    assert caught.value.message.startswith(reason)
+    assert caught.value.message.endswith("or its broker has lost messages")

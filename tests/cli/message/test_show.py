@@ -569,6 +569,25 @@ def test_a_transaction_decides_what_becomes_of_its_message(shop, show, like):
         )
 
 
+def test_messages_of_a_broker_whose_clock_is_far_ahead_are_found_with_their_retries(
+    rmq_cluster_factory, show, capsys
+):
+    """Later than a day from now, keys and retries were not looked up: not found (3)."""
+    clock = SetClock(SYSTEM_CLOCK.epoch_ms() + 400 * 86_400_000)
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = send(cluster, keys="k")
+    commit(cluster, "billing", 1)
+    words = ["message", "find", "orders", "--key", "k", "-n", cluster.namesrv]
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out)["msg_id"] == sent.msg_id
+    cluster.create_topic("%DLQ%billing")
+    letter = Seed(body=b"a", properties={"UNIQ_KEY": sent.msg_id})
+    cluster.send("%DLQ%billing", [letter])
+    assert verdict(show(cluster, "k", "-t", "orders"))["verdict"] == "dead"
+
+
 def test_messages_of_one_millisecond_are_shown_as_the_broker_stored_them(
     rmq_cluster_factory, show
 ):
@@ -1061,6 +1080,24 @@ def test_a_verdict_that_is_unknown_because_a_broker_refuses_is_a_partial_answer(
     assert of_billing["verdict"] == "unknown"
     assert f"broker-a denied access: {what} group billing" in " ".join(err.split())
     assert [each["broker_name"] for each in row["errors"]] == ["broker-a"]
+    assert code == 6
+
+
+def test_a_verdict_that_is_unknown_because_a_name_server_refuses_is_partial(
+    rmq_cluster_factory, show
+):
+    """The exit code was 0. Routes of retry topics tell whether a group uses POP."""
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    commit(cluster, "billing", 1)
+    sent = send(cluster)
+    for topic in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
+        denied = faults.answer(16, "no rights for this route")
+        cluster.faults.add(denied, topic=topic, broker="namesrv")
+    code, (row,), err = show(cluster, sent.msg_id, "-g", "billing")
+    assert row["groups"][0]["verdict"] == "unknown"
+    assert f"{cluster.namesrv} denied access: route of topic %RETRY%billing" in err
     assert code == 6
 
 

@@ -73,11 +73,20 @@ def test_an_end_by_time_names_the_queues_that_are_not_in_its_order(
     )
 
 
+def test_a_copy_by_time_warns_of_such_a_queue(cluster, capfd):
+    cluster.create_topic("copy", queues=3)
+    words = ["copy", "T", "copy", "--to", "@1700000000500", "-n", cluster.namesrv]
+    assert run(words) == 0
+    assert "range not exact queue=T@broker-a:0 reason=store" in capfd.readouterr().err
+
+
 def test_a_range_of_the_library_by_time_warns_of_such_a_queue(cluster, caplog):
     with Admin(namesrv=cluster.namesrv) as admin:
         found = list(admin.read("T", to="@1700000000500"))
     assert len(found) == 3
-    (warning,) = [each for each in caplog.records if each.name == "rmqcli.admin.admin"]
+    (warning,) = [
+        each for each in caplog.records if each.name == "rmqcli.admin.positions"
+    ]
     assert warning.getMessage() == (
         "range not exact queue=T@broker-a:0 reason=store times are not in order here,"
         " as after a broker's clock was set back: messages from around the time may be"

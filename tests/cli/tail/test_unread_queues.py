@@ -32,8 +32,8 @@ def cluster(rmq_cluster_factory):
     return cluster
 
 
-def change(cluster, broker, *, read=4, perm=6):
-    settings = {"readQueueNums": str(read), "writeQueueNums": "4", "perm": str(perm)}
+def change(cluster, broker, *, read=4):
+    settings = {"readQueueNums": str(read), "writeQueueNums": "4", "perm": "6"}
     answer = raw.ask(cluster.broker(broker).address, 17, SETTINGS | settings)
     assert answer.code == 0, answer
 
@@ -43,29 +43,16 @@ def tail(cluster, *words):
     return run(["tail", "orders", "-o", "jsonl", *words])
 
 
-@pytest.mark.parametrize(
-    ("setting", "shown", "unread"),
-    [
-        ({"read": 2}, 6, "orders@broker-b:2, orders@broker-b:3"),
-        (
-            {"perm": 2},
-            4,
-            ", ".join(f"orders@broker-b:{queue_id}" for queue_id in range(4)),
-        ),
-    ],
-    ids=["more write queues than read queues", "write-only"],
-)
-def test_a_tail_names_the_queues_that_no_consumer_may_read(
-    setting, shown, unread, cluster, capsys
-):
+def test_a_tail_names_the_queues_that_no_consumer_may_read(cluster, capsys):
     """It left their messages out, and said that nothing was missing (exit code 0)."""
-    change(cluster, "broker-b", **setting)
+    change(cluster, "broker-b", read=2)
 
     code = tail(cluster)
 
     out, err = capsys.readouterr()
     assert code == 6
-    assert len(out.splitlines()) == shown
+    assert len(out.splitlines()) == 6
+    unread = "orders@broker-b:2, orders@broker-b:3"
     assert f"no consumer may read {unread}: messages there are not shown" in err
     assert "queues not read" in err
     assert "nothing missing" not in err

@@ -21,6 +21,7 @@ from rmqcli.spark.source.progress import LAST_MESSAGES
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.consumer.collecting import committed
+from tests.kit import raw
 from tests.kit.waiting import wait_until
 from tests.kit.wiped import wiped
 from tests.spark.source import reading
@@ -261,6 +262,51 @@ def test_a_broker_that_leaves_fails_unless_loss_is_allowed(
     batch = reading.batch_reader(reading.data_source(both, failOnDataLoss="false"))
     assert rows_of(batch) == [(0, 0)]
     assert f"{gone}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "hidden"),
+    [
+        (
+            {"perm": "2"},
+            "topic orders is not readable on broker-b: its messages there would be",
+        ),
+        (
+            {"readQueueNums": "0"},
+            (
+                "topic orders has more write queues than read queues: the messages in"
+                " orders@broker-b:0 would be left out"
+            ),
+        ),
+    ],
+)
+def test_a_topic_that_a_broker_hides_fails_unless_loss_is_allowed(
+    rmq_cluster_factory, stream_reader, capsys, settings, hidden
+):
+    """Its messages there were left out without a word."""
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("orders", queues=1)
+    for each in both.brokers:
+        both.send("orders", ["m"], broker=each.name)
+    fields = {
+        "topic": "orders",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "1",
+        "writeQueueNums": "1",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        **settings,
+    }
+    assert raw.ask(both.broker("broker-b").address, 17, fields).code == 0
+    with pytest.raises(PartialError, match=hidden):
+        stream_reader(both, startingOffsets="earliest").initialOffset()
+    with pytest.raises(PartialError, match=hidden):
+        reading.batch_reader(reading.data_source(both))
+    batch = reading.batch_reader(reading.data_source(both, failOnDataLoss="false"))
+    assert rows_of(batch) == [(0, 0)]
+    assert hidden in capsys.readouterr().err
 
 
 def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(

@@ -301,7 +301,7 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
         yield unknown("dead letters", facts.letters_error.message)
     if facts.letters is None:
         return
-    reported = {*facts.silent(), *facts.departed}
+    reported = {*facts.silent(), *facts.departed, *facts.without_master()}
     for name, error in facts.letters.errors.items():
         if name not in reported:
             yield unknown(name, f"it does not show its topics: {error.message}")

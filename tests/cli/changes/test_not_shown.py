@@ -1,0 +1,169 @@
+"""What a server has after a change counts, and not only what it answers.
+
+A server may confirm a change and then refuse to show it: whether it was made is not
+known. It may also confirm what it has not done.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+
+TOPIC, GROUP = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+)
+DELETE_TOPIC = RequestCode.DELETE_TOPIC_IN_BROKER
+DELETE_GROUP = RequestCode.DELETE_SUBSCRIPTIONGROUP
+WIPE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+#: commands, and the request whose effect is hidden afterwards
+SETTINGS = [
+    (("topic", "create", "new"), TOPIC),
+    (("topic", "update", "orders", "--queues", "9"), TOPIC),
+    (("topic", "permission", "orders", "r"), TOPIC),
+    (("group", "create", "new"), GROUP),
+    (("group", "update", "billing", "--max-retries", "3"), GROUP),
+    (("group", "pause", "billing"), GROUP),
+]
+DELETIONS = [
+    (("topic", "delete", "orders"), DELETE_TOPIC),
+    (("group", "delete", "billing", "--remove-offsets"), DELETE_GROUP),
+]
+
+
+@pytest.fixture(autouse=True)
+def _names(cluster):
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+
+
+def hide_after(cluster, code, broker="broker-b"):
+    """Let a server refuse all requests that come after the first one of `code`."""
+    refusal = faults.answer(16, "not allowed")
+
+    def hide(_):
+        cluster.faults.add(refusal, broker=broker)
+
+    cluster.faults.observe(code=code, broker=broker, on_request=hide)
+
+
+@pytest.mark.parametrize(("words", "code"), SETTINGS)
+def test_settings_that_are_confirmed_and_not_shown_are_unknown(
+    rmq, cluster, words, code
+):
+    """They were called failed, although the broker has them."""
+    hide_after(cluster, code)
+    exit_code, rows, err = rmq(*words, "--yes")
+    assert exit_code == 6
+    hidden = next(row for row in rows if row["server"] == "broker-b")
+    assert hidden["result"] == "unknown"
+    assert "but did not show them afterwards: " in hidden["error"]
+    assert "1 of 2 servers did not show whether it was done: broker-b" in err
+    assert f"see whether it was done: rmq {words[0]} show {words[2]}" in err
+
+
+def test_an_ordered_topic_that_is_not_shown_keeps_its_fixed_queues(rmq, cluster):
+    """Without them, the broker that has made it ordered would undo that."""
+    hide_after(cluster, TOPIC)
+    code, rows, _ = rmq("topic", "update", "orders", "--order", "--yes")
+    assert code == 6
+    assert [row["result"] for row in rows] == ["changed", "unknown", "changed"]
+    cluster.faults.clear()
+    _, values, _ = rmq("nameserver", "kv", "get", "ORDER_TOPIC_CONFIG", "orders")
+    assert [each["value"] for each in values] == ["broker-a:4;broker-b:4"]
+
+
+@pytest.mark.parametrize(("words", "code"), DELETIONS)
+def test_a_deletion_without_an_answer_that_is_read_back_is_done(
+    rmq, cluster, words, code
+):
+    lost = faults.disconnect(is_handled=True)
+    cluster.faults.add(lost, code=code, broker="broker-b")
+    exit_code, rows, err = rmq(*words, "--yes")
+    assert exit_code == 0, err
+    assert {row["result"] for row in rows} == {"deleted"}
+    assert rmq(*words, "--yes")[0] == 3
+
+
+@pytest.mark.parametrize(("words", "code"), DELETIONS)
+def test_a_deletion_that_a_broker_confirms_and_has_not_made_has_failed(
+    rmq, cluster, words, code
+):
+    """Name servers would forget the topic, which then cannot be deleted any more."""
+    rule = cluster.faults.add(faults.answer(0), code=code, broker="broker-b")
+    exit_code, rows, _ = rmq(*words, "--yes")
+    assert exit_code == 6
+    assert [(row["server"], row["result"]) for row in rows] == [
+        ("broker-a", "deleted"),
+        ("broker-b", "failed"),
+    ]
+    assert rows[1]["error"].endswith(", but has it afterwards")
+    cluster.faults.remove(rule)
+    exit_code, rows, err = rmq(*words, "--yes")
+    assert exit_code == 0, err
+    assert {"server": "broker-b", "result": "deleted"}.items() <= rows[1].items()
+
+
+def test_a_topic_that_a_name_server_has_forgotten_without_an_answer_is_deleted(
+    rmq, cluster
+):
+    lost = faults.disconnect(is_handled=True)
+    cluster.faults.add(lost, code=RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    code, rows, err = rmq("topic", "delete", "orders", "--yes")
+    assert code == 0, err
+    assert [row["result"] for row in rows] == ["deleted", "deleted", "deleted"]
+
+
+def test_the_topics_of_a_group_can_be_deleted_after_the_group(rmq, cluster):
+    """The second run said that the group does not exist, and left its topics."""
+    cluster.create_topic("%RETRY%billing")
+    words = ("group", "delete", "billing", "--remove-offsets", "--remove-topics")
+    refusal = faults.answer(16, "not allowed")
+    rule = cluster.faults.add(refusal, code=DELETE_TOPIC, broker="broker-b")
+    code, rows, _ = rmq(*words, "--yes")
+    assert code == 6
+    assert [row["result"] for row in rows] == [
+        "deleted",
+        "deleted",
+        "deleted",
+        "failed",
+    ]
+    cluster.faults.remove(rule)
+    code, rows, err = rmq(*words, "--yes")
+    assert code == 0, err
+    assert [(row["name"], row["result"]) for row in rows] == [
+        ("billing", "unchanged"),
+        ("billing", "unchanged"),
+        *[("%RETRY%billing", "deleted")] * 3,
+    ]
+    code, _, err = rmq(*words, "--yes")
+    assert code == 3
+    assert "group billing does not exist" in err
+
+
+def test_a_drain_that_a_name_server_confirms_and_does_not_show_is_unknown(rmq, cluster):
+    """It was called failed, with the exit code of a denial."""
+    hide_after(cluster, WIPE, broker="namesrv")
+    code, shown, _ = rmq("broker", "drain", "broker-a", "--no-wait", "--yes")
+    assert code == 6
+    assert shown["state"] == "unknown"
+    (row,) = shown["servers"]
+    assert row["result"] == "unknown"
+    assert "was told to change the write permission, but did not show" in row["error"]
+
+
+def test_a_broker_that_hangs_once_it_is_drained_does_not_hide_the_drain(rmq, cluster):
+    """The drain was made, and ended with the broker's error and without a result."""
+
+    def hang(_):
+        cluster.faults.add(faults.drop_request(), broker="broker-a")
+
+    cluster.faults.observe(code=WIPE, on_request=hang)
+    code, shown, err = rmq(
+        "broker", "drain", "broker-a", "--no-wait", "--yes", "--timeout", "500ms"
+    )
+    assert code == 0, err
+    assert shown["state"] == "read-only"
+    assert [row["writable"] for row in shown["servers"]] == [0]
