@@ -169,6 +169,9 @@ class MetricsCollector:
         for detail in details:
             if detail.row.error is not None:
                 found.errors[_process(detail.row)] = detail.row.error.message
+            elif detail.settings_error is not None:
+                about = f"settings of {_process(detail.row)}"
+                found.errors[about] = detail.settings_error.message
         return details
 
     def _read_lags(self, found: Collected) -> LagReading | None:
@@ -227,7 +230,14 @@ class MetricsCollector:
                 if broker_name in listed.difference(found.errors):
                     message = f"{broker_name}: {lag.group}: {reason}"
                     found.errors.setdefault("groups", message)
-            if lag.reading.failures and self._keep_group(found, lag):
+            if not lag.reading.failures:
+                for reason in (
+                    lag.reading.members_unknown,
+                    lag.reading.dead_letters_unknown,
+                ):
+                    if reason is not None:
+                        found.errors.setdefault("groups", f"{lag.group}: {reason}")
+            elif self._keep_group(found, lag):
                 kept.add(label_text(lag.group))
         rows.end()
         self._samples.add({lag.group: lag.queues for lag in lags}, at_ms=reading.at_ms)

@@ -524,6 +524,50 @@ def test_a_collection_that_lacks_a_denied_topic_is_no_success(cluster):
     assert scrapes.errors["groups"].startswith("broker-a: billing: stats of topic ord")
 
 
+@pytest.mark.parametrize(
+    ("metric", "code", "topic", "about", "said"),
+    [
+        (
+            "rocketmq_group_count",
+            None,
+            "DefaultHeartBeatSyncerTopic",
+            "groups",
+            "billing: members behind proxies are not known: broker-a: ",
+        ),
+        (
+            "rocketmq_group_dlqdiff",
+            RequestCode.GET_TOPIC_STATS_INFO,
+            "%DLQ%billing",
+            "groups",
+            "billing: broker-a: stats of topic %DLQ%billing: ",
+        ),
+        (
+            "rocketmq_group_retention_ratio",
+            RequestCode.GET_BROKER_CONFIG,
+            None,
+            "settings of broker-a",
+            "broker settings: ",
+        ),
+    ],
+    ids=["members", "dead letters", "settings"],
+)
+def test_a_collection_that_was_denied_a_value_is_no_success(
+    cluster, metric, code, topic, about, said
+):
+    """The value was absent, and nothing said why: --once exited with 0."""
+    cluster.create_topic("%DLQ%billing")
+    with Scrapes(cluster.namesrv) as scrapes:
+        scrapes.collect()
+        assert scrapes.errors == {}
+    cluster.faults.add(faults.answer(16, "no rights"), code=code, topic=topic)
+    with Scrapes(cluster.namesrv) as scrapes:
+        values = scrapes.collect()
+    assert not any(key[0] == metric for key in values)
+    assert values["rocketmq_exporter_last_collection_success",] == 0
+    assert list(scrapes.errors) == [about]
+    assert scrapes.errors[about].startswith(said)
+
+
 def test_groups_that_no_broker_tells_are_not_0(cluster):
     cluster.faults.add(
         faults.answer(1, remark="no"), code=RequestCode.GET_ALL_CONSUMER_OFFSET

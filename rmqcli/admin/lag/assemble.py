@@ -90,6 +90,8 @@ class BrokerPart:
     known_groups: set[str] = field(default_factory=set)
     #: queue id -> offset; the group never committed in a queue that is missing
     committed: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
+    #: queues of which consume stats told the offset, or that there is none
+    told: dict[GroupTopic, set[int]] = field(default_factory=dict)
     inflight: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
     #: topic -> queue id -> (min, max); None for a topic that this broker lacks
     ends: dict[str, dict[int, tuple[int, int]] | None] = field(default_factory=dict)

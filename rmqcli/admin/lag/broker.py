@@ -101,7 +101,9 @@ def read_broker(
             yield from _find_new_retries(part, query)
     yield from _find_lite_topics(part, query, version)
     yield from _read_ends(part, query)
-    if not query.is_one_by_one:
+    if query.is_one_by_one:
+        yield from _read_unread_queues(part, version)
+    else:
         yield from _drop_removed_queues(part)
     yield from _read_removed_queues(part)
     _find_pop_groups(part, query)
@@ -165,6 +167,7 @@ def _take_stats(
     for queue, item in stats.offsets.items():
         pair = (group, queue.topic)
         committed = part.committed.setdefault(pair, {})
+        part.told.setdefault(pair, set()).add(queue.queue_id)
         if item.consumer_offset == 0:
             zeros.append((group, queue))
         else:
@@ -457,6 +460,20 @@ def _read_ends_of(part: BrokerPart, topics: list[str]) -> Task[None]:
             part.unread_topics[topic] = ends.message
         else:
             part.ends[topic] = ends
+
+
+def _read_unread_queues(part: BrokerPart, version: Callable[[], int]) -> Task[None]:
+    """Read the offsets in queues that are written and not read any more.
+
+    Consume stats end with the read queues of a topic.
+    """
+    untold = [
+        (group, MessageQueue(topic, part.broker_name, queue_id))
+        for (group, topic), told in part.told.items()
+        for queue_id in (part.ends.get(topic) or {}).keys() - told
+    ]
+    if untold:
+        yield from _resolve_zeros(part, untold, version())
 
 
 def _drop_removed_queues(part: BrokerPart) -> Task[None]:

@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import TIMER_TOPIC
-from rmqcli.admin.lag.memory import departed_brokers, slave_errors, untold_errors_of
+from rmqcli.admin.lag.memory import (
+    departed_brokers,
+    slave_errors,
+    unread_error,
+    untold_errors_of,
+)
 from rmqcli.admin.message.records import (
     count_records,
     decode_all,
@@ -580,20 +585,27 @@ def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
     )
 
 
-def _without_queue(
-    client: Client, queue: MessageQueue, error: BrokerError
-) -> BrokerError:
-    """Return the error of a pull, or that the topic has no such queue there."""
+def _without_queue(client: Client, queue: MessageQueue, error: BrokerError) -> RmqError:
+    """Return the error of a pull, or why nobody can read a queue with this number."""
     topic, name = queue.topic, queue.broker_name
-    for each in client.route(topic).queues:
-        if each.broker_name == name and queue.queue_id >= each.read_queue_nums:
-            return NotFoundError(
-                f"queue {queue.queue_id} of topic {topic} on {name} does not exist:"
-                f" it has {counted(each.read_queue_nums, 'queue')} there",
-                code=error.code,
-                name=error.name,
-                hint=Hint("list its queues with: ", LibraryCall("Admin.topic", topic)),
+    route = client.route(topic)
+    for each in route.queues:
+        if each.broker_name != name or queue.queue_id < each.read_queue_nums:
+            continue
+        if queue.queue_id < each.write_queue_nums:
+            unread = unread_error(route)
+            return PartialError(
+                f"{queue} cannot be read: {name} has more write queues than read"
+                f" queues of topic {topic}",
+                hint=None if unread is None else unread.hint,
             )
+        return NotFoundError(
+            f"queue {queue.queue_id} of topic {topic} on {name} does not exist:"
+            f" it has {counted(each.read_queue_nums, 'queue')} there",
+            code=error.code,
+            name=error.name,
+            hint=Hint("list its queues with: ", LibraryCall("Admin.topic", topic)),
+        )
     return error
 
 

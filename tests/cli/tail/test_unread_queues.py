@@ -58,6 +58,44 @@ def test_a_tail_names_the_queues_that_no_consumer_may_read(cluster, capsys):
     assert "nothing missing" not in err
 
 
+def test_lag_of_one_group_knows_the_offsets_in_queues_that_are_not_read_any_more(
+    cluster,
+):
+    """It said that the group never committed there, and its lag was unknown."""
+    for name in ("broker-a", "broker-b"):
+        for queue_id in range(4):
+            offsets = cluster.broker(name).state.offsets
+            cluster.call(
+                lambda at=offsets, q=queue_id: at.commit("billing", "orders", q, 1)
+            )
+    cluster.create_group("billing")
+    cluster.send("orders", ["new"], queue_id=3, broker="broker-b")
+    change(cluster, "broker-b", read=2)
+
+    with Admin(namesrv=cluster.namesrv) as admin:
+        lag = admin.lag("billing")
+        (of_all,) = admin.lags().groups
+
+    assert (lag.total_lag, lag.reason) == (1, None)
+    assert {str(each.state) for each in lag.queues} == {"OK", "KNOWN"}
+    assert of_all.total_lag == 1
+
+
+def test_a_message_in_a_queue_that_cannot_be_read_is_not_said_not_to_exist(
+    cluster, capsys
+):
+    change(cluster, "broker-b", read=2)
+
+    code = run(["message", "show", "orders@broker-b:3:0", "-n", cluster.namesrv])
+
+    assert code == 6
+    assert capsys.readouterr().err == (
+        "error: orders@broker-b:3 cannot be read: broker-b has more write queues than"
+        " read queues of topic orders\nhint: make them readable: rmq topic update"
+        " orders --queues 4 --broker broker-b\n"
+    )
+
+
 def test_a_tail_of_other_queues_is_complete(cluster, capsys):
     change(cluster, "broker-b", read=2)
 
