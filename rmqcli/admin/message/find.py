@@ -597,7 +597,7 @@ def _without_queue(client: Client, queue: MessageQueue, error: BrokerError) -> R
             return PartialError(
                 f"{queue} cannot be read: {name} has more write queues than read"
                 f" queues of topic {topic}",
-                hint=None if unread is None else unread.hint,
+                hint="" if unread is None else unread.hint,
             )
         return NotFoundError(
             f"queue {queue.queue_id} of topic {topic} on {name} does not exist:"
