@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, ChangeUnknownError
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -51,6 +51,34 @@ def hide_after(cluster, code, broker="broker-b"):
         cluster.faults.add(refusal, broker=broker)
 
     cluster.faults.observe(code=code, broker=broker, on_request=hide)
+
+
+@pytest.mark.parametrize(("words", "code"), SETTINGS)
+def test_a_change_that_one_broker_refuses_and_another_may_have_made_is_not_denied(
+    rmq, cluster, words, code
+):
+    """The command ended with the denial alone, as if nothing had been changed."""
+    refusal = faults.answer(16, "not allowed")
+    cluster.faults.add(refusal, code=code, broker="broker-a")
+    cluster.faults.add(faults.disconnect(), code=code, broker="broker-b")
+    exit_code, rows, err = rmq(*words, "--yes")
+    assert exit_code == 6
+    assert [row["result"] for row in rows] == ["failed", "unknown"]
+    assert "closed the connection" in err
+    assert "it may have been done" in err
+
+
+def test_a_summary_of_refused_and_unknown_changes_says_both(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=3)
+    refusal = faults.answer(16, "not allowed")
+    cluster.faults.add(refusal, code=GROUP, broker="broker-a")
+    cluster.faults.add(faults.disconnect(), code=GROUP, broker="broker-b")
+    said = "2 of 3 servers failed, or did not show whether it was done"
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(ChangeUnknownError, match=f"{said}, the first of them broker-b:"),
+    ):
+        admin.create_group("billing")
 
 
 @pytest.mark.parametrize(("words", "code"), SETTINGS)
