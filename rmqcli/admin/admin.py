@@ -1624,15 +1624,14 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
         return results
     from rmqcli.units import counted
 
-    server, error = failed[0]
+    unknown = [each for each in failed if isinstance(each[1], ChangeUnknownError)]
+    server, error = (unknown or failed)[0]
     if len(failed) == len(results):
         raise error
-    is_unknown = all(isinstance(each, ChangeUnknownError) for _, each in failed)
-    kind, said = (
-        (ChangeUnknownError, "did not show whether it was done")
-        if is_unknown
-        else (PartialError, "failed")
-    )
+    kind, said = PartialError, "failed"
+    if unknown:
+        kind, said = ChangeUnknownError, "did not show whether it was done"
+        said = f"failed, or {said}" if len(unknown) < len(failed) else said
     raise kind(
         f"{what}: {len(failed)} of {counted(len(results), 'server')} {said}, the"
         f" first of them {server}: {error.message}",

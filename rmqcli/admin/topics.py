@@ -786,9 +786,9 @@ def _write(
     )
     order = _read_order(client, topic) if both and sets_order else None
     steps = [] if order is None else order.fix(client, topic, both)
-    for step in steps:
-        if step.error is not None:
-            raise not_fixed(topic, step.server, step.error)
+    unfixed = {(topic, s.server): s.error for s in steps if s.error is not None}
+    if order is not None and unfixed:
+        raise not_fixed(client, {topic: order.listed}, unfixed)
     answers = change_many(
         client,
         {
@@ -888,11 +888,34 @@ def fixed_queues_call(
     return None
 
 
-def not_fixed(topic: str, server: str, error: RmqError) -> PartialError:
-    """Return the error for fixed queues that a name server did not store."""
+def not_fixed(
+    client: Client,
+    listed: Mapping[str, str | None],
+    errors: Mapping[tuple[str, str], RmqError],
+) -> PartialError:
+    """Return the error for fixed queues that not every name server has stored.
+
+    `listed` is what topics had before, None for nothing; name servers that may have
+    stored something else get it back, because brokers that register would take it from
+    there. `errors` are those of topics on name servers.
+    """
+    calls = {
+        (topic, server): (
+            server,
+            delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
+            if text is None
+            else put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, text),
+        )
+        for topic, text in listed.items()
+        for server in client.config.namesrv
+        if isinstance(errors.get((topic, server)), ChangeUnknownError | None)
+    }
+    kept = [key for key, e in change_many(client, calls).items() if e is not None]
+    (topic, server), error = next(iter(errors.items()))
+    may_have = f"; {kept[0][1]} may have those of topic {kept[0][0]}" if kept else ""
     return PartialError(
         f"name server {server} did not store the fixed queues of topic {topic}, so no"
-        f" broker was changed: {error.message}",
+        f" broker was changed: {error.message}{may_have}",
         hint=error.hint,
     )
 
@@ -974,9 +997,17 @@ def _await_route(
 def check_may_delete(client: Client, topic: str) -> TopicRoute:
     """Return the route of a topic that may be deleted.
 
-    Raises NotFoundError for an unknown topic, RefusedError for a system topic.
+    That of any name server: one may list the topic after an earlier deletion, which it
+    did not take. Raises NotFoundError for an unknown topic, RefusedError for a system
+    topic.
     """
-    route = client.route(topic)
+    try:
+        route = client.route(topic)
+    except NotFoundError:
+        call = get_route_info_by_topic(topic)
+        asking = client.ask_namesrvs(call, needs_all_for_not_found=True)
+        route = run_task(client, asking)
+        client.remember(topic, route)
     if topic_kind(topic, client.cluster_info()) == "system":
         raise RefusedError(f"topic {topic} is a system topic; nothing was deleted")
     return route
@@ -1022,7 +1053,8 @@ def delete_topic(client: Client, route: TopicRoute) -> list[TopicResult]:
         # it out of routes by default.
         ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
         call = delete_topic_in_namesrv(topic)
-        answers = change_each(client, servers, call, look=look)
+        again = "repeat the deletion to finish it"
+        answers = change_each(client, servers, call, look=again)
         lost = {n: at for n, at in servers.items() if answers[n] is not None}
         shown = ask_each(client, lost, get_route_info_by_topic(topic))
         for name, answer in shown.items():

@@ -76,7 +76,7 @@ def show_results(
 
     A change that failed on all of them has no table, which would repeat the errors.
     """
-    errors = [each.error for each in results if each.error is not None]
+    errors = unknown_first(each.error for each in results)
     has_failed = len(errors) == len(results) > 0
     if has_failed and common.output == "table":
         for other in dict.fromkeys(each.message for each in errors):
@@ -100,10 +100,22 @@ def show_results(
     )
 
 
-def what_failed(errors: Iterable[RmqError | None]) -> str:
-    """Return the predicate for servers with these errors of changes."""
-    is_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
-    return "did not show whether it was done" if is_unknown else "failed"
+def unknown_first(errors: Iterable[RmqError | None]) -> list[RmqError]:
+    """Return errors of a change: first those where it may have been made all the same.
+
+    To raise another one would say that nothing was changed.
+    """
+    found = [each for each in errors if each is not None]
+    return sorted(found, key=lambda each: not isinstance(each, ChangeUnknownError))
+
+
+def what_failed(errors: Sequence[RmqError]) -> str:
+    """Return the predicate for servers with these errors, in that order."""
+    if not isinstance(errors[0], ChangeUnknownError):
+        return "failed"
+    are_unknown = all(isinstance(each, ChangeUnknownError) for each in errors)
+    unknown = "did not show whether it was done"
+    return unknown if are_unknown else f"failed, or {unknown}"
 
 
 def show_detail(

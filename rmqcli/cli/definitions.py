@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.by_broker import raise_if_silent, show_list, unknown_first
 from rmqcli.cli.confirm import confirm, confirm_by_name
 from rmqcli.cli.options import (
     Common,
@@ -347,12 +347,14 @@ def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:
     """Raise the error of changes that failed, or PartialError if some was not done."""
     failed = [each for each in results if each.result in ("failed", "unknown")]
     skipped = [each for each in results if each.result == "skipped"]
-    if failed and len(failed) == len(results) and failed[0].cause is not None:
-        raise failed[0].cause
+    causes = unknown_first(each.cause for each in failed)
+    if causes and len(failed) == len(results):
+        raise causes[0]
     if failed:
         first = failed[0]
-        is_unknown = all(each.result == "unknown" for each in failed)
-        what = "may have been done" if is_unknown else "failed"
+        unknown = {each.result == "unknown" for each in failed}
+        what = "may have been done" if unknown == {True} else "failed"
+        what = "failed, or may have been done" if len(unknown) > 1 else what
         raise PartialError(
             f"{len(failed)} of {counted(len(results), 'change')} {what}:"
             f" {first.kind} {first.name}: {first.error}",

@@ -178,6 +178,7 @@ class RedriveRequests:
                 first=queue,
                 timeout_ms=self._client.config.timeout_ms,
                 retry_times=RETRIES_MAX,
+                is_sent_once=True,
             )
         except RmqError as error:
             if isinstance(error, TransportError):

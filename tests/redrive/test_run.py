@@ -229,6 +229,21 @@ def test_a_redrive_stops_at_a_batch_to_which_no_broker_answers(
     assert found == {b"%d" % n for n in range(9)}
 
 
+def test_letters_whose_connection_was_lost_are_not_sent_twice_by_one_run(
+    cluster, redrive
+):
+    """The run sent them again, and called them sent without saying that it did."""
+    cluster.create_topic("repair", queues=4)
+    for code in SENDS:
+        lost = faults.disconnect(is_handled=True)
+        cluster.faults.next(lost, code=code, topic="repair")
+    _, batches, _ = redrive(to="repair")
+    assert "UNKNOWN" in {each.status for batch in batches for each in batch}
+    with Admin(namesrv=cluster.namesrv) as admin:
+        stored = Counter(message.body for message in admin.read("repair"))
+    assert set(stored.values()) == {1}
+
+
 OK, LOST = "SEND_OK", "UNKNOWN"
 
 
@@ -599,12 +614,12 @@ def test_one_letter_that_a_broker_refuses_does_not_hold_the_others_back(
 def test_requests_without_an_answer_end_a_redrive_only_in_a_row(
     cluster, redrive, monkeypatch
 ):
-    """Letters of 256 KiB have a request each, which is tried three times."""
+    """Letters of 256 KiB have a request each."""
     monkeypatch.setattr(requests, "DEAD_AFTER", 2)
     make_letters(cluster, "billing", "orders", ["x" * (256 << 10)] * 4)
     for nth in (1, 2):
         cluster.faults.add(
-            faults.disconnect(), code=RequestCode.SEND_MESSAGE_V2, nth=nth, times=3
+            faults.disconnect(), code=RequestCode.SEND_MESSAGE_V2, nth=nth, times=1
         )
     run, (results,), _ = redrive(batch_max=13)
     assert run.given_up is None

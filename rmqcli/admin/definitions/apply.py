@@ -952,8 +952,8 @@ def _fix_orders(
     ]
     servers = {address: address for address in client.config.namesrv}
     failed = _send(client, servers, dict.fromkeys(servers, calls), batch=_BATCH)
-    for (name, server), error in failed.items():
-        raise not_fixed(name, server, error)
+    if failed:
+        raise not_fixed(client, {name: listed.get(name) for name, _ in calls}, failed)
 
 
 def _unlisted(client: Client, topics: set[str]) -> set[str]:

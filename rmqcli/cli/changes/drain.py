@@ -17,6 +17,7 @@ from rmqcli.cli.by_broker import (
     RESULT_COLUMN,
     show_detail,
     show_results,
+    unknown_first,
     what_failed,
 )
 from rmqcli.cli.confirm import confirm
@@ -286,14 +287,14 @@ def _end(
     """Say what is known, and how to undo it; raise an error unless it is drained."""
     name = options.name
     _say_how_to_undo(common, name)
-    errors = [step.error for step in steps if step.error is not None]
+    errors = unknown_first(step.error for step in steps)
     if errors and len(errors) == len(steps):
         raise errors[0]
     if errors:
         raise PartialError(
             f"{len(errors)} of {counted(len(steps), 'name server')}"
-            f" {what_failed(errors)}, so"
-            f" producers may go on sending to {name}: {errors[0].message}",
+            f" {what_failed(errors)}, so producers may go on sending to {name}:"
+            f" {errors[0].message}",
             hint="run the same command again to finish",
         )
     if progress is None:

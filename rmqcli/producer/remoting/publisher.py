@@ -314,10 +314,12 @@ class Publisher:
         first: MessageQueue | None = None,
         timeout_ms: int,
         retry_times: int,
+        is_sent_once: bool = False,
     ) -> tasks.Task[Stored]:
         """Store a message or a batch. See the module.
 
-        With `queue` no other queue is tried; `first` is tried first, then others.
+        With `queue` no other queue is tried; `first` is tried first, then others. With
+        `is_sent_once` what a broker may have stored is not sent again.
         """
         config = self._config
         deadline = Deadline(self._client.clock, timeout_ms)
@@ -350,6 +352,8 @@ class Publisher:
                     # and a proxy's remoting port may have lost its broker.
                     address = _address(target, chosen)
                     unanswered = DisconnectedError(error.message, address=address)
+                if is_sent_once and unanswered is not None:
+                    break
                 is_away = isinstance(error, NotFoundError)
                 if is_away or _is_worth_retrying(error):
                     self._renew(prepared.topic)

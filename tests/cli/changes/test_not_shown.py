@@ -6,8 +6,12 @@ known. It may also confirm what it has not done.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from rmqcli import Admin, ChangeUnknownError
+from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 
@@ -47,6 +51,34 @@ def hide_after(cluster, code, broker="broker-b"):
         cluster.faults.add(refusal, broker=broker)
 
     cluster.faults.observe(code=code, broker=broker, on_request=hide)
+
+
+@pytest.mark.parametrize(("words", "code"), SETTINGS)
+def test_a_change_that_one_broker_refuses_and_another_may_have_made_is_not_denied(
+    rmq, cluster, words, code
+):
+    """The command ended with the denial alone, as if nothing had been changed."""
+    refusal = faults.answer(16, "not allowed")
+    cluster.faults.add(refusal, code=code, broker="broker-a")
+    cluster.faults.add(faults.disconnect(), code=code, broker="broker-b")
+    exit_code, rows, err = rmq(*words, "--yes")
+    assert exit_code == 6
+    assert [row["result"] for row in rows] == ["failed", "unknown"]
+    assert "closed the connection" in err
+    assert "it may have been done" in err
+
+
+def test_a_summary_of_refused_and_unknown_changes_says_both(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=3)
+    refusal = faults.answer(16, "not allowed")
+    cluster.faults.add(refusal, code=GROUP, broker="broker-a")
+    cluster.faults.add(faults.disconnect(), code=GROUP, broker="broker-b")
+    said = "2 of 3 servers failed, or did not show whether it was done"
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(ChangeUnknownError, match=f"{said}, the first of them broker-b:"),
+    ):
+        admin.create_group("billing")
 
 
 @pytest.mark.parametrize(("words", "code"), SETTINGS)
@@ -207,3 +239,75 @@ def test_a_reset_names_a_broker_that_has_left_and_of_which_nothing_is_known(
     _, _, err = rmq("reset-offset", "billing", "orders", "--to", "earliest")
     said = "warning: what group billing has on broker-b is not moved: it is no longer"
     assert said in err
+
+
+def order_kv(cluster):
+    with Admin(namesrv=cluster.namesrv) as admin:
+        return admin.kv_values("ORDER_TOPIC_CONFIG")[0].values
+
+
+@pytest.fixture
+def two_namesrvs(cluster, rmq_cluster_factory, capsys):
+    """Run `rmq` with a second name server, which is that of another cluster."""
+    other = rmq_cluster_factory()
+    other.create_topic("orders")
+
+    def run_it(*words):
+        capsys.readouterr()
+        both = f"{cluster.namesrv};{other.namesrv}"
+        code = run([*words, "-n", both, "-o", "json", "--yes"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return run_it, other
+
+
+@pytest.mark.parametrize("before", [None, "broker-a:1"])
+@pytest.mark.parametrize(
+    "fault", [faults.answer(1, "disk full"), faults.disconnect(is_handled=True)]
+)
+def test_fixed_queues_that_one_name_server_does_not_store_are_taken_back(
+    two_namesrvs, cluster, before, fault
+):
+    """Brokers took from the other one that the topic is ordered, at their next start.
+
+    And the command had said that none was changed.
+    """
+    rmq, other = two_namesrvs
+    put = ["nameserver", "kv", "put", "ORDER_TOPIC_CONFIG", "orders"]
+    if before is not None:
+        assert rmq(*put, before)[0] == 0
+    other.faults.add(fault, code=RequestCode.PUT_KV_CONFIG, times=1)
+    code, _, err = rmq("topic", "update", "orders", "--order")
+    assert code == 6
+    assert f"name server {other.namesrv} did not store the fixed queues" in err
+    assert "so no broker was changed" in err
+    values = {} if before is None else {"orders": before}
+    assert [order_kv(each) or {} for each in (cluster, other)] == [values, values]
+
+
+def test_a_name_server_that_may_keep_the_fixed_queues_is_named(two_namesrvs, cluster):
+    rmq, other = two_namesrvs
+    code = RequestCode.PUT_KV_CONFIG
+    other.faults.add(faults.answer(1, "disk full"), code=code)
+    refusal = faults.answer(1, "disk full")
+    cluster.faults.add(refusal, code=RequestCode.DELETE_KV_CONFIG)
+    exit_code, _, err = rmq("topic", "update", "orders", "--order")
+    assert exit_code == 6
+    assert f"; {cluster.namesrv} may have those of topic orders" in err
+    assert order_kv(cluster) == {"orders": "broker-a:4;broker-b:4"}
+
+
+def test_a_topic_that_one_name_server_lists_still_can_be_deleted(two_namesrvs):
+    """The second run said that the topic does not exist, and it stayed in the route."""
+    rmq, other = two_namesrvs
+    delete = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    rule = other.faults.add(faults.answer(1, "busy"), code=delete)
+    code, rows, err = rmq("topic", "delete", "orders")
+    assert code == 6
+    assert (rows[-1]["server"], rows[-1]["result"]) == (other.namesrv, "failed")
+    other.faults.remove(rule)
+    code, rows, err = rmq("topic", "delete", "orders")
+    assert code == 0, err
+    assert (rows[-1]["server"], rows[-1]["result"]) == (other.namesrv, "deleted")
+    assert rmq("topic", "delete", "orders")[0] == 3
