@@ -25,7 +25,7 @@ from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.behaviour import History, observe
 from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.history import HistoryFolder, history_directory
-from rmqcli.admin.lag.memory import departed_brokers, open_memory
+from rmqcli.admin.lag.memory import departed_brokers, departed_brokers_of, open_memory
 from rmqcli.admin.lag.model import GroupState, compute_lag
 from rmqcli.admin.mistakes import explain_missing
 from rmqcli.api.broker_errors import not_found
@@ -333,7 +333,9 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
                 ages.append(max(0, now_ms[name] - newest_ms))
         # A broker that does not answer may have a newer message.
         if reason is None and not ages:
-            reason = _NO_MESSAGE
+            gone = departed_brokers_of(client, [topic]).items()
+            left = (f"{name}: {seen.as_error(name).message}" for name, seen in gone)
+            reason = next(left, _NO_MESSAGE)
         measured.append(
             Measurement(
                 subject=topic,
@@ -575,4 +577,9 @@ def _left(lag: GroupLag, reserved: dict[str, int]) -> Measurement:
             reason=reason,
             at_least=min(left, default=None),
         )
-    return Measurement(subject=lag.group, value=min(left, default=float("inf")))
+    return Measurement(
+        subject=lag.group,
+        value=min(left, default=float("inf")),
+        reason=lag.doubt,
+        is_doubtful=lag.doubt is not None,
+    )

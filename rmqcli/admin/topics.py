@@ -132,7 +132,9 @@ class TopicRow:
     """One topic in a list. Queue counts are sums over `brokers`.
 
     They come from the brokers' settings, and for brokers that did not answer from the
-    topic's route; None when that is not known either.
+    topic's route; None when that is not known either. `is_compacted` is whether a
+    broker removes messages amid its queues, so that offsets do not tell how many there
+    are.
     """
 
     topic: str
@@ -143,6 +145,7 @@ class TopicRow:
     write_queue_nums: int | None
     order: bool | None
     brokers: tuple[str, ...]
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,10 @@ class TopicList:
     topics: list[TopicRow]
     errors: dict[str, RmqError] = field(hash=False)
     denial: DeniedError | None = None
+
+
+def _is_compacted(config: TopicConfig) -> bool:
+    return config.attributes.get("cleanup.policy") == "COMPACTION"
 
 
 def topic_kind(topic: str, info: ClusterInfo) -> str:
@@ -274,6 +281,7 @@ def _row(
         write_queue_nums=sum(e.write_queue_nums for e in values) if is_known else None,
         order=any(each.order for each in configs.values()) if configs else None,
         brokers=tuple(sorted({*configs, *(each.broker_name for each in queues)})),
+        is_compacted=any(map(_is_compacted, configs.values())),
     )
 
 
@@ -316,6 +324,15 @@ class TopicDetail:
     groups: list[str]
     errors: dict[str, RmqError] = field(hash=False)
     denial: DeniedError | None = None
+
+    @property
+    def compacted(self) -> set[str]:
+        """The brokers that remove messages amid queues, and do not tell how many."""
+        return {
+            each.broker_name
+            for each in self.brokers
+            if each.config is not None and _is_compacted(each.config)
+        }
 
 
 def show_topic(client: Client, topic: str) -> TopicDetail:

@@ -501,22 +501,17 @@ def delete(
     show_results(common, steps, columns=STEP_COLUMNS)
 
 
-def _compacted(detail: TopicDetail) -> set[str]:
-    """Return the brokers on which a compaction removes messages amid the topic."""
-    return {
-        each.broker_name
-        for each in detail.brokers
-        if each.config is not None
-        and each.config.attributes.get("cleanup.policy") == "COMPACTION"
-    }
+def queue_rows(detail: TopicDetail) -> list[dict[str, Any]]:
+    """Return a row for each queue of a topic."""
+    rows = [row_of(QUEUE_COLUMNS, each) for each in detail.queues]
+    for row in rows:
+        if row["broker_name"] in detail.compacted:
+            row["messages"] = None
+    return rows
 
 
 def _data(detail: TopicDetail) -> dict[str, Any]:
-    queues = [row_of(QUEUE_COLUMNS, each) for each in detail.queues]
-    compacted = _compacted(detail)
-    for row in queues:
-        if row["broker_name"] in compacted:
-            row["messages"] = None
+    queues = queue_rows(detail)
     return {
         "topic": detail.topic,
         "kind": detail.kind,
@@ -605,7 +600,7 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     if unknown := len(messages) - len(known):
         count = f"at least {count}, {counted(unknown, 'queue')} unknown"
         count = count if known else "messages unknown"
-    if _compacted(detail):
+    if detail.compacted:
         count += " (compacted: older messages with the key of a newer one are removed)"
     groups = ", ".join(map(safe, detail.groups)) or "none"
     if detail.errors:

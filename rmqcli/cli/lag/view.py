@@ -387,7 +387,7 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
     return [str(queue) for queue in client.held_queues()]
 
 
-def _untold_members(lag: GroupLag) -> str | None:
+def untold_members(lag: GroupLag) -> str | None:
     """Return why a broker that answers did not tell all members; None if it did."""
     reason = lag.reading.members_unknown
     return None if reason == MEMBERS_UNKNOWN or lag.reading.failures else reason
@@ -522,11 +522,11 @@ class LagView:
         for lag in self.groups:
             self._write_more(lag, common)
         if self.is_summary:
-            for text, groups in self._unknown().items():
+            for text, groups in self.unknown().items():
                 names = listed(groups, _GROUPS_LISTED)
                 common.messages.warn(f"{names}: {with_flags(text)}")
 
-    def _unknown(self) -> dict[str, list[str]]:
+    def unknown(self) -> dict[str, list[str]]:
         """Return what a table of groups has no number for and why, and of which groups.
 
         What a broker does not report of any group is in `failures` instead.
@@ -537,7 +537,7 @@ class LagView:
             failures = lag.reading.failures
             if lag.is_partial and not any(each.message in told for each in failures):
                 found.setdefault(lag.reason or "", []).append(lag.group)
-            if (reason := _untold_members(lag)) is not None:
+            if (reason := untold_members(lag)) is not None:
                 found.setdefault(reason, []).append(lag.group)
         return found
 
@@ -587,7 +587,7 @@ class LagView:
                 sys.stdout.write(wrapped(safe(sentence), sys.stdout) + "\n")
         if not self.is_summary:
             common.messages.info(headline(lag))
-            if (reason := _untold_members(lag)) is not None:
+            if (reason := untold_members(lag)) is not None:
                 common.messages.warn(f"{lag.group}: {with_flags(reason)}")
         _warn_of_notes(common, lag)
 

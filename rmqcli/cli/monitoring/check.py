@@ -519,9 +519,10 @@ def _number(value: float) -> str:
 
 def _reason(measured: Measurement) -> str | None:
     """Why a value is not a number, or what else there is to say of it."""
-    if measured.value is not None and math.isinf(measured.value):
-        return _NOTHING_UNREAD
-    return measured.reason and with_flags(measured.reason)
+    if measured.reason is not None:
+        return with_flags(measured.reason)
+    has_end = measured.value is None or math.isfinite(measured.value)
+    return None if has_end else _NOTHING_UNREAD
 
 
 def _finite(value: float | None) -> float | None:

@@ -25,18 +25,18 @@ from rmqcli.cli.lag.view import (
     member_rows,
     queue_columns,
     summary_columns,
+    untold_members,
     without_empty_retries,
 )
 from rmqcli.cli.lag.watch import STALE, sparkline
 from rmqcli.cli.top.messages import LettersView, TailView
 from rmqcli.cli.top.reset import ask_reset
 from rmqcli.cli.top.view import View, ViewKey
-from rmqcli.units import counted, format_duration
+from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from rmqcli.admin.lag.gather import LagReading
     from rmqcli.admin.lag.memory import LagMemory
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.lag.trend import GroupTrend
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: A group that is not on the screen is read after this time for each group there is:
 #: about 0.4 ms of computing for each, which is then a thirtieth of a core.
 FULL_MS_A_GROUP = 12
+#: More groups of which the same is unknown are counted.
+_GROUPS_NAMED = 3
 _HISTORY = 10
 
 
@@ -180,13 +182,24 @@ class GroupsView(View):
             LagQuery(with_system=False) if is_full else LagQuery(groups=tuple(wanted))
         )
         reading = LagGatherer(client, query, self._memory).read()
-        rows = self._summaries(reading, is_rare=is_full and full_ms >= TREND_MIN_MS)
+        lags = [compute_lag(each) for each in reading.groups]
+        rows = self._summaries(
+            lags, reading.at_ms, is_rare=is_full and full_ms >= TREND_MIN_MS
+        )
         if is_full:
             self._full_at_ms = now_ms
             self._known = tuple(rows)
             self._trends.keep(rows)
         failures = [
             f"{f.broker_name}: {self.worded(f.message)}" for f in reading.failures
+        ]
+        unknown = LagView(groups=lags, failures=reading.failures).unknown()
+        for lag in lags:
+            if (reason := lag.reading.dead_letters_unknown) is not None:
+                unknown.setdefault(reason, []).append(lag.group)
+        failures += [
+            f"{listed(groups, _GROUPS_NAMED)}: {self.worded(text)}"
+            for text, groups in unknown.items()
         ]
         return _Groups(
             rows=rows,
@@ -197,13 +210,12 @@ class GroupsView(View):
         )
 
     def _summaries(
-        self, reading: LagReading, *, is_rare: bool
+        self, lags: Iterable[GroupLag], at_ms: int, *, is_rare: bool
     ) -> dict[str, dict[str, Any]]:
         rows = {}
-        for each in reading.groups:
-            lag = compute_lag(each)
+        for lag in lags:
             rare = is_rare and lag.group not in self.on_screen
-            trend = self._trends.take(lag, reading.at_ms, is_rare=rare)
+            trend = self._trends.take(lag, at_ms, is_rare=rare)
             lag = judge(lag, trend)
             trends = {} if trend is None else {lag.group: trend}
             row = LagView(groups=(), trends=trends).summary_row(lag)
@@ -352,7 +364,10 @@ class GroupView(View):
             for client in (self._found.lag.reading.clients or {}).values()
             if client.failure is not None
         ]
-        return [*self._found.failures, *self._found.lag.reading.notes, *silent]
+        lag = self._found.lag
+        untold = untold_members(lag)
+        members = [] if untold is None else [self.worded(untold)]
+        return [*self._found.failures, *lag.reading.notes, *members, *silent]
 
     def open(self, row: Row) -> View | None:
         return self._tail(row)

@@ -16,7 +16,7 @@ from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.cli.lag.view import summary_columns, summary_row
 from rmqcli.cli.top.messages import TailView
 from rmqcli.cli.top.view import View, ViewKey
-from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS
+from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, queue_rows
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import RmqError
 from rmqcli.units import rounded_rate
@@ -34,6 +34,8 @@ _Number = TypeVar("_Number", int, float)
 ASKED_MAX = 200
 #: With more groups of a topic, the command that prints the same names none of them.
 _NAMED_MAX = 5
+#: Kinds of topics that are shown, as by `rmq topics`.
+_USERS = ("normal", "static")
 #: Rates are of about this time.
 RATE_MS = 10_000
 
@@ -130,10 +132,12 @@ class TopicsView(View):
             return ()
         rows = []
         for topic in self._found.found.topics:
-            if topic.kind == "normal":
+            if topic.kind in _USERS:
                 row = row_of(COLUMNS, topic)
                 numbers = self._found.numbers.get(topic.topic, (None, None))
                 row["rate_in"], row["messages"] = numbers
+                if topic.is_compacted:
+                    row["messages"] = None
                 rows.append(row)
         return rows
 
@@ -199,7 +203,10 @@ class TopicsView(View):
             return ()
         errors = self._found.found.errors.items()
         notes = [f"{name}: {error.message}" for name, error in errors]
-        if len(self.rows()) > len(self._found.numbers):
+        asked = [row for row in self.rows() if row["kind"] == "normal"]
+        if len(asked) < len(self.rows()):
+            notes.append("offsets of static topics do not tell IN/S and MESSAGES")
+        if len(asked) > len(self._found.numbers):
             notes.append("IN/S and MESSAGES are read of the topics on the screen only")
         return notes
 
@@ -280,8 +287,7 @@ class TopicQueuesView(View):
         if self.part:
             return found.groups
         rows = []
-        for each in found.detail.queues:
-            row = row_of(QUEUE_COLUMNS, each)
+        for row in queue_rows(found.detail):
             row["rate_in"] = found.rates.get((row["broker_name"], row["queue_id"]))
             rows.append(row)
         return rows

@@ -102,6 +102,10 @@ def test_lag_is_compared_with_both_thresholds(check, options, code, line):
             "LAG WARNING: billing: 0 messages, {} | 'billing'=0;100;",
         ),
         ("age billing --crit 5m", "AGE WARNING: billing: 0ms, {} | 'billing'=0s;;300"),
+        (
+            "retention billing --crit 1h",
+            "RETENTION WARNING: billing: nothing unread, {} | 'billing'=U;;3600:",
+        ),
     ],
 )
 def test_an_offset_beyond_the_end_of_a_queue_is_not_ok(cluster, check, line, said):
@@ -112,6 +116,8 @@ def test_an_offset_beyond_the_end_of_a_queue_is_not_ok(cluster, check, line, sai
         " have read"
     )
     assert check(line) == (1, said.format(doubt) + "\n")
+    (measured,) = json.loads(check(f"{line} -o json")[1])["measurements"]
+    assert measured["reason"] == doubt
 
 
 def test_globs_choose_groups_and_the_worst_comes_first(check):
@@ -259,6 +265,28 @@ def test_a_topic_whose_producers_have_stopped_is_found(cluster, check):
         "TOPIC CRITICAL: empty: no message is stored | 'empty'=U;3600;\n",
     )
     assert check("topic nothing --warn 1h")[0] == 3
+
+
+def test_a_topic_whose_messages_were_on_a_broker_that_has_left_is_unknown(
+    rmq_cluster_factory, capfd
+):
+    """No message was stored, it said, although only the other broker had any."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"], broker="broker-b")
+    offsets = cluster.broker("broker-b").state.offsets
+    cluster.call(lambda: offsets.commit("billing", "orders", 0, 0))
+    words = ["check", "topic", "orders", "--warn", "10m", "-n", cluster.namesrv]
+    assert run(words) == 0
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.lag("billing").total_lag == 1
+    cluster.broker("broker-b").kill()
+    capfd.readouterr()
+    assert run(words) == 3
+    assert capfd.readouterr().out.startswith(
+        "TOPIC UNKNOWN: orders: unknown, broker-b: it is no longer in the route"
+    )
 
 
 def test_a_message_whose_store_time_is_not_told_is_not_no_message(cluster, check):

@@ -15,11 +15,13 @@ from rmqcli.cli.top import messages
 from rmqcli.cli.top.brokers import BrokersView, BrokerView
 from rmqcli.cli.top.feed import Closed
 from rmqcli.cli.top.frame import FramePainter
-from rmqcli.cli.top.groups import GroupsView
+from rmqcli.cli.top.groups import GroupsView, GroupView
 from rmqcli.cli.top.messages import LettersView, MessageView, TailView
-from rmqcli.cli.top.topics import TopicQueuesView
+from rmqcli.cli.top.topics import TopicQueuesView, TopicsView
 from rmqcli.config import ClientConfig
 from rmqcli.testing import ManualClock, Seed, faults
+from rmqcli.wire.bodies.config import TopicConfig, TopicConfigSerializeWrapper
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
@@ -132,6 +134,63 @@ def test_the_command_for_the_groups_of_a_topic_leaves_none_out(
         view.take(view.read(client))
     assert [row["group"] for row in view.rows()] == list(groups)
     assert " ".join(view.command) == words
+
+
+def test_the_number_of_messages_of_a_compacted_topic_is_unknown(rmq_cluster):
+    """It was the difference of its offsets, as if nothing had been removed."""
+    rmq_cluster.create_topic(
+        "prices", queues=1, attributes={"cleanup.policy": "COMPACTION"}
+    )
+    rmq_cluster.send("prices", ["x"] * 5)
+    topics, queues = TopicsView(), TopicQueuesView("prices")
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for view in (topics, queues):
+            view.take(view.read(client))
+    assert [(row["topic"], row["messages"]) for row in topics.rows()] == [
+        ("prices", None)
+    ]
+    assert [(row["max_offset"], row["messages"]) for row in queues.rows()] == [
+        (5, None)
+    ]
+
+
+def test_a_static_topic_is_shown_without_numbers(rmq_cluster):
+    """It was left out, although it is among those of rmq topics."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ["x"] * 5)
+    settings = TopicConfigSerializeWrapper(
+        topic_config_table={"orders": TopicConfig(topic_name="orders")},
+        topic_queue_mapping_detail_map={"orders": {}},
+    )
+    told = faults.answer(0, body=encode_body(settings))
+    rmq_cluster.faults.add(told, code=RequestCode.GET_ALL_TOPIC_CONFIG)
+    view = TopicsView()
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert [(row["topic"], row["kind"], row["messages"]) for row in view.rows()] == [
+        ("orders", "static", None)
+    ]
+    assert view.notes() == ["offsets of static topics do not tell IN/S and MESSAGES"]
+
+
+def test_what_is_denied_of_groups_is_noted(rmq_cluster):
+    """The cells were empty, or those of the members that were told, and no more."""
+    for name in ("orders", "%DLQ%billing"):
+        rmq_cluster.create_topic(name, queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", 0)
+    for topic in ("DefaultHeartBeatSyncerTopic", "%DLQ%billing"):
+        rmq_cluster.faults.add(faults.answer(16, "no rights"), topic=topic)
+    views = (GroupsView(), GroupView("billing"))
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for view in views:
+            view.take(view.read(client))
+    members, letters = sorted(views[0].notes(), reverse=True)
+    assert members.startswith("billing: members behind proxies are not known: broker-a")
+    assert letters.startswith("billing: broker-a: stats of topic %DLQ%billing: ")
+    letters, members = views[1].notes()
+    assert letters.startswith("broker-a: stats of topic %DLQ%billing: ")
+    assert members.startswith("members behind proxies are not known: broker-a: ")
 
 
 def test_the_settings_of_a_broker_are_of_a_command_that_prints_them():
