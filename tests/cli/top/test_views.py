@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,6 +28,9 @@ from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
 from tests.cli.top.test_frame import content, lines_of
 from tests.kit.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from rmqcli.cli.top.view import View
 
 
 def test_a_broker_that_has_another_address_is_shown_once(rmq_cluster):
@@ -144,7 +148,8 @@ def test_the_number_of_messages_of_a_compacted_topic_is_unknown(rmq_cluster):
     rmq_cluster.send("prices", ["x"] * 5)
     topics, queues = TopicsView(), TopicQueuesView("prices")
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
-        for view in (topics, queues):
+        views: tuple[View, ...] = (topics, queues)
+        for view in views:
             view.take(view.read(client))
     assert [(row["topic"], row["messages"]) for row in topics.rows()] == [
         ("prices", None)
@@ -181,7 +186,7 @@ def test_what_is_denied_of_groups_is_noted(rmq_cluster):
     commit(rmq_cluster, "billing", "orders", 0)
     for topic in ("DefaultHeartBeatSyncerTopic", "%DLQ%billing"):
         rmq_cluster.faults.add(faults.answer(16, "no rights"), topic=topic)
-    views = (GroupsView(), GroupView("billing"))
+    views: tuple[View, ...] = (GroupsView(), GroupView("billing"))
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
         for view in views:
             view.take(view.read(client))
