@@ -43,14 +43,11 @@ class BarLine:
         self._stream = stream
         self._color = color
         self._bar = BarColumn(table_column=Column(no_wrap=True))
-        self._text = TextColumn(
-            "{task.fields[text]}", markup=False, table_column=Column(no_wrap=True)
-        )
+        self._text = TextColumn("{task.fields[text]}", markup=False)
         self._progress = Progress(
             TextColumn("{task.description}", markup=False, style="bold"),
             *(() if total is None else (self._bar,)),
             self._text,
-            auto_refresh=False,
             get_time=lambda: clock.monotonic_ms() / 1000,
         )
         self._task = self._progress.add_task(self._label, total=total, text="")
