@@ -451,3 +451,13 @@ def test_an_option_before_the_command_that_does_not_exist_is_one_sentence(
 ):
     assert run(shlex.split(typed)) == 2
     assert capfd.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.parametrize("words", ["lag --watch", "tail T --last"])
+def test_an_option_without_its_value_is_named(capfd, words):
+    flag = words.split()[-1]
+    assert run(words.split()) == 2
+    assert capfd.readouterr().err.splitlines() == [
+        f"error: option '{flag}' requires an argument",
+        f"hint: see: rmq {words.split()[0]} --help",
+    ]
