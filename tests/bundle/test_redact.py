@@ -217,7 +217,7 @@ def test_a_known_secret_is_found_behind_its_encoding(encoding):
         st.characters(max_codepoint=0xFFFF, exclude_categories=("Cs", "Z", "C")),
         min_size=6,
         max_size=40,
-    ).filter(lambda s: s.strip().lower() not in ORDINARY),
+    ).filter(lambda s: s.strip().lower() not in ORDINARY and s not in "<removed>"),
     steps=st.lists(st.sampled_from(sorted(ENCODINGS)), max_size=2),
     around=st.tuples(st.text(max_size=10), st.text(max_size=10)),
 )
