@@ -1219,7 +1219,8 @@ class Admin:
 
         masters = self._masters(cluster, brokers)
         steps = clean.plan_clean_expired(self._client, masters)
-        return _checked(clean.apply_clean_expired(self._client, steps), "clean-up")
+        done = clean.apply_clean_expired(self._client, steps)
+        return _checked(done, "clean-up", servers=masters)
 
     @_typed
     def clean_unused_topics(
@@ -1234,7 +1235,7 @@ class Admin:
         masters = self._masters(cluster, brokers)
         steps = clean.plan_clean_unused(self._client, masters)
         done = clean.apply_clean_unused(self._client, masters, steps)
-        return _checked(done, "clean-up")
+        return _checked(done, "clean-up", servers=masters)
 
     def _masters(
         self, cluster: str | None, brokers: Collection[str] | None
@@ -1617,8 +1618,13 @@ def _chosen(
     return brokers
 
 
-def _checked(results: list[ResultT], what: str) -> list[ResultT]:
-    """Return the results if all servers succeeded; otherwise raise an error."""
+def _checked(
+    results: list[ResultT], what: str, *, servers: Collection[str] = ()
+) -> list[ResultT]:
+    """Return the results if all servers succeeded; otherwise raise an error.
+
+    Those of `servers` of which there is no result have succeeded, too.
+    """
     failed = [(each.server, each.error) for each in results if each.error is not None]
     if not failed:
         return results
@@ -1626,14 +1632,15 @@ def _checked(results: list[ResultT], what: str) -> list[ResultT]:
 
     unknown = [each for each in failed if isinstance(each[1], ChangeUnknownError)]
     server, error = (unknown or failed)[0]
-    if len(failed) == len(results):
+    count = len(results) + len({*servers} - {each.server for each in results})
+    if len(failed) == count:
         raise error
     kind, said = PartialError, "failed"
     if unknown:
         kind, said = ChangeUnknownError, "did not show whether it was done"
         said = f"failed, or {said}" if len(unknown) < len(failed) else said
     raise kind(
-        f"{what}: {len(failed)} of {counted(len(results), 'server')} {said}, the"
+        f"{what}: {len(failed)} of {counted(count, 'server')} {said}, the"
         f" first of them {server}: {error.message}",
         hint=error.hint,
     ) from error

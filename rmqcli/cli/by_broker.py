@@ -70,14 +70,19 @@ def show_list(
 
 
 def show_results(
-    common: Common, results: Sequence[ServerResult], *, columns: Sequence[Column]
+    common: Common,
+    results: Sequence[ServerResult],
+    *,
+    columns: Sequence[Column],
+    others: int = 0,
 ) -> None:
     """Write a row for each server; raise an error if the change failed on any.
 
     A change that failed on all of them has no table, which would repeat the errors.
+    `others` counts servers that made the change, and of which there is nothing to show.
     """
     errors = unknown_first(each.error for each in results)
-    has_failed = len(errors) == len(results) > 0
+    has_failed = len(errors) == len(results) > 0 == others
     if has_failed and common.output == "table":
         for other in dict.fromkeys(each.message for each in errors):
             if other != errors[0].message:
@@ -94,8 +99,8 @@ def show_results(
     if first not in message.split():  # errors name addresses, and may name brokers
         message = f"{first}: {message}"
     raise PartialError(
-        f"{len(errors)} of {counted(len(results), 'server')} {what_failed(errors)}:"
-        f" {message}",
+        f"{len(errors)} of {counted(len(results) + others, 'server')}"
+        f" {what_failed(errors)}: {message}",
         hint=errors[0].hint or "run the same command again to finish",
     )
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rmqcli.cli.options import (
     Common,
@@ -43,12 +43,16 @@ from rmqcli.errors import (
     ExitCode,
     PartialError,
     RefusedError,
+    RmqError,
     UsageError,
 )
 from rmqcli.units import counted, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.admin.reset.result import QueueOutcome
     from rmqcli.cli.configuration.profile import Profile
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.config import ClientConfig
@@ -348,7 +352,8 @@ def _only_plan(common: Common, options: CopyOptions, job: Copy) -> int:
     plan = job.plan()
     moves = []
     if not plan.unread:
-        moves = [job.plan_group(group).plan for group in options.groups or ()]
+        plans = [job.plan_group(group).plan for group in options.groups or ()]
+        moves = [_Move(each, None, None) for each in plans]
     _write(common, plan, None, moves)
     _say_plan(common, plan)
     if plan.unread:
@@ -488,10 +493,19 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
         raise
     plan = shown.plan
     _say_end(common, report, plan)
-    moves: list[ResetPlan] = []
-    if report.is_complete:
-        moves = [_move_group(common, job, to, group) for group in options.groups or ()]
+    moves: list[_Move] = []
+    failures: list[RmqError] = []
+    for group in (options.groups or ()) if report.is_complete else ():
+        try:
+            moves.append(_move_group(common, job, to, group))
+            moves[-1].check()
+        except RmqError as error:
+            failures.append(error)  # the copy is made, and is shown all the same
     _write(common, plan, report, moves)
+    for other in failures[1:]:
+        common.messages.warn(other.message)
+    if failures:
+        raise failures[0]
     if report.given_up is not None:
         hint = "run the same command again for the rest"
         if isinstance(report.given_up, RefusedError | BrokerError):
@@ -548,7 +562,29 @@ def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
         )
 
 
-def _move_group(common: Common, job: Copy, to: ClientConfig, group: str) -> ResetPlan:
+class _Move(NamedTuple):
+    """The plan for the positions of a group, and what became of it if applied."""
+
+    plan: ResetPlan
+    outcomes: Mapping[MessageQueue, QueueOutcome] | None
+    backup_id: str | None
+
+    def check(self) -> None:
+        """Raise PartialError for positions that are not as planned, or not known."""
+        bad = {q: each for q, each in (self.outcomes or {}).items() if not each.is_good}
+        if not bad:
+            return
+        results = {each.result.value for each in bad.values()}
+        are = "may not be" if "UNKNOWN" in results else "are not"
+        group = self.plan.group
+        raise PartialError(
+            f"group {group}: the positions of {counted(len(bad), 'queue')} {are} as"
+            f" planned, the first of them {min(bad)}",
+            hint="run the same command again to finish",
+        )
+
+
+def _move_group(common: Common, job: Copy, to: ClientConfig, group: str) -> _Move:
     """Move a group's positions in the target, and read them back."""
     from rmqcli.admin.admin import Admin
 
@@ -560,26 +596,19 @@ def _move_group(common: Common, job: Copy, to: ClientConfig, group: str) -> Rese
         result = admin.apply_reset(planned)
     for error in result.errors:
         common.messages.warn(error.message)
-    bad = [queue for queue, each in result.outcomes.items() if not each.is_good]
-    if bad:
-        raise PartialError(
-            f"group {group}: the positions of {counted(len(bad), 'queue')} are not as"
-            f" planned, the first of them {bad[0]}",
-            hint=f"see where it stands with: rmq lag {group}",
-        )
-    moved = sum(each.is_change for each in found.queues)
+    good = [each.queue for each in found.changes if result.outcomes[each.queue].is_good]
     common.messages.info(
-        f"group {group}: {counted(moved, 'position')} moved and read back"
+        f"group {group}: {counted(len(good), 'position')} moved and read back"
         + (f"; backup: {result.backup_id}" if result.backup_id else "")
     )
-    return found
+    return _Move(result.plan, result.outcomes, result.backup_id)
 
 
 def _write(
     common: Common,
     plan: CopyPlan,
     report: CopyReport | None,
-    moves: list[ResetPlan],
+    moves: list[_Move],
 ) -> None:
     rows = [row_of(COLUMNS, each) for each in plan.queues]
     if common.output == "table":
@@ -588,7 +617,7 @@ def _write(
         for move in moves:
             from rmqcli.cli.reset_offset.view import write_reset
 
-            write_reset(common, move, None)
+            write_reset(common, move.plan, move.outcomes)
         return
     from rmqcli.cli.reset_offset.view import document
 
@@ -626,7 +655,10 @@ def _write(
                 )
             ],
             "added": [] if report is None else [str(queue) for queue in report.added],
-            "groups": [document(move, None, backup_id=None) for move in moves],
+            "groups": [
+                document(move.plan, move.outcomes, backup_id=move.backup_id)
+                for move in moves
+            ],
             "log": str(plan.log),
         }
     )

@@ -183,6 +183,44 @@ def test_groups_go_on_at_the_copies_of_what_they_have_not_consumed(
     assert queues == {0: 4, 1: 7}
     (moved,) = found["groups"]
     assert {q["queue_id"]: q["target"] for q in moved["queues"]} == {0: 4, 1: 7}
+    assert moved["mode"] == "applied"
+    assert moved["backup"] is not None
+    assert [q["result"] for q in moved["queues"]] == ["CONFIRMED", "CONFIRMED"]
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "are"),
+    [
+        (RequestCode.UPDATE_CONSUMER_OFFSET, "NOT_ATTEMPTED", "are not"),
+        (RequestCode.QUERY_CONSUMER_OFFSET, "UNKNOWN", "may not be"),
+    ],
+)
+def test_a_copy_whose_group_cannot_be_moved_is_shown_with_what_became_of_it(
+    copy, source, target, code, result, are
+):
+    """Nothing was written to stdout, although all messages were copied."""
+    for cluster in (source, target):
+        with Admin(namesrv=cluster.namesrv) as admin:
+            admin.create_group("g")
+    with client_of(source) as client:
+        call = update_consumer_offset("g", "src", 0, commit_offset=2)
+        client.invoke(source.broker().address, call)
+
+    def refuse(_):
+        target.faults.add(faults.answer(16, "not allowed"), code=code)
+
+    commit = RequestCode.UPDATE_CONSUMER_OFFSET
+    if code == commit:
+        refuse(None)
+    target.faults.observe(code=commit, on_request=refuse)
+    exit_code, found, err = copy("--groups", "g", "--execute", "--yes")
+    assert (exit_code, found["copied"]) == (6, 10)
+    (moved,) = found["groups"]
+    assert [q["result"] for q in moved["queues"]] == [result, result]
+    assert f"group g: the positions of 2 queues {are} as planned" in err
+    target.faults.clear()
+    exit_code, found, err = copy("--groups", "g", "--execute", "--yes")
+    assert (exit_code, found["copied"]) == (0, 0), err
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ class MemoryStorage:
             core.timer_messages.load(before.timer_messages.progress)
             core.request_modes.load(before.request_modes.body())
             core.order_infos.load(before.order_infos.body(), core.started)
+            core.accounts = before.accounts
 
     def save(self, core: BrokerState) -> None:
         """Do nothing: the old core can still be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.by_broker import check_masters, show_results
@@ -70,7 +70,7 @@ def clean_expired(
         elif not steps:
             common.messages.info("nothing was changed: there are no expired queues")
     if steps or common.output != "table":
-        show_results(common, steps, columns=COLUMNS)
+        _show_results(common, steps, masters)
 
 
 @command_options(fields=COLUMNS, asks=True)
@@ -105,7 +105,15 @@ def clean_unused(
     if not planned:
         common.messages.info("no queue without a topic was known; brokers do not say")
     if steps or common.output != "table":
-        show_results(common, steps, columns=COLUMNS)
+        _show_results(common, steps, masters)
+
+
+def _show_results(
+    common: Common, steps: Sequence[CleanStep], masters: Iterable[str]
+) -> None:
+    """Write a row for each queue; of other `masters` there is nothing to show."""
+    others = len({*masters} - {step.broker_name for step in steps})
+    show_results(common, steps, columns=COLUMNS, others=others)
 
 
 def _show_plan(common: Common, planned: Sequence[CleanStep]) -> None:

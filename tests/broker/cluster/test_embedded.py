@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rmqcli import ClientConfig, Producer, ProducerMessage
+from rmqcli import Admin, ClientConfig, Producer, ProducerMessage
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.faults import answer
@@ -173,6 +173,17 @@ def test_a_killed_broker_leaves_the_route_and_restarts_with_everything(cluster):
     assert route(cluster, "orders") is not None
     cluster.send("orders", ["new"])
     assert bodies(address, "orders") == [b"kept", b"new"]
+
+
+def test_the_accounts_of_a_broker_in_memory_survive_its_restart():
+    """RocketMQ keeps them on the disk."""
+    with EmbeddedCluster(settings={"authentication_enabled": True}) as cluster:
+        with Admin(namesrv=cluster.namesrv) as admin:
+            planned = admin.plan_user("alice", is_new=True, password="secret")
+            assert admin.apply_definitions(planned).is_complete
+        cluster.broker().restart()
+        with Admin(namesrv=cluster.namesrv) as admin:
+            assert [each.name for each in admin.accounts().entries] == ["alice"]
 
 
 def test_a_hung_broker_answers_when_it_resumes(cluster):

@@ -14,7 +14,7 @@ from rmqcli.admin.clean import (
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeniedError
+from rmqcli.errors import DeniedError, PartialError
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 
@@ -332,3 +332,22 @@ def test_a_broker_that_is_told_for_nothing_and_refuses_is_named(cluster, client)
     (step,) = clean_unused(client)
     assert steps_of([step]) == [("broker-b", None, None, "failed")]
     assert "read only" in str(step.error)
+
+
+@pytest.mark.parametrize("command", ["clean-unused-topics", "clean-expired-queues"])
+def test_a_clean_up_that_one_broker_refuses_is_a_part_if_others_show_nothing(
+    rmq, cluster, command
+):
+    """Its exit code was that of the refusal, as if no broker had been told."""
+    for code in (CLEAN_UNUSED, RequestCode.GET_TOPIC_STATS_INFO):
+        cluster.faults.add(
+            faults.answer(16, "not allowed"), code=code, broker="broker-a"
+        )
+    code, rows, err = rmq("broker", command, "--yes")
+    assert (code, rows_of(rows)) == (6, [("broker-a", None, None, "failed")])
+    assert "1 of 2 servers failed: broker-a" in err
+    with (
+        Admin(namesrv=cluster.namesrv) as admin,
+        pytest.raises(PartialError, match="1 of 2 servers failed"),
+    ):
+        getattr(admin, command.replace("-", "_"))()
