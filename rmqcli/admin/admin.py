@@ -17,14 +17,16 @@ use an Admin.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from rmqcli.admin import brokers as brokers_admin
 from rmqcli.admin import groups as groups_admin
 from rmqcli.admin import topics as topics_admin
+from rmqcli.admin.lag.memory import check_departed, untold_errors
 from rmqcli.admin.recall import RecallPlan, apply_recall, plan_recall
 from rmqcli.admin.resend import ResendPlan, apply_resend, plan_resend
 from rmqcli.api.broker_errors import not_found
@@ -119,6 +121,9 @@ ResultT = TypeVar(
     "CleanStep",
 )
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
 logger = get_logger(__name__)
 
 
@@ -154,8 +159,7 @@ class ResetResult:
         return all(outcome.is_good for outcome in self.outcomes.values())
 
 
-#: Checks the types of a method's arguments.
-_typed = checks_arguments(
+_checks_types = checks_arguments(
     MessageQueue=MessageQueue,
     PlannedReset=PlannedReset,
     Position=Position,
@@ -163,6 +167,29 @@ _typed = checks_arguments(
     RecallPlan=RecallPlan,
     ResendPlan=ResendPlan,
 )
+
+
+def _typed(
+    method: Callable[Concatenate[Admin, Parameters], Result],
+) -> Callable[Concatenate[Admin, Parameters], Result]:
+    """Check the types of a method's arguments, and why it found nothing.
+
+    A topic, group or broker that was on a broker which has left the route may exist.
+    """
+    checked = _checks_types(method)
+
+    @functools.wraps(method)
+    def call(
+        self: Admin, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        try:
+            return checked(self, *args, **kwargs)
+        except NotFoundError as error:
+            if error.missing is not None:
+                check_departed(self._client, *error.missing)
+            raise
+
+    return call
 
 
 class Admin:
@@ -176,7 +203,8 @@ class Admin:
 
     Every method raises TransportError when no server can be reached in time, its
     subclass NoBrokerError when no broker is registered or none answers, DeniedError
-    when permission is denied, and NotFoundError when what was asked for does not exist.
+    when permission is denied, and NotFoundError when what was asked for does not exist;
+    PartialError if it was on a broker that has left the route within the last week.
     """
 
     def __init__(
@@ -476,8 +504,13 @@ class Admin:
     # --- topics, groups, brokers ---
 
     def topics(self) -> TopicList:
-        """List all topics, and the brokers that did not answer."""
-        return topics_admin.list_topics(self._client)
+        """List all topics, and the brokers that did not answer.
+
+        `untold` of the result has brokers that have left the route, and those without a
+        master: what only they know is not listed.
+        """
+        found = topics_admin.list_topics(self._client)
+        return replace(found, untold=untold_errors(self._client))
 
     @_typed
     def topic(self, topic: str) -> TopicDetail:
@@ -589,8 +622,12 @@ class Admin:
         return _checked(steps, f"topic {topic}")
 
     def groups(self) -> GroupList:
-        """List all consumer groups, and the brokers that did not answer."""
-        return groups_admin.list_groups(self._client)
+        """List all consumer groups, and the brokers that did not answer.
+
+        `untold` of the result is as that of `topics`.
+        """
+        found = groups_admin.list_groups(self._client)
+        return replace(found, untold=untold_errors(self._client))
 
     @_typed
     def group(self, group: str) -> GroupDetail:
@@ -1058,10 +1095,10 @@ class Admin:
         return apply_definitions(self._client, planned)
 
     def brokers(self) -> list[BrokerRow]:
-        """List all brokers with their runtime information.
+        """List all brokers that name servers know, with their runtime information.
 
-        Rates are messages per second. A broker that did not answer has an error in its
-        row.
+        Those that have left the route are in `errors` of `cluster`. Rates are messages
+        per second. A broker that did not answer has an error in its row.
         """
         return brokers_admin.list_brokers(self._client)
 

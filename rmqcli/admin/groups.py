@@ -124,11 +124,14 @@ class GroupList:
     """Groups sorted by name, and the errors of brokers that did not answer.
 
     `denial` is the error if all brokers denied access: no group is known.
+    `untold` are brokers that have left the route, or have no master, if that was asked:
+    what only they know is not here.
     """
 
     groups: list[GroupRow]
     errors: dict[str, RmqError] = field(hash=False)
     denial: DeniedError | None = None
+    untold: dict[str, RmqError] = field(default_factory=dict, hash=False)
 
 
 def group_kind(group: str) -> str:

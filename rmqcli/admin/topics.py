@@ -28,7 +28,11 @@ from rmqcli.admin.brokers import (
     reader_addresses,
     with_address,
 )
-from rmqcli.admin.lag.memory import departed_errors, departed_errors_of
+from rmqcli.admin.lag.memory import (
+    departed_errors,
+    departed_errors_of,
+    untold_errors_of,
+)
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     delete_topic_in_broker,
@@ -154,11 +158,14 @@ class TopicList:
 
     `denial` is the error if all brokers denied access: the names are those that name
     servers know.
+    `untold` are brokers that have left the route, or have no master, if that was asked:
+    what only they know is not here.
     """
 
     topics: list[TopicRow]
     errors: dict[str, RmqError] = field(hash=False)
     denial: DeniedError | None = None
+    untold: dict[str, RmqError] = field(default_factory=dict, hash=False)
 
 
 def _is_compacted(config: TopicConfig) -> bool:
@@ -337,6 +344,17 @@ class TopicDetail:
 
 def show_topic(client: Client, topic: str) -> TopicDetail:
     """Query every broker of a topic for everything about it.
+
+    Brokers that have left the route, or have no master, are among the errors. Raises
+    the errors of `read_topic`.
+    """
+    detail = read_topic(client, topic)
+    detail.errors.update(untold_errors_of(client, [topic]))
+    return detail
+
+
+def read_topic(client: Client, topic: str) -> TopicDetail:
+    """Query the brokers of a topic's route for everything about it.
 
     Raises NotFoundError for an unknown topic, NoBrokerError when no broker answers.
     """

@@ -268,13 +268,10 @@ def show(
     if common.endpoints:
         _show_by_proxy(common, topic)
         return
-    from rmqcli.admin.lag.memory import untold_errors_of
     from rmqcli.admin.topics import show_topic
 
     with common.open_client() as client:
         detail = show_topic(client, topic)
-        # What groups had there is not shown.
-        detail.errors.update(untold_errors_of(client, [topic]))
     data = _data(detail)
     show_detail(
         common,

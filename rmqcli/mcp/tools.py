@@ -244,7 +244,7 @@ def _topics(box: Toolbox, arguments: ListArguments) -> TopicsResult:
             for row in rows[: arguments.limit]
         ],
         cut=_left_out(rows, arguments.limit, "topic"),
-        unanswered=_errors(found.errors),
+        unanswered=_errors(found.untold | found.errors),
     )
 
 
@@ -266,7 +266,7 @@ def _groups(box: Toolbox, arguments: ListArguments) -> GroupsResult:
             for row in rows[: arguments.limit]
         ],
         cut=_left_out(rows, arguments.limit, "group"),
-        unanswered=_errors(found.errors),
+        unanswered=_errors(found.untold | found.errors),
     )
 
 

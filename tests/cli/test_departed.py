@@ -11,7 +11,7 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
-from rmqcli.errors import PartialError
+from rmqcli.errors import NotFoundError, PartialError
 
 GONE = "it is no longer in the route"
 
@@ -95,6 +95,58 @@ def test_a_topic_that_only_it_had_is_not_said_not_to_exist(rmq, words, kind):
     )
     code, _, err = rmq("topic", "show", "never")
     assert (code, err.splitlines()[0]) == (3, "error: topic never does not exist")
+
+
+def test_a_program_sees_what_the_commands_say(cluster):
+    """Lists were those of the brokers that are left, without a trace."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        for errors in (
+            admin.topics().untold,
+            admin.groups().untold,
+            admin.topic("orders").errors,
+        ):
+            assert {name: str(error) for name, error in errors.items()} == {
+                "broker-b": GONE
+            }
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (
+            lambda admin: admin.topic("alone"),
+            "topic alone is on no broker that is left",
+        ),
+        (
+            lambda admin: list(admin.read("alone")),
+            "topic alone is on no broker that is left",
+        ),
+        (lambda admin: admin.broker("broker-b"), "broker broker-b is no longer in"),
+        (
+            lambda admin: admin.find_messages("orders@broker-b:0:0"),
+            "broker broker-b is no longer in",
+        ),
+    ],
+)
+def test_a_program_is_not_told_that_what_it_had_does_not_exist(cluster, call, shown):
+    """It was told NotFoundError, as for a name that never was."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(PartialError, match=shown):
+            call(admin)
+        with pytest.raises(NotFoundError):
+            admin.topic("never")
+
+
+def test_an_assistant_sees_it_beside_lists(cluster):
+    pytest.importorskip("mcp")
+    from rmqcli.mcp import tools
+    from rmqcli.mcp.redact import Redaction
+
+    config = ClientConfig(namesrv=(cluster.namesrv,))
+    box = tools.Toolbox(config, Redaction(), lambda _: ("", ""))
+    for tool in tools.TOOLS:
+        if tool.name in ("topics", "groups"):
+            assert tool.run(box, tool.arguments()).unanswered == {"broker-b": GONE}
 
 
 def test_dead_letters_that_only_it_may_have_are_not_said_to_be_none(rmq, cluster):

@@ -234,6 +234,17 @@ def untold_errors_of(client: Client, topics: Collection[str]) -> dict[str, RmqEr
     return errors
 
 
+def untold_errors(client: Client) -> dict[str, RmqError]:
+    """Return what stands for what a list of topics or groups does not have.
+
+    What only brokers know that have left, or of which only slaves are left.
+    """
+    brokers = client.cluster_info().brokers
+    departed = departed_brokers(client, brokers).items()
+    errors = slave_errors(brokers.values())
+    return errors | {name: seen.as_error(name) for name, seen in departed}
+
+
 def departed_errors_of_group(
     client: Client, group: str, brokers: Collection[str]
 ) -> dict[str, RmqError]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
 from rmqcli.admin.delayed import TIMER_TOPIC
 from rmqcli.admin.lag.memory import (
+    check_departed,
     departed_brokers,
     slave_errors,
     unread_error,
@@ -563,6 +564,7 @@ def _all_topics(client: Client, ref: str, found: FoundMessages) -> list[str]:
 def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
     broker_name = place.queue.broker_name
     if broker_name not in client.cluster_info().brokers:
+        check_departed(client, "broker", broker_name)
         raise not_found("broker", broker_name)
     address = client.reader_of(place.queue)
     call = pull_message(place.queue, place.queue_offset, max_msg_nums=1)

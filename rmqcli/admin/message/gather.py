@@ -52,7 +52,7 @@ from rmqcli.admin.message.records import (
 )
 from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
-from rmqcli.admin.topics import show_topic
+from rmqcli.admin.topics import read_topic
 from rmqcli.admin.witness import ANOTHER
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -223,7 +223,7 @@ class _Reading:
         if pending is not None:
             topic = self._message.properties[REAL_TOPIC]
         self._outcome.topic = topic
-        detail = show_topic(self._client, topic)
+        detail = read_topic(self._client, topic)
         self._outcome.errors |= detail.errors
         self._read_departed()
         names = sorted(

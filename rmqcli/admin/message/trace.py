@@ -28,7 +28,7 @@ from rmqcli.admin.message.find import (
 )
 from rmqcli.admin.message.place import check_places, removed_because
 from rmqcli.admin.message.records import decode_all, decode_found
-from rmqcli.admin.topics import show_topic
+from rmqcli.admin.topics import read_topic
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
@@ -394,7 +394,7 @@ class _Lookup:
         if trace.topic is None:
             return []
         try:
-            detail = show_topic(self.client, trace.topic)
+            detail = read_topic(self.client, trace.topic)
         except NotFoundError:
             return []
         trace.errors |= detail.errors
@@ -416,7 +416,7 @@ class _Lookup:
 
     def _oldest_ms(self) -> int | None:
         """When the oldest trace was stored that every broker still has."""
-        detail = show_topic(self.client, self.trace_topic)
+        detail = read_topic(self.client, self.trace_topic)
         addresses = reader_addresses(self.route.brokers)
         questions = {
             each.queue: (
