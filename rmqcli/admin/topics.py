@@ -973,7 +973,8 @@ class _Order:
         if call is None:
             return []
         servers = {address: address for address in client.config.namesrv}
-        answers = change_each(client, servers, call, look=_how_to_look(topic))
+        again = "repeat the change to finish it"
+        answers = change_each(client, servers, call, look=again)
         return _steps(servers, answers, done="changed")
 
 

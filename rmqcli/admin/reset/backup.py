@@ -243,6 +243,26 @@ def latest_backup(
     raise _no_backup(f"there is no backup of group {group} and topic {topic}")
 
 
+def begun_by(directory: Path, backup_id: str) -> Backup | None:
+    """Return the backup of the reset that a later one has completed; None without.
+
+    `backup_id` is that of the later reset, or of its undo. The reset before it had the
+    same offsets to move in all of its queues, and moved only others.
+    """
+    later = load_backup(directory, backup_id)
+    if later.undo_of:
+        later = load_backup(directory, later.undo_of)
+    before = [
+        each
+        for each in list_backups(directory, group=later.group, topic=later.topic)
+        if each.sequence < later.sequence and not each.undo_of
+    ]
+    if not before or not is_same_cluster(before[-1].cluster, later.cluster):
+        return None
+    is_rest = later.committed.items() <= before[-1].committed.items()
+    return before[-1] if is_rest and later.committed != before[-1].committed else None
+
+
 def _write_new(directory: Path, backup: Backup) -> bool:
     """Write the file; return False if another process took the same millisecond."""
     path = directory / f"{backup.backup_id}.json"

@@ -31,7 +31,13 @@ from rmqcli.cli.reset_offset.view import (
     write_reset,
 )
 from rmqcli.cli.ui.wording import with_flags
-from rmqcli.errors import ExitCode, NotFoundError, RefusedError, UsageError
+from rmqcli.errors import (
+    ExitCode,
+    NotFoundError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.files import check_readable
 from rmqcli.units import counted
 
@@ -555,11 +561,21 @@ def _run_and_report(
 
 def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) -> int:
     """Show a summary and the command that undoes the reset; return the exit code."""
+    from rmqcli.admin.reset.backup import backup_directory, begun_by
+
     outcomes = run.outcomes()
     common.messages.info(summary(outcomes))
     words = ["rmq", "reset-offset", plan.group, plan.topic, *common.flags_to_repeat()]
     undo = shlex.join([*words, "--undo", backup_id, "--execute"])
     common.messages.info(f"to undo: {undo}")
+    with contextlib.suppress(RmqError):  # of a file that was removed or is damaged
+        begun = begun_by(backup_directory(os.environ), backup_id)
+        if begun is not None:
+            undo = shlex.join([*words, "--undo", begun.backup_id, "--execute"])
+            common.messages.warn(
+                "other queues were moved by the run that this one has completed; to"
+                f" undo that: {undo}"
+            )
     if all(outcome.is_good for outcome in outcomes.values()):
         return ExitCode.OK
     for error in dict.fromkeys(error.message for error in run.errors):

@@ -282,6 +282,7 @@ def test_fixed_queues_that_one_name_server_does_not_store_are_taken_back(
     assert code == 6
     assert f"name server {other.namesrv} did not store the fixed queues" in err
     assert "so no broker was changed" in err
+    assert "rmq topic show" not in err  # which does not show them
     values = {} if before is None else {"orders": before}
     assert [order_kv(each) or {} for each in (cluster, other)] == [values, values]
 

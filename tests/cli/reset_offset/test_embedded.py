@@ -453,3 +453,32 @@ def test_the_command_that_undoes_a_reset_repeats_how_the_cluster_is_reached(
     ]  # fmt: skip
     assert run([*words[1:], "--yes"]) == 0
     assert at(cluster) == [10, 20]
+
+
+def test_the_undo_of_a_reset_in_two_runs_names_the_first_one(start, capsys):
+    """It moved only what the second run had moved, and ended with exit code 0."""
+    cluster = start(brokers=2)
+    for name in ("broker-a", "broker-b"):
+        commit(cluster, [3, 3], broker=name)
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    refusal = faults.answer(16, "not allowed")
+    rule = cluster.faults.add(refusal, code=code, broker="broker-b")
+    words = ("--to", "earliest", *DO)
+    exit_code, first, err = reset(cluster, capsys, *words)
+    assert (exit_code, "other queues were moved" in err) == (6, False)
+    cluster.faults.remove(rule)
+    exit_code, second, err = reset(cluster, capsys, *words)
+    said = (
+        "other queues were moved by the run that this one has completed; to undo that:"
+        f" rmq reset-offset G T -n {cluster.namesrv} --undo {first['backup']} --execute"
+    )
+    assert exit_code == 0
+    assert said in err
+    exit_code, found, err = reset(cluster, capsys, "--undo", *DO)
+    assert (exit_code, len(found["queues"])) == (0, 2)
+    assert said in err
+    exit_code, found, err = reset(cluster, capsys, "--undo", first["backup"], *DO)
+    assert exit_code == 0
+    assert [each["read_back"] for each in found["queues"]] == [3, 3, 3, 3]
+    assert "other queues were moved" not in err
+    assert second["backup"] != first["backup"]
