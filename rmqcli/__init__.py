@@ -96,7 +96,7 @@ if TYPE_CHECKING:
         SettingValue,
         ShownSettings,
     )
-    from rmqcli.admin.stacks import MemberStacks, StackGroup
+    from rmqcli.admin.stacks import MemberStacks, StackGroup, StackList
     from rmqcli.admin.topics import (
         TopicBroker,
         TopicDetail,
@@ -282,7 +282,7 @@ _NAMES = {
     "rmqcli.admin.producers": ("ProducerList", "ProducerRow"),
     "rmqcli.admin.recall": ("RecallPlan",),
     "rmqcli.admin.resend": ("ResendPlan", "ResendResult"),
-    "rmqcli.admin.stacks": ("MemberStacks", "StackGroup"),
+    "rmqcli.admin.stacks": ("MemberStacks", "StackGroup", "StackList"),
     "rmqcli.admin.reset.backup": ("Backup",),
     "rmqcli.admin.reset.cluster_identity": ("ClusterIdentity",),
     "rmqcli.wire.bodies.config": ("SubscriptionGroupConfig", "TopicConfig"),
@@ -554,6 +554,7 @@ __all__ = [
     "SimpleConsumer",
     "SourceSpan",
     "StackGroup",
+    "StackList",
     "Start",
     "StaticTopicError",
     "StorageDeniedError",

@@ -104,7 +104,7 @@ if TYPE_CHECKING:
         SettingsPlan,
         ShownSettings,
     )
-    from rmqcli.admin.stacks import MemberStacks
+    from rmqcli.admin.stacks import StackList
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicResult
     from rmqcli.admin.transactions import OpenTransactions
     from rmqcli.clock import Clock
@@ -635,14 +635,13 @@ class Admin:
         return groups_admin.show_group(self._client, group)
 
     @_typed
-    def member_stacks(
-        self, group: str, *, client_id: str | None = None
-    ) -> list[MemberStacks]:
+    def member_stacks(self, group: str, *, client_id: str | None = None) -> StackList:
         """Ask the members of a group, or one of them, for the stacks of their threads.
 
         Equal stacks are grouped, those of listeners first. A member that did not answer
-        has an error in its place. Raises NotFoundError for a group without members, and
-        for a client that is not one of them.
+        has an error in its place, and a broker that did not tell its members one in
+        `errors`. Raises NotFoundError for a group without members, and for a client
+        that is not one of them.
         """
         from rmqcli.admin.stacks import member_stacks
 

@@ -470,14 +470,13 @@ class OnlineMember:
 
 def online_members(
     client: Client, group: str, *, broker_name: str | None = None
-) -> dict[str, OnlineMember]:
+) -> tuple[dict[str, OnlineMember], dict[str, RmqError]]:
     """Return the members of a group by client id, each with one broker that has it.
 
-    With `broker_name`, only those that are connected to this broker.
-    A broker that does not answer is left out as long as another one has members: each
-    member is connected to all brokers of its topics. Raises the error of such a broker
-    when no member was found, NoBrokerError when no broker answers, and NotFoundError
-    when the group has none.
+    Also the errors of brokers that did not tell theirs. With `broker_name`, only the
+    members that are connected to this broker. Raises the error of a broker when no
+    member was found, NoBrokerError when no broker answers, and NotFoundError when the
+    group has none.
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     if broker_name is not None:
@@ -497,7 +496,7 @@ def online_members(
             )
             found.setdefault(each.client_id, member)
     if found:
-        return found
+        return found, errors
     client.raise_if_none_answers(errors.values())
     denial = denial_of(answers.values())
     if denial is not None:

@@ -144,7 +144,7 @@ def plan_resend(
         )
     if group is None:
         group = _group_of(client, message, client_id or "")
-    members = online_members(client, group, broker_name=message.broker_name)
+    members, _ = online_members(client, group, broker_name=message.broker_name)
     first = min(members, key=lambda each: (is_grpc_client(each), each))
     chosen = chosen_member(members, group, client_id or first)
     return ResendPlan(

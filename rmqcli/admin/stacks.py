@@ -10,7 +10,7 @@ Source: UtilAll#jstack in apache/rocketmq, Utilities#stackTrace in rocketmq-clie
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many
@@ -18,7 +18,7 @@ from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.api.calls.consumer import get_consumer_running_info
 from rmqcli.client_id import is_grpc_client
-from rmqcli.errors import DecodeError, RmqError, UnsupportedError
+from rmqcli.errors import DecodeError, PartialError, RmqError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,9 +100,20 @@ class MemberStacks:
     error: RmqError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StackList:
+    """The members of a group, and the errors of brokers that did not tell theirs.
+
+    Members that only such a broker knows are missing.
+    """
+
+    members: list[MemberStacks]
+    errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
+
+
 def member_stacks(
     client: Client, group: str, client_id: str | None = None
-) -> list[MemberStacks]:
+) -> StackList:
     """Ask the members of a group, or one of them, for the stacks of their threads.
 
     Returns one entry for each; a member that did not answer has an error, and so does
@@ -111,14 +122,23 @@ def member_stacks(
     NotFoundError for a group without members that brokers know, and for a client that
     is not one of them.
     """
-    members = online_members(client, group)
+    members, errors = online_members(client, group)
     proxied: list[str] = []
     if client_id is None:
-        of_group = find_proxied_members(client).by_group.get(group)
+        behind = find_proxied_members(client, errors)
+        errors = behind.errors | errors
+        of_group = behind.by_group.get(group)
         if of_group is not None:
             proxied = [each.client_id for each in of_group[0].connections]
     if client_id is not None:
+        for name, silent in ({} if client_id in members else errors).items():
+            raise PartialError(
+                f"whether {client_id} is a member of group {group} is not known:"
+                f" {name}: {silent.message}",
+                hint=silent.hint,
+            )
         members = {client_id: chosen_member(members, group, client_id)}
+        errors = {}
     of_proxies = {each for each in (*members, *proxied) if is_grpc_client(each)}
     of_proxies |= set(proxied) - members.keys()
     asked = sorted(members.keys() - of_proxies)[:MEMBERS_MAX]
@@ -147,7 +167,7 @@ def member_stacks(
             f"{each} cannot be asked: proxies do not pass this request on"
         )
         found.append(MemberStacks(client_id=each, error=error))
-    return found
+    return StackList(found, errors)
 
 
 def _stacks_of(client_id: str, dump: str | None) -> MemberStacks:

@@ -525,12 +525,13 @@ def stack(
 
     Threads with the same stack are shown once, those in a listener first: where many of
     them are in the same call, the listener waits for it. rmq group members lists the
-    IDs of clients. The exit code is 6 if a member did not answer.
+    IDs of clients. The exit code is 6 if a member or a broker did not answer.
     """
     from rmqcli.admin.stacks import member_stacks
 
     with common.open_client() as client:
-        found = member_stacks(client, group, client_id)
+        stacks_of = member_stacks(client, group, client_id)
+    found = stacks_of.members
     rows = [
         {**row_of(STACK_COLUMNS[1:5], stacks), "client_id": member.client_id}
         | {"threads": list(stacks.threads), "frames": list(stacks.frames)}
@@ -559,6 +560,7 @@ def stack(
             f" known: {silent[0].error.message}",
             hint=silent[0].error.hint,
         )
+    raise_if_silent(stacks_of.errors)
 
 
 def _stack_text(row: dict[str, Any]) -> str:

@@ -8,7 +8,8 @@ import pytest
 
 from rmqcli import Admin, Consumer
 from rmqcli.admin.stacks import group_stacks, parse_thread_dump
-from rmqcli.errors import NotFoundError
+from rmqcli.cli.main import run
+from rmqcli.errors import NotFoundError, PartialError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import wait_until
@@ -92,7 +93,7 @@ def test_a_python_member_shows_the_listener_that_its_threads_are_in(cluster):
         inside.acquire()
         inside.acquire()  # two threads are in the listener
         try:
-            (member,) = admin.member_stacks("G", client_id=consumer.client_id)
+            (member,) = admin.member_stacks("G", client_id=consumer.client_id).members
         finally:
             gate.set()
     assert member.client_id == consumer.client_id
@@ -114,10 +115,35 @@ def test_a_member_that_does_not_answer_has_an_error_in_its_place(cluster):
         wait_until(lambda: admin.group("G").members)
         refused = faults.answer(207, "timed out")
         cluster.faults.next(refused, code=RequestCode.GET_CONSUMER_RUNNING_INFO)
-        (member,) = admin.member_stacks("G")
+        (member,) = admin.member_stacks("G").members
     assert member.stacks == ()
     assert member.error is not None
     assert "timed out" in member.error.message
+
+
+def test_a_broker_that_does_not_tell_its_members_is_named(rmq_cluster_factory, capsys):
+    """Members that only this broker knows were left out, and the command exited 0."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("G")
+    with (
+        Consumer("G", "orders", print, namesrv=cluster.namesrv) as consumer,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        wait_until(lambda: admin.group("G").members)
+        cluster.faults.add(
+            faults.answer(16, "no rights"),
+            code=RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            broker="broker-b",
+        )
+        found = admin.member_stacks("G")
+        assert [each.client_id for each in found.members] == [consumer.client_id]
+        assert list(found.errors) == ["broker-b"]
+        assert admin.member_stacks("G", client_id=consumer.client_id).errors == {}
+        with pytest.raises(PartialError, match="whether other is a member of group G"):
+            admin.member_stacks("G", client_id="other")
+        assert run(["group", "stack", "G", "-n", cluster.namesrv]) == 6
+    assert "broker-b denied access: members of group G: " in capsys.readouterr().err
 
 
 def test_a_client_of_another_group_and_a_group_without_members_are_not_found(cluster):

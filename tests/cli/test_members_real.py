@@ -27,7 +27,7 @@ def test_the_stacks_of_a_java_member_show_where_its_listener_waits(
         Admin(namesrv=real_cluster.namesrv) as admin,
     ):
         consumer.wait_until(lambda: consumer.is_blocked, what="the listener")
-        (member,) = admin.member_stacks(group, client_id=consumer.client_id)
+        (member,) = admin.member_stacks(group, client_id=consumer.client_id).members
         busy = member.stacks[0]
         assert busy.listener is not None
         assert busy.listener.startswith("app//Consumer.lambda$run$1(Consumer.java:")
