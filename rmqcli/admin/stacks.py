@@ -126,7 +126,7 @@ def member_stacks(
     proxied: list[str] = []
     if client_id is None:
         behind = find_proxied_members(client, errors)
-        errors = behind.errors | errors
+        errors = {**behind.errors, **errors}
         of_group = behind.by_group.get(group)
         if of_group is not None:
             proxied = [each.client_id for each in of_group[0].connections]

@@ -181,10 +181,10 @@ def test_members_are_found_with_one_broker_each(pair, client):
     same = FakeMember(pair, "billing", broker="broker-b")
     other = FakeMember(pair, "billing", broker="broker-b", client_id="10.0.0.2@1")
     with one, same, other:
-        found = online_members(client, "billing")
-        on_b = online_members(client, "billing", broker_name="broker-b")
+        found, _ = online_members(client, "billing")
+        on_b, _ = online_members(client, "billing", broker_name="broker-b")
         pair.faults.add(REFUSED, code=MEMBERS, broker="broker-b")
-        left = online_members(client, "billing")
+        left, errors = online_members(client, "billing")
     assert {c: (m.client_id, m.broker_name, m.address) for c, m in found.items()} == {
         "10.0.0.1@1": ("10.0.0.1@1", "broker-a", pair.broker("broker-a").address),
         "10.0.0.2@1": ("10.0.0.2@1", "broker-b", pair.broker("broker-b").address),
@@ -192,6 +192,7 @@ def test_members_are_found_with_one_broker_each(pair, client):
     assert {m.broker_name for m in on_b.values()} == {"broker-b"}
     assert list(on_b) == ["10.0.0.1@1", "10.0.0.2@1"]
     assert list(left) == ["10.0.0.1@1"]
+    assert list(errors) == ["broker-b"]
 
 
 def test_without_members_it_is_said_whether_that_is_known(pair, client):
