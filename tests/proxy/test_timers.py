@@ -190,11 +190,11 @@ def test_a_refused_heartbeat_is_no_lost_connection(
 def test_a_proxy_that_is_slow_to_answer_heartbeats_is_named_as_that(
     proxy, consumer, monkeypatch, caplog
 ):
+    monkeypatch.setattr(telemetry, "HEARTBEAT_MS", 5)
+    consumer()
     proxy.answers["Heartbeat"] = lambda _request, context: context.abort(
         grpc.StatusCode.DEADLINE_EXCEEDED, ""
     )
-    monkeypatch.setattr(telemetry, "HEARTBEAT_MS", 5)
-    consumer()
     text = f"proxy {proxy.endpoints} does not answer; retrying"
     assert wait_until(lambda: logged(caplog, text)) == [logging.WARNING]
 
