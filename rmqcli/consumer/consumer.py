@@ -334,10 +334,11 @@ class Consumer:
         exists, and ConnectError or DeadlineError at once when no name server answers.
         With `wait_for_cluster` it waits for the topics and the name servers instead.
         Raises DeadlineError when no broker has accepted a heartbeat within
-        `timeout_ms`, for example while brokers restart, and other RmqErrors for what a
-        broker refuses: through a proxy FilterError for an SQL expression that the
-        broker cannot parse. After such an exception, or a KeyboardInterrupt, the
-        consumer is closed and nothing is left behind.
+        `timeout_ms`, for example while brokers restart, DeniedError when brokers denied
+        it until then, and other RmqErrors for what a broker refuses: through a proxy
+        FilterError for an SQL expression that the broker cannot parse. After such an
+        exception, or a KeyboardInterrupt, the consumer is closed and nothing is left
+        behind.
 
         A consumer can be started only once: later calls raise UsageError and change
         nothing.

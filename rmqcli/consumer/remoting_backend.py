@@ -31,6 +31,7 @@ from rmqcli.engine.push_consumer import PushConsumer
 from rmqcli.engine.queue_lag import QueueReading, queue_lag
 from rmqcli.errors import (
     DeadlineError,
+    DeniedError,
     NotFoundError,
     PartialError,
     RmqError,
@@ -495,12 +496,24 @@ def _not_joined(
     timeout_ms: int,
     *,
     reason: RmqError | None,
-) -> DeadlineError:
+) -> RmqError:
     """The error of a start that took too long; `reason` is the last failure."""
     why = "" if reason is None else f": {reason.message}"
     hint = "" if reason is None else reason.hint
+    text = (
+        f"no broker accepted a heartbeat of group {group} within {timeout_ms} ms{why}"
+    )
+    if isinstance(reason, DeniedError):
+        return DeniedError(
+            text,
+            code=reason.code,
+            name=reason.name,
+            remark=reason.remark,
+            address=reason.address,
+            hint=hint,
+        )
     return DeadlineError(
-        f"no broker accepted a heartbeat of group {group} within {timeout_ms} ms{why}",
+        text,
         address=";".join(namesrvs),
         hint=hint or "check that the brokers of the topics are online",
     )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from rmqcli import ConsumerConfig, sql
-from rmqcli.errors import ConnectError, DeadlineError, NotFoundError
+from rmqcli.errors import ConnectError, DeadlineError, DeniedError, NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.consumer.collecting import (
@@ -226,6 +226,16 @@ def test_the_error_names_a_broker_that_never_accepts_a_heartbeat(
         running.start(timeout_ms=500)
     assert caught.value.hint == "check that the brokers of the topics are online"
     assert committed(rmq_cluster, "g", rmq_topic) == {}
+
+
+def test_a_start_without_the_rights_to_join_the_group_is_denied(rmq_cluster, rmq_topic):
+    """A script took it for brokers that are away (exit code 5)."""
+    denial = faults.answer(16, "no rights")
+    rmq_cluster.faults.add(denial, code=RequestCode.HEART_BEAT)
+    running = consumer(rmq_cluster, "g", rmq_topic, Seen())
+    with pytest.raises(DeniedError, match=r"heartbeat of group g .*no rights") as found:
+        running.start(timeout_ms=500)
+    assert found.value.exit_code == 4
 
 
 # Settings
