@@ -102,6 +102,7 @@ def test_a_live_consumer_is_shown(rmq, real_cluster, new_topic):
             "message_model": "CLUSTERING",
             "brokers": ["broker-a"],
             "error": None,
+            "reason": None,
         }
         data, _ = rmq("group", "show", group)
         (member,) = data["members"]

