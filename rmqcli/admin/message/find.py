@@ -588,7 +588,7 @@ def _at_place(client: Client, place: MessagePlace) -> FoundMessages:
 
 
 def _without_queue(client: Client, queue: MessageQueue, error: BrokerError) -> RmqError:
-    """Return the error of a pull, or why nobody can read a queue with this number."""
+    """Return why no consumer can read a queue with this number, or the pull's error."""
     topic, name = queue.topic, queue.broker_name
     route = client.route(topic)
     for each in route.queues:
