@@ -340,7 +340,8 @@ def _counted(counts: Counter[Kind]) -> str:
     from rmqcli.admin.definitions.model import SECTIONS
 
     parts = [counted(counts[kind], kind) for kind in SECTIONS if counts[kind]]
-    return " and ".join([*([", ".join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
+    last = parts.pop() if parts else ""
+    return f"{', '.join(parts)} and {last}" if parts else last
 
 
 def _raise_if_incomplete(results: Sequence[DefinitionResult]) -> None:

@@ -100,6 +100,15 @@ def test_what_was_exported_can_be_applied_to_another_cluster(rmq, clusters, tmp_
     assert rmq(target, "export")[1] == file.read_text()
 
 
+def test_what_was_written_is_counted_by_kind(rmq, clusters, tmp_path):
+    source, target = clusters
+    out = tmp_path / "d.json"
+    wrote = f"wrote {out}: %s of cluster DefaultCluster\n"
+    topics = rmq(source, "export", "--out", out, "--only", "topics")
+    assert topics == (0, "", wrote % "2 topics")
+    assert rmq(target, "export", "--out", out) == (0, "", wrote % "no definitions")
+
+
 def test_the_plan_must_be_confirmed(rmq, clusters, tmp_path):
     source, target = clusters
     file = tmp_path / "d.json"

@@ -61,6 +61,23 @@ def start(rmq_cluster_factory, capsys):
     return start
 
 
+def test_the_settings_of_each_broker_are_a_table(start, capsys):
+    cluster, rmq = start(brokers=2)
+    assert rmq("create", "billing", "--max-retries", "3")[0] == 0
+    capsys.readouterr()
+    assert run(["group", "show", "billing", "-n", cluster.namesrv]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+group billing: no active members
+
+BROKER    CONSUME  BROADCAST  RETRY QUEUES  RETRY MAX
+broker-a  yes      yes                   1          3
+broker-b  yes      yes                   1          3
+"""
+    )
+
+
 @pytest.mark.parametrize("like", LIKE)
 def test_a_group_is_created_on_all_masters_with_what_is_given(start, like):
     cluster, rmq = start(like, brokers=2)

@@ -30,7 +30,7 @@ def test_a_value_is_stored_listed_and_removed(rmq):
     ]
     code, rows, err = rmq(*put)
     assert (code, rows[0]["result"]) == (0, "unchanged")
-    assert "nothing was changed" in err
+    assert err == "nothing was changed: the name servers have this value\n"
     code, rows, _ = rmq("nameserver", "kv", "list", "NS")
     assert [(row["key"], row["value"]) for row in rows] == [("k", "v 1")]
     code, rows, _ = rmq("nameserver", "kv", "get", "NS", "k")
@@ -43,6 +43,7 @@ def test_a_value_is_stored_listed_and_removed(rmq):
     assert (code, rows[0]["result"], rows[0]["new"]) == (0, "deleted", None)
     code, rows, err = rmq(*delete, "--yes")
     assert (code, rows[0]["result"]) == (0, "unchanged")
+    assert err == "nothing was changed: the name servers have no such value\n"
     code, _, err = rmq("nameserver", "kv", "get", "NS", "k")
     assert code == 3
     assert "no name server has a value for k in NS" in err
