@@ -139,6 +139,7 @@ class PendingCall(PendingReply[T]):
             else:
                 self.succeed(result)
                 return
+            failure.may_be_done = True  # the peer's code says so
         super().fail(failure)
 
     def fail(self, error: RmqError) -> None:
