@@ -373,10 +373,10 @@ class PartialError(RmqError):
 
 
 class ChangeUnknownError(PartialError):
-    """A change was requested and no answer came: it may have been made.
+    """A change was requested, and no answer came that can be read: it may be made.
 
-    The cause is the DeadlineError or DisconnectedError, or the error of the broker that
-    passed the request on and got no answer.
+    The cause is the DeadlineError, DisconnectedError or WireError, or the error of the
+    broker that passed the request on and got no answer.
     """
 
 

@@ -28,7 +28,6 @@ from rmqcli.errors import (
     NoBrokerError,
     NotFoundError,
     RmqError,
-    TransportError,
 )
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MASTER_ID
@@ -182,7 +181,7 @@ def _changed(answer: T | RmqError, look: str) -> T | RmqError:
 
 def lost_answer(error: RmqError, *, look: str = _LOOK) -> RmqError:
     """Return the error of a change: a ChangeUnknownError if it may have been made."""
-    if not isinstance(error, TransportError) or not error.may_be_done:
+    if not error.may_be_done:
         return error
     unknown = ChangeUnknownError(f"{error.message}; it may have been done", hint=look)
     unknown.__cause__ = error

@@ -3,7 +3,7 @@
 The caller's thread does the I/O, and only one thread at a time uses a client.
 
 - The name server that answered last is asked first; the others follow within the same
-  deadline. "Topic does not exist" is an answer, not a reason to ask the next one.
+  deadline. "Topic does not exist" is an answer, a refusal is a reason to ask the next.
 - Every answer contains its sender's version, so the version of a broker is usually
   known before it is needed. A call that needs a newer broker fails at once, because a
   broker before 4.9.2 does not answer a code that it does not know.
@@ -139,6 +139,7 @@ class PendingCall(PendingReply[T]):
             else:
                 self.succeed(result)
                 return
+            failure.may_be_done = True  # the peer's code says so
         super().fail(failure)
 
     def fail(self, error: RmqError) -> None:
@@ -388,18 +389,19 @@ class Client:
         """Ask the name servers one after the other until one answers.
 
         `timeout_ms` (None: that of the client) is shared by all of them, so that a name
-        server that does not answer leaves time for the others. An error that a name
-        server returns is an answer, too, unless its tables changed while it wrote them
-        down: then it is asked again, after the others. With `needs_all_for_not_found` a
-        NotFoundError counts only when no other name server returns anything else. When
-        no name server can be reached, the error names all of them. Raises ConfigError
-        for an address that is not that of a name server.
+        server that does not answer leaves time for the others. NotFoundError is an
+        answer; with `needs_all_for_not_found` only when no other name server returns
+        anything else. Any other error that a name server returns counts when none of
+        them answers. One whose tables changed while it wrote them down is asked again,
+        after the others. When no name server can be reached, the error names all of
+        them. Raises ConfigError for an address that is not that of a name server.
         """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
         )
         errors: list[TransportError] = []
         not_found: NotFoundError | None = None
+        refused: RmqError | None = None
         namesrvs = list(self._namesrvs)
         for tried, address in enumerate(namesrvs):
             share_ms = max(1, deadline.left_ms() // (len(namesrvs) - tried))
@@ -430,18 +432,20 @@ class Client:
                 else:
                     what = f"{address} is a broker, not a name server"
                 raise _not_a_namesrv(what, other="broker") from error
+            except NotFoundError as error:
+                self._prefer(address)
+                if not needs_all_for_not_found:
+                    raise
+                not_found = not_found or error
             except RmqError as error:
                 if _has_changed(error) and namesrvs.count(address) < _WRITE_TRIES:
                     namesrvs.append(address)
-                    continue
-                self._prefer(address)
-                if not needs_all_for_not_found or not isinstance(error, NotFoundError):
-                    raise
-                not_found = not_found or error
+                else:
+                    refused = refused or error
             else:
                 self._prefer(address)
                 return answer
-        raise not_found or self._no_namesrv(errors)
+        raise refused or not_found or self._no_namesrv(errors)
 
     def namesrv(self, call: Call[T], *, timeout_ms: int | None = None) -> T:
         """Ask the name servers and wait. Raises as `ask_namesrvs` does."""

@@ -471,12 +471,39 @@ def test_what_one_name_server_does_not_know_another_may_know(needs_all):
     assert caught.value is first
 
 
-def test_any_other_refusal_of_a_name_server_counts_at_once():
+REFUSALS = [
+    DeniedError("no", code=16, name="NO_PERMISSION"),
+    BusyError("busy", code=2, name="SYSTEM_BUSY"),
+    BrokerError("failed", code=1, name="SYSTEM_ERROR"),
+    BodyError("not JSON"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda each: type(each).__name__)
+def test_the_next_name_server_answers_where_one_refuses(refusal):
+    """The first refusal ended the command, although the second server knew."""
     client, _ = by_hand("a:1", "b:1")
-    task = client.ask_namesrvs(get_all_topic_list(), needs_all_for_not_found=True)
+    task = client.ask_namesrvs(get_all_topic_list())
     next(task)
-    with pytest.raises(DeniedError):
-        task.throw(DeniedError("no", code=16, name="NO_PERMISSION"))
+    assert task.throw(refusal).address == "b:1"
+    with pytest.raises(StopIteration) as answered:
+        task.send(["T"])
+    assert answered.value.value == ["T"]
+    assert next(client.ask_namesrvs(get_all_topic_list())).address == "b:1"
+
+
+@pytest.mark.parametrize("needs_all", [True, False])
+def test_a_refusal_counts_if_no_name_server_answers(needs_all):
+    client, _ = by_hand("a:1", "b:1", "c:1")
+    task = client.ask_namesrvs(get_all_topic_list(), needs_all_for_not_found=needs_all)
+    next(task)
+    denied = DeniedError("no", code=16, name="NO_PERMISSION")
+    missing = NotFoundError("none", code=17, name="n")
+    task.throw(denied)
+    task.throw(missing if needs_all else late("b:1"))
+    with pytest.raises(DeniedError) as caught:
+        task.throw(late("c:1"))
+    assert caught.value is denied
 
 
 def changing(address):
@@ -538,9 +565,10 @@ def test_a_topic_does_not_exist_only_if_a_broker_is_registered():
         assert asked(next(task)) == ("a:1", 300)
         request = task.throw(unknown)
         assert (request.call.what, *asked(request)) == ("cluster info", "a:1", 300)
-        go_on = task.throw if isinstance(info, RmqError) else task.send
+        if isinstance(info, RmqError):
+            assert task.throw(info).address == "b:1"
         with pytest.raises(kind) as caught:
-            go_on(info)
+            (task.throw if isinstance(info, RmqError) else task.send)(info)
         if isinstance(caught.value, NoBrokerError):
             assert caught.value.address == "a:1;b:1"
             assert caught.value.message == (

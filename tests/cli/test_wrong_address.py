@@ -6,6 +6,7 @@ import pytest
 
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.cli.main import run
+from tests.transport.peer import Peer, PeerConnection
 
 
 @pytest.fixture
@@ -57,6 +58,38 @@ def test_a_proxy_in_place_of_a_name_server_is_called_that(proxied, capfd, comman
         "hint: give the address of a name server, not of a proxy; its port is 9876 by"
         " default\n"
     )
+
+
+def refuses(connection):
+    for request in connection.requests():
+        connection.answer(request, code=16, remark="no permission")
+
+
+def answers_garbage(connection):
+    for request in connection.requests():
+        connection.answer(request, body=b"{{ not JSON")
+
+
+def speaks_http(connection):
+    connection.read()
+    connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "script", [refuses, answers_garbage, speaks_http, PeerConnection.reset]
+)
+@pytest.mark.parametrize("command", [*BY_NAMESRV, "topic create new --yes"])
+def test_the_second_name_server_answers_where_the_first_does_not(
+    rmq_cluster, command, script
+):
+    """A refusal or an answer that could not be read by the first ended the command."""
+    rmq_cluster.create_topic("T")
+    rmq_cluster.create_group("G")
+    rmq_cluster.send("T", [b"x"])
+    more = {"consume": ["--count", "1"], "tail": ["--timeout", "1m"]}
+    words = [*command.split(), *more.get(command.split()[0], [])]
+    with Peer(script) as first:
+        assert run([*words, "-n", f"{first.address};{rmq_cluster.namesrv}"]) == 0
 
 
 @pytest.mark.parametrize("words", [["--plaintext"], []], ids=["plaintext", "TLS"])

@@ -39,7 +39,7 @@ from rmqcli.api.calls.offset import (
 )
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
-from rmqcli.errors import ConnectError, RefusedError, RmqError, TransportError
+from rmqcli.errors import RefusedError, RmqError, TransportError
 from rmqcli.position import AtGroup
 from rmqcli.tasks import All, Request, Sleep
 from rmqcli.units import counted
@@ -236,7 +236,7 @@ class ResetRun:
             return replace(outcome, note=f"{outcome.note}: {reason}")
         if outcome.is_good or error is None:
             return outcome
-        if isinstance(error, TransportError) and not isinstance(error, ConnectError):
+        if error.may_be_done:
             # The request may have been carried out, or may still be.
             return QueueOutcome(
                 result=QueueResult.UNKNOWN,

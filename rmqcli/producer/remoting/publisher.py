@@ -291,11 +291,11 @@ class Publisher:
         return route, queues_of_new_topic(topic, route, queue_nums=nums)
 
     def _route(self, topic: str) -> tasks.Task[TopicRoute]:
-        return (
-            yield from self._client.ask_route(
-                topic, timeout_ms=_API_TIMEOUT_MS * len(self._client.config.namesrv)
-            )
-        )
+        # The name servers share the time of a send, so that it is not over when the
+        # first of them hangs.
+        each_ms = _API_TIMEOUT_MS * len(self._client.config.namesrv)
+        limit_ms = max(_API_TIMEOUT_MS, min(each_ms, self._config.send_msg_timeout_ms))
+        return (yield from self._client.ask_route(topic, timeout_ms=limit_ms))
 
     def _refresh(self) -> tasks.Task[None]:
         """Request every topic's route again; after a failure keep the known route."""

@@ -178,6 +178,17 @@ def test_a_drain_without_an_answer_that_is_not_there_yet_is_unknown(rmq, cluster
     assert row["error"].endswith(LOST)
 
 
+def test_a_drain_whose_answer_cannot_be_read_may_have_been_done(rmq, cluster):
+    """It was called a failure, although the name server's code said that it is done."""
+    code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    cluster.faults.add(faults.answer(0), code=code)  # without the number of topics
+    exit_code, shown, err = rmq("broker", "drain", "broker-a", "--no-wait", "--yes")
+    assert exit_code == 6, err
+    (row,) = shown["servers"]
+    assert row["result"] == "unknown"
+    assert row["error"].endswith("wipeTopicCount is missing" + LOST)
+
+
 def test_the_library_raises_an_error_of_its_own(cluster):
     cluster.faults.add(faults.disconnect(), code=RequestCode.DELETE_SUBSCRIPTIONGROUP)
     with (
