@@ -586,7 +586,12 @@ def _not_passed(
                 group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
             )
     # Only POP goes by the group's setting, so its members that have left used POP.
-    may_pop = seen.is_pop or (seen.is_orderly and seen.connection is None)
+    may_pop = seen.is_pop or (
+        seen.connection is None
+        # A broker that keeps what POP hands out in RocksDB moves the committed offset
+        # with the next request only, and the pulled offset at once.
+        and (seen.is_orderly or (seen.no_deliveries and (seen.pulled or 0) > offset))
+    )
     if may_pop or seen.is_locked:
         found = _maybe_popped(message, seen, committed)
     elif seen.connection is not None:

@@ -6,6 +6,7 @@ threads.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shlex
@@ -15,6 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from rmqcli.admin.brokers import ask_each
+from rmqcli.api.broker_errors import not_found
+from rmqcli.api.calls.config import (
+    get_broker_config,
+    get_subscription_group_config,
+    get_subscription_group_names,
+)
 from rmqcli.api.client import Client
 from rmqcli.cli.consume.counts import Counts
 from rmqcli.cli.consume.failed import FailedDeliveries
@@ -29,13 +37,20 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumerConfig, MessageModel
-from rmqcli.errors import ConfigError, ExitCode, PartialError, RmqError
+from rmqcli.errors import (
+    ConfigError,
+    ExitCode,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    UnsupportedError,
+)
 from rmqcli.model import dlq_topic
 from rmqcli.position import AtTime, Earliest, Latest, Position
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import tzinfo
 
     from rmqcli.cli.consume.command import ConsumeOptions
@@ -241,7 +256,7 @@ class _Run:
         )
 
     def check(self) -> None:
-        """Check the topics and read the group's offsets, before the consumer joins.
+        """Check topics and group, and read its offsets, before the consumer joins.
 
         Through a proxy, `Consumer.start` checks the topics and the group.
         """
@@ -251,6 +266,7 @@ class _Run:
         with Client(self._client_config) as client:
             for topic in options.topic_names:
                 readable_queues(client, topic)
+            _check_group(client, options.group, options.topic_names)
             if not options.broadcast:
                 self._starts.committed = read_committed(
                     client, options.group, options.topic_names
@@ -349,6 +365,37 @@ class _Run:
         self._counts.end()
         self._listener.kill()
         os._exit(code)
+
+
+def _check_group(client: Client, group: str, topics: Iterable[str]) -> None:
+    """Raise NotFoundError if a broker of the topics neither has nor creates the group.
+
+    It would refuse each pull, or not even tell the group's members. What a broker does
+    not answer is not checked.
+    """
+    at: dict[str, str] = {}
+    for route in map(client.route, topics):
+        for queue in route.read_queues():
+            with contextlib.suppress(RmqError):
+                at[queue.broker_name] = client.master_of(route, queue.broker_name)
+    found = ask_each(client, at, get_subscription_group_config(group))
+    older = {n: at[n] for n, e in found.items() if isinstance(e, UnsupportedError)}
+    refusing = [n for n, each in found.items() if isinstance(each, NotFoundError)]
+    known = ask_each(client, older, get_subscription_group_names())
+    settings = ask_each(client, older, get_broker_config())
+    for name, groups in known.items():
+        config = settings[name]
+        if isinstance(groups, RmqError) or isinstance(config, RmqError):
+            continue
+        if group not in groups and config.get("autoCreateSubscriptionGroup") == "false":
+            refusing.append(name)
+    if refusing:
+        raise not_found(
+            "group",
+            group,
+            meant=f"clients cannot create groups at {', '.join(refusing)}",
+            hint=f"create it with: rmq group create {shlex.quote(group)}",
+        )
 
 
 def _starts(options: ConsumeOptions, counts: Counts) -> Starts:

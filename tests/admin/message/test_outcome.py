@@ -298,3 +298,14 @@ def test_a_copy_whose_delay_has_ended_does_not_wait(message, kinds, found):
     ]
     name, reason = verdict(message, evidence(copies=copies))
     assert (name, reason[: len(found[1])]) == found
+
+
+def test_what_pop_may_have_handed_out_does_not_wait(message):
+    """A group of POP without members: with RocksDB, only the pulled offset shows it."""
+    why = "what POP has handed out is not known: its broker keeps that in RocksDB"
+    seen = evidence(committed=5, no_deliveries=why, holder=None)
+    seen = replace(seen, connection=None)
+
+    assert verdict(message, seen) == ("unknown", why)
+    assert verdict(message, replace(seen, pulled=5)) == ("waiting", "")
+    assert verdict(message, replace(seen, no_deliveries=None)) == ("waiting", "")

@@ -91,6 +91,31 @@ def test_a_topic_that_is_not_there_ends_it_before_it_joins(rmq_cluster, capsys):
     assert heartbeats.seen == 0
 
 
+@pytest.mark.parametrize("like", ["5.5.0", "4.9.7"])
+def test_a_group_that_no_client_may_create_ends_it_before_it_joins(
+    rmq_cluster_factory, capsys, like
+):
+    """It waited in a group that does not exist, and ended with 0."""
+    settings = {"auto_create_subscription_group": False}
+    cluster = rmq_cluster_factory(settings=settings, like=like)
+    heartbeats = cluster.faults.observe(code=int(RequestCode.HEART_BEAT))
+    cluster.create_topic("T")
+    cluster.send("T", ["a"])
+    arguments = ["consume", "T", "-g", "g", "-n", cluster.namesrv]
+    arguments += ["--from", "earliest", "--for", "30s"]
+    assert run(arguments) == 3
+    assert capsys.readouterr().err == (
+        "error: group g does not exist; clients cannot create groups at broker-a\n"
+        "hint: create it with: rmq group create g\n"
+    )
+    assert heartbeats.seen == 0
+
+    assert run(["group", "create", "g", "--yes", "-n", cluster.namesrv]) == 0
+    capsys.readouterr()
+    assert run([*arguments, "--count", "1", "-o", "raw"]) == 0
+    assert capsys.readouterr().out == "a\n"
+
+
 def test_a_topic_that_nobody_may_read_ends_it_and_the_remedy_works(rmq_cluster, capsys):
     """Brokers up to 4.9 create dead letter topics like this."""
     topic = rmq_cluster.create_topic("%DLQ%g", perm=2)
