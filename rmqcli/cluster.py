@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from rmqcli.admin.admin import Admin
-    from rmqcli.admin.tail.where import Where
+    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.subscriptions import Topics
@@ -249,24 +249,14 @@ class Cluster:
         UsageError when only a proxy is known, and TextError for a text that is wrong.
         """
         self.need_namesrv("Redrive")
-        _refuse_tag_and_sql(tag, sql)
-        from rmqcli.admin.tail.filter import make_filter, parse_pattern
+        wanted = _filter(tag, sql, key, properties, pattern, where, decode)
         from rmqcli.model import dlq_topic
         from rmqcli.queue_selector import selectors_of
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
-        condition = _condition(where, decode)
         start, end = (
             None if each is None else _position(each) for each in (from_, until)
-        )
-        wanted = make_filter(
-            tag=tag,
-            sql=sql,
-            key=key,
-            properties=tuple((properties or {}).items()),
-            pattern=None if pattern is None else parse_pattern(pattern),
-            where=condition,
         )
         request = RedriveRequest(
             group=group,
@@ -311,20 +301,10 @@ class Cluster:
         self.need_namesrv("Copy")
         if to is not None:
             to.need_namesrv("Copy")
-        from rmqcli.admin.tail.filter import make_filter, parse_pattern
         from rmqcli.copy.copy import CopyRequest
         from rmqcli.copy.library import Copy
 
-        _refuse_tag_and_sql(tag, sql)
-        condition = _condition(where, decode)
-        wanted = make_filter(
-            tag=tag,
-            sql=sql,
-            key=key,
-            properties=tuple((properties or {}).items()),
-            pattern=None if pattern is None else parse_pattern(pattern),
-            where=condition,
-        )
+        wanted = _filter(tag, sql, key, properties, pattern, where, decode)
         request = CopyRequest(
             source_topic=source_topic,
             target_topic=target_topic,
@@ -355,17 +335,30 @@ def _position(given: str | Position) -> Position:
     return parse_position(given) if isinstance(given, str) else given
 
 
-def _refuse_tag_and_sql(tag: str | None, sql: str | None) -> None:
-    if tag is not None and sql is not None:
-        raise UsageError("tag and sql cannot be used together")
-
-
-def _condition(where: str | None, decode: str | None) -> Where | None:
+def _filter(
+    tag: str | None,
+    sql: str | None,
+    key: str | None,
+    properties: Mapping[str, str] | None,
+    pattern: str | None,
+    where: str | None,
+    decode: str | None,
+) -> TailFilter:
+    """The filter with these conditions. Raises UsageError for a contradiction."""
+    from rmqcli.admin.tail.filter import make_filter, parse_pattern
     from rmqcli.admin.tail.where import parse_where
     from rmqcli.decode import parse_decode
 
-    if where is None:
-        if decode is not None:
-            raise UsageError("decode needs where")
-        return None
-    return parse_where(where, decode=None if decode is None else parse_decode(decode))
+    if tag is not None and sql is not None:
+        raise UsageError("tag and sql cannot be used together")
+    if decode is not None and where is None:
+        raise UsageError("decode needs where")
+    format_ = None if decode is None else parse_decode(decode)
+    return make_filter(
+        tag=tag,
+        sql=sql,
+        key=key,
+        properties=tuple((properties or {}).items()),
+        pattern=None if pattern is None else parse_pattern(pattern),
+        where=None if where is None else parse_where(where, decode=format_),
+    )

@@ -12,8 +12,9 @@ async with connect("127.0.0.1:9876") as cluster:
 
 from __future__ import annotations
 
+import functools
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqcli import cluster as sync
 from rmqcli.aio.admin import AsyncAdmin
@@ -25,7 +26,7 @@ from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 from rmqcli.checked import check_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from rmqcli.aio.consumer import OnBatchAsync, OnMessageAsync
@@ -35,12 +36,16 @@ if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
-    from rmqcli.model import Message, MessageQueue
+    from rmqcli.model import Message
     from rmqcli.position import Position
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.transactions import LocalTransactionState
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
+
+Parameters = ParamSpec("Parameters")
+Made = TypeVar("Made")
+Form = TypeVar("Form")
 
 
 def connect(
@@ -65,6 +70,21 @@ def connect(
             address_map=address_map,
         )
     )
+
+
+def _wrapped(
+    method: Callable[Concatenate[sync.Cluster, Parameters], Made],
+    form: Callable[[Made], Form],
+) -> Callable[Concatenate[AsyncCluster, Parameters], Form]:
+    """The method of AsyncCluster that makes the asynchronous form of what it makes."""
+
+    @functools.wraps(method)
+    def call(
+        self: AsyncCluster, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Form:
+        return form(method(self._cluster, *args, **kwargs))
+
+    return call
 
 
 class AsyncCluster:
@@ -189,45 +209,7 @@ class AsyncCluster:
         self._made.push_async_callback(consumer.close)
         return consumer
 
-    def redrive(
-        self,
-        group: str,
-        *,
-        to: str = "origin",
-        from_: str | Position | None = None,
-        until: str | Position | None = None,
-        last: int | None = None,
-        queues: Collection[MessageQueue] = (),
-        tag: str | None = None,
-        sql: str | None = None,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        pattern: str | None = None,
-        where: str | None = None,
-        decode: str | None = None,
-        again: bool = False,
-        log: Path | None = None,
-    ) -> AsyncRedrive:
-        """Create an AsyncRedrive. Arguments and errors are those of `Cluster`."""
-        return AsyncRedrive(
-            self._cluster.redrive(
-                group,
-                to=to,
-                from_=from_,
-                until=until,
-                last=last,
-                queues=queues,
-                tag=tag,
-                sql=sql,
-                key=key,
-                properties=properties,
-                pattern=pattern,
-                where=where,
-                decode=decode,
-                again=again,
-                log=log,
-            )
-        )
+    redrive = _wrapped(sync.Cluster.redrive, AsyncRedrive)
 
     def copy(
         self,

@@ -24,9 +24,8 @@ from rmqcli.admin.reset.cluster_identity import (
     parse_identity,
 )
 from rmqcli.admin.witness import Witness
-from rmqcli.errors import ConfigError, RefusedError, RmqError
-from rmqcli.files import state_folder
-from rmqcli.redrive.log import LockedFile, read_entries
+from rmqcli.errors import RefusedError
+from rmqcli.redrive.log import LockedFile, path_in_state, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,27 +189,12 @@ class CopyIdentity:
 
 
 def default_path(environ: Mapping[str, str], identity: CopyIdentity) -> Path:
-    """Return the log of a copy in `$XDG_STATE_HOME/rmqcli/copy`.
-
-    Raises ConfigError without a home directory. The folder need not exist.
-    """
-    from pathlib import Path
-
-    folder = state_folder(environ, "copy")
-    if folder is None:
-        raise ConfigError(
-            "there is no folder for the log: this user has no home directory",
-            hint="name a file for the log",
-        )
+    """Return the log of a copy; see `path_in_state`."""
     ends = (
         (identity.source_topic, identity.source),
         (identity.target_topic, identity.target),
     )
-    names = [
-        f"{topic}@{'+'.join(cluster.names).replace('/', '_') or 'cluster'}"
-        for topic, cluster in ends
-    ]
-    return Path(folder) / f"{'--'.join(names)}.jsonl"
+    return path_in_state(environ, "copy", ends)
 
 
 def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
@@ -219,25 +203,16 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
     Raises RefusedError for the log of another copy, and ConfigError for a file that is
     no log of a copy.
     """
-    state, length = CopyState(), 0
-    try:
-        with path.open("rb") as file:
-            for entry, line_bytes in read_entries(file):
-                if not length:
-                    _check_head(path, entry, identity)
-                    _take_queues(state, entry)
-                else:
-                    _take(state, entry)
-                length += line_bytes
-    except FileNotFoundError:
-        return state, 0
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise ConfigError(
-            f"{path} is not a log of a copy, or it is damaged after {length} bytes:"
-            f" {error!r}"
-        ) from error
+    state = CopyState()
+
+    def take(entry: dict[str, Any], at: int) -> None:
+        if not at:
+            _check_head(path, entry, identity)
+            _take_queues(state, entry)
+        else:
+            _take(state, entry)
+
+    length = read_whole(path, "a copy", take)
     if length:
         _check_queues(path, state, identity)
     return state, length
@@ -474,10 +449,6 @@ def open_copy_log(path: Path, identity: CopyIdentity, *, at_ms: int) -> CopyLog:
 
     Raises RefusedError while another copy has it open, and as `read_copy_log`.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise RmqError(f"{path.parent} cannot be made: {error.strerror}") from error
     file = LockedFile(path, what="copy")
     try:
         state, length = read_copy_log(path, identity)

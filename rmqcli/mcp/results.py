@@ -31,9 +31,9 @@ class Result(BaseModel):
 
 
 class Part(BaseModel):
-    """A part of a result."""
+    """A part of a result; `model_validate` makes one of a value with its fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class BrokerFigures(Part):

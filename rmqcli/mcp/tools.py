@@ -231,18 +231,7 @@ def _topics(box: Toolbox, arguments: ListArguments) -> TopicsResult:
         found = admin.topics()
     rows = [row for row in found.topics if fnmatchcase(row.topic, arguments.filter)]
     return TopicsResult(
-        topics=[
-            TopicPart(
-                topic=row.topic,
-                kind=row.kind,
-                message_type=row.message_type,
-                perm=row.perm,
-                read_queue_nums=row.read_queue_nums,
-                write_queue_nums=row.write_queue_nums,
-                brokers=list(row.brokers),
-            )
-            for row in rows[: arguments.limit]
-        ],
+        topics=[TopicPart.model_validate(row) for row in rows[: arguments.limit]],
         cut=_left_out(rows, arguments.limit, "topic"),
         unanswered=_errors(found.untold | found.errors),
     )
@@ -253,18 +242,7 @@ def _groups(box: Toolbox, arguments: ListArguments) -> GroupsResult:
         found = admin.groups()
     rows = [row for row in found.groups if fnmatchcase(row.group, arguments.filter)]
     return GroupsResult(
-        groups=[
-            GroupPart(
-                group=row.group,
-                kind=row.kind,
-                members=row.members,
-                reason=row.reason,
-                consume_type=row.consume_type,
-                message_model=row.message_model,
-                brokers=list(row.brokers),
-            )
-            for row in rows[: arguments.limit]
-        ],
+        groups=[GroupPart.model_validate(row) for row in rows[: arguments.limit]],
         cut=_left_out(rows, arguments.limit, "group"),
         unanswered=_errors(found.untold | found.errors),
     )
@@ -292,34 +270,11 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
         members_reason=lag.reading.members_unknown,
         notes=[box.words(note) for note in lag.reading.notes],
         topics=[
-            TopicLagPart(
-                topic=topic.topic,
-                state=topic.state.value,
-                lag=topic.lag,
-                known_lag=topic.known_lag,
-                age_ms=topic.age_ms,
-                known_age_ms=topic.known_age_ms,
-                expression=topic.expression,
-            )
+            TopicLagPart.model_validate(topic)
             for topic in lag.topics[: arguments.limit]
         ],
         queues=[
-            QueueLagPart(
-                topic=queue.topic,
-                broker_name=queue.broker_name,
-                queue_id=queue.queue_id,
-                state=queue.state.value,
-                lag=queue.lag,
-                committed=queue.committed,
-                min_offset=queue.min_offset,
-                max_offset=queue.max_offset,
-                inflight=queue.inflight,
-                expired=queue.expired,
-                age_ms=queue.age_ms,
-                reason=queue.reason,
-                client_id=queue.client_id,
-            )
-            for queue in queues[: arguments.limit]
+            QueueLagPart.model_validate(queue) for queue in queues[: arguments.limit]
         ],
         cut=_left_out(queues, arguments.limit, "queue")
         + _left_out(lag.topics, arguments.limit, "topic")

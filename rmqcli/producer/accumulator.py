@@ -27,7 +27,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli import tasks
-from rmqcli.errors import DeadlineError, RmqError, SendUnknownError, TimeLimitError
+from rmqcli.errors import RmqError, SendUnknownError, TimeLimitError, TransportError
+from rmqcli.producer.backend import out_of_time, unknown_send
 from rmqcli.producer.future import SendFuture
 from rmqcli.producer.lane import MESSAGE_OVERHEAD_BYTES, Lane
 
@@ -352,7 +353,8 @@ class Accumulator:
         if len(entries) < len(taken):
             for entry in taken:
                 if entry.deadline_ms <= now_ms:
-                    self._fail(entry, _out_of_time(entry))
+                    late = out_of_time(entry.topic, (entry.msg_id,), entry.timeout_ms)
+                    self._fail(entry, late)
         return entries
 
     def _ended(
@@ -398,26 +400,11 @@ class Accumulator:
 
 def _worded(entry: Entry, error: RmqError) -> RmqError:
     """The error of a request as that of one of its messages."""
+    msg_ids, cause = (entry.msg_id,), error.__cause__
     if isinstance(error, TimeLimitError):
-        return _out_of_time(entry)
-    if isinstance(error, SendUnknownError) and len(error.msg_ids) > 1:
-        cause = error.__cause__
-        why = cause.message if isinstance(cause, RmqError) else error.message
-        one = SendUnknownError(
-            f"message {entry.msg_id} to topic {entry.topic} may or may not be stored:"
-            f" {why}",
-            address=error.address,
-            msg_ids=(entry.msg_id,),
-            hint=error.hint,
-        )
+        return out_of_time(entry.topic, msg_ids, entry.timeout_ms)
+    if isinstance(error, SendUnknownError) and isinstance(cause, TransportError):
+        one = unknown_send(entry.topic, msg_ids, cause)
         one.__cause__ = cause
         return one
     return error
-
-
-def _out_of_time(entry: Entry) -> DeadlineError:
-    return DeadlineError(
-        f"message {entry.msg_id} to topic {entry.topic} was not sent within"
-        f" {entry.timeout_ms} ms",
-        address="",
-    )

@@ -11,7 +11,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rmqcli.errors import ConfigError, DeniedError, SendUnknownError, UsageError
+from rmqcli.errors import (
+    ConfigError,
+    DeadlineError,
+    DeniedError,
+    SendUnknownError,
+    UsageError,
+)
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.units import counted
 
@@ -248,6 +254,14 @@ def unknown_send(
             LibraryCall("Admin.messages_by_key"),
             " before sending it again, or let consumers drop duplicates",
         ),
+    )
+
+
+def out_of_time(topic: str, msg_ids: Sequence[str], timeout_ms: int) -> DeadlineError:
+    """The error of a message or batch that was certainly not sent in its time."""
+    return DeadlineError(
+        f"{what_is_sent(topic, msg_ids)} was not sent within {timeout_ms} ms",
+        address="",
     )
 
 

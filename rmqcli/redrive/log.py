@@ -210,12 +210,18 @@ class LogFile(Protocol):
 class LockedFile:
     """The log of one process at a time, on the disk. `what` runs while it is open.
 
+    Its folder is made.
+
     Raises RefusedError while another process has it open, and RmqError for a file that
     cannot be opened or written.
     """
 
     def __init__(self, path: Path, *, what: str = "redrive") -> None:
         self._path = path
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RmqError(f"{path.parent} cannot be made: {error.strerror}") from error
         try:
             is_new = not path.exists()
             self._fd = open_locked(str(path), os.O_CREAT | os.O_APPEND, mode=0o600)
@@ -250,23 +256,33 @@ class LockedFile:
         os.close(self._fd)
 
 
-def default_path(
-    environ: Mapping[str, str], group: str, cluster: ClusterIdentity
+def path_in_state(
+    environ: Mapping[str, str], folder: str, ends: Iterable[tuple[str, ClusterIdentity]]
 ) -> Path:
-    """Return the log of a group in `$XDG_STATE_HOME/rmqcli/redrive`.
+    """Return the log in `$XDG_STATE_HOME/rmqcli/FOLDER` of groups or topics.
 
     Raises ConfigError without a home directory. The folder need not exist.
     """
     from pathlib import Path  # commands need it only here
 
-    folder = state_folder(environ, "redrive")
-    if folder is None:
+    found = state_folder(environ, folder)
+    if found is None:
         raise ConfigError(
             "there is no folder for the log: this user has no home directory",
             hint="name a file for the log",
         )
-    name = "+".join(cluster.names).replace("/", "_") or "cluster"
-    return Path(folder) / f"{group}@{name}.jsonl"
+    names = [
+        f"{name}@{'+'.join(cluster.names).replace('/', '_') or 'cluster'}"
+        for name, cluster in ends
+    ]
+    return Path(found) / f"{'--'.join(names)}.jsonl"
+
+
+def default_path(
+    environ: Mapping[str, str], group: str, cluster: ClusterIdentity
+) -> Path:
+    """Return the log of a group; see `path_in_state`."""
+    return path_in_state(environ, "redrive", [(group, cluster)])
 
 
 def read_log(
@@ -278,26 +294,42 @@ def read_log(
     exist or is empty. Raises RefusedError for a log of another group or cluster, and
     ConfigError for a file that is no log of redrives.
     """
-    states = LetterStates()
-    batch = length = 0
+    states, batch = LetterStates(), 0
+
+    def take(entry: dict[str, Any], at: int) -> None:
+        nonlocal batch
+        if not at:
+            _check_head(path, entry, group, cluster)
+        else:
+            batch = _take(states, entry)
+
+    length = read_whole(path, "redrives", take)
+    return states, batch + 1, length
+
+
+def read_whole(
+    path: Path, what: str, take: Callable[[dict[str, Any], int], object]
+) -> int:
+    """Give each entry of a log, with its place, to `take`; return the log's length.
+
+    A file that does not exist is empty. Raises ConfigError for one that is no such log.
+    """
+    length = 0
     try:
         with path.open("rb") as file:
             for entry, line_bytes in read_entries(file):
-                if not length:
-                    _check_head(path, entry, group, cluster)
-                else:
-                    batch = _take(states, entry)
+                take(entry, length)
                 length += line_bytes
     except FileNotFoundError:
-        return states, 1, 0
+        return 0
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is not a log of redrives, or it is damaged after {length} bytes:"
+            f"{path} is not a log of {what}, or it is damaged after {length} bytes:"
             f" {error!r}"
         ) from error
-    return states, batch + 1, length
+    return length
 
 
 def read_entries(file: BinaryIO) -> Iterator[tuple[dict[str, Any], int]]:
@@ -482,10 +514,6 @@ def open_log(
 
     Raises as `read_log` and LockedFile do.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise RmqError(f"{path.parent} cannot be made: {error.strerror}") from error
     file = LockedFile(path)
     try:
         states, next_batch, length = read_log(path, group, cluster)

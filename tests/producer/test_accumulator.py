@@ -254,7 +254,9 @@ def result_of(msg_id: str) -> SendResult:
 
 
 def unknown(ids: list[str]) -> SendUnknownError:
-    return SendUnknownError("no answer", address="b", msg_ids=tuple(ids))
+    error = SendUnknownError("no answer", address="b", msg_ids=tuple(ids))
+    error.__cause__ = DisconnectedError("no answer", address="b")
+    return error
 
 
 PUT = st.tuples(

@@ -10,8 +10,10 @@ from rmqcli.api.calls.send import SendAnswer, SendStatus
 from rmqcli.config import ClientConfig
 from rmqcli.producer.remoting.publisher import Prepared
 from rmqcli.producer.remoting.trace import SentTraces, TraceDispatcher, _keys_of
+from rmqcli.producer.transactions import LocalTransactionState
 from rmqcli.testing import ManualClock
 from rmqcli.trace.record import EndTransaction, Pub, TraceMessageType
+from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.message.batch import encode_items
 from rmqcli.wire.message.properties import encode_properties
 
@@ -163,14 +165,19 @@ def test_each_message_of_a_batch_has_a_record_of_its_own(traces, kept, ids, expe
 def test_the_end_of_a_transaction_is_reported_with_its_half_message(
     traces, kept, is_from_check
 ):
-    traces.transaction_ended(
+    end = EndTransactionRequestHeader(
         topic="orders",
+        producer_group="shop",
+        tran_state_table_offset=0,
+        commit_log_offset=0,
+        commit_or_rollback=8,
+        from_transaction_check=is_from_check,
         msg_id="A1",
-        properties={"TAGS": "t", "KEYS": "k"},
-        address="h:1",
         transaction_id="T1",
-        state="COMMIT_MESSAGE",
-        is_from_check=is_from_check,
+    )
+    properties = {"TAGS": "t", "KEYS": "k"}
+    traces.transaction_ended(
+        end, LocalTransactionState.COMMIT_MESSAGE, properties, "h:1"
     )
     assert kept.records == [
         EndTransaction(

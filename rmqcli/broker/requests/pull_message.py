@@ -256,12 +256,7 @@ def _check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
 
     Raises Refusal: 26 and 16.
     """
-    config = broker.groups.get(group) or broker.groups.find_or_create(group)
-    if config is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{group}] does not exist, {see(broker)}",
-        )
+    config = known_group(broker, group)
     if not config.consume_enable:
         raise _forbidden(
             broker, _GROUP_FORBIDDEN, f"subscription group no permission, {group}"
@@ -274,23 +269,14 @@ def _check_topic(
 ) -> TopicConfig:
     """The topic's settings. Raises Refusal: 17, 16, and 29 (1 in 4.x)."""
     topic = header.topic
-    config = broker.topics.get(topic)
-    if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! {see(broker)}",
-        )
+    config = known_topic(broker, topic)
     if not config.perm & PERM_READ:
         raise _forbidden(
             broker, _TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden"
         )
     if not 0 <= header.queue_id < config.read_queue_nums:
-        raise Refusal(
-            broker.profile.invalid_parameter_code,
-            f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
-            f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
-            f"consumer:[/{request.peer.address}]",
-        )
+        code = broker.profile.invalid_parameter_code
+        raise illegal_queue(code, request, config, topic, header.queue_id)
     return config
 
 
@@ -405,6 +391,40 @@ def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal
     if broker.profile.answers_sys_flags:
         fields = {"forbiddenType": str(forbidden_type)}
     return Refusal(ResponseCode.NO_PERMISSION, remark, ext_fields=fields)
+
+
+def known_topic(broker: BrokerState, topic: str) -> TopicConfig:
+    """The settings of a topic. Raises Refusal(17) for an unknown one."""
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please! {see(broker)}",
+        )
+    return config
+
+
+def known_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
+    """The settings of a group, created if that is allowed. Raises Refusal(26)."""
+    config = broker.groups.find_or_create(group)
+    if config is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{group}] does not exist, {see(broker)}",
+        )
+    return config
+
+
+def illegal_queue(
+    code: int, request: BrokerRequest, config: TopicConfig, topic: str, queue_id: int
+) -> Refusal:
+    """The refusal of a queue id that a topic does not have."""
+    return Refusal(
+        code,
+        f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+        f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
+        f"consumer:[/{request.peer.address}]",
+    )
 
 
 def see(broker: BrokerState) -> str:

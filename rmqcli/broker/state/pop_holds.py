@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import answered
 from rmqcli.broker.state.deadlines import Deadlines
+from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,7 +84,7 @@ class PopHolds:
         """Return the number of requests that wait for a queue; -1 means any queue."""
         return len(self._held.get((topic, group, queue_id), ()))
 
-    def is_full(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
+    def _is_full(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
         """Whether a limit is reached, so that no further request may wait."""
         return (
             self._count >= HELD_MAX
@@ -96,15 +97,22 @@ class PopHolds:
         key: tuple[str, str, int],
         request: BrokerRequest,
         *,
-        ends_epoch_ms: int,
+        born_time: int,
+        poll_time: int,
         now: Now,
         again: Callable[[Now], Reply | None],
         message_filter: MessageFilter | None = None,
-    ) -> None:
+    ) -> ResponseCode | None:
         """Hold a request until a message arrives or its time is over.
 
         `again` then returns the answer, or None if it has held the request once more.
+        Returns why the request may not wait: POLLING_TIMEOUT or POLLING_FULL.
         """
+        ends_epoch_ms = born_time + poll_time
+        if poll_time <= 0 or now.epoch_ms > ends_epoch_ms - _ENDS_EARLY_MS:
+            return ResponseCode.POLLING_TIMEOUT
+        if self._is_full(*key, request.peer):
+            return ResponseCode.POLLING_FULL
         # RocketMQ ends a request in the first ms in which less than 50 ms are left.
         rest_ms = ends_epoch_ms - _ENDS_EARLY_MS + 1 - now.epoch_ms
         held = _Held(key, request, message_filter, again, now.monotonic_ms + rest_ms)
@@ -118,6 +126,7 @@ class PopHolds:
         self._of_peer.setdefault(request.peer.number, {})[held] = None
         self._count += 1
         self._deadlines.add(held, held.ends_ms)
+        return None
 
     def arrived(
         self,

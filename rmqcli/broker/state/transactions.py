@@ -18,7 +18,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.message.copy import copy_fields, look_message
+from rmqcli.broker.message.copy import copy_fields, fields_as_stored, look_message
 from rmqcli.broker.message.delayed import REAL_QID, real_place
 from rmqcli.broker.state.groups import TRANSACTION_GROUP
 from rmqcli.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
@@ -26,7 +26,7 @@ from rmqcli.store.message_store import StoreError
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
-from rmqcli.wire.message.encode import MessageFields, encode_message
+from rmqcli.wire.message.encode import MessageFields, encode_placed
 from rmqcli.wire.message.properties import REAL_TOPIC, UNIQ_KEY
 from rmqcli.wire.message.system_flag import with_transaction_type
 
@@ -55,23 +55,13 @@ def _push_check(
     peer = clients.any_producer_peer(group)
     if peer is None:
         return
-    body = encode_message(
-        MessageFields(
-            topic=topic,
-            body=half.raw_body,
+    body = encode_placed(
+        dataclasses.replace(
+            fields_as_stored(half, properties=half.raw_properties, topic=topic),
             queue_id=queue_id,
-            queue_offset=half.queue_offset,
-            commit_log_offset=half.commit_log_offset,
-            flag=half.flag,
-            sys_flag=half.sys_flag,
-            born_timestamp_ms=half.born_timestamp_ms,
-            born_host=half.born_host,
-            store_timestamp_ms=half.store_timestamp_ms,
-            store_host=half.store_host,
-            reconsume_times=half.reconsume_times,
-            prepared_transaction_offset=half.prepared_transaction_offset,
-            properties=half.raw_properties,
-        )
+        ),
+        queue_offset=half.queue_offset,
+        commit_log_offset=half.commit_log_offset,
     )
     unique_key = properties.get(UNIQ_KEY)
     header = CheckTransactionStateRequestHeader(

@@ -35,6 +35,7 @@ from rmqcli.errors import (
 from rmqcli.producer.backend import (
     SendResult,
     no_writable_queue,
+    out_of_time,
     unknown_send,
     what_is_sent,
 )
@@ -133,9 +134,7 @@ class ProxyPublisher:
         for attempt in itertools.count(1):
             left_ms = deadline.left_ms()
             if not left_ms:
-                raise DeadlineError(
-                    f"{what} was not sent within {timeout_ms} ms", address=""
-                )
+                raise out_of_time(first.topic, msg_ids, timeout_ms)
             try:
                 queues = yield from self.queues(first.topic, via)
                 queue = self._pick(queues, first.message_group, failed)

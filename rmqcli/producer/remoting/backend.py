@@ -470,15 +470,8 @@ class RemotingBackend:
             transaction_id=half.transaction_id,
         )
         if self._traces is not None:
-            self._traces.transaction_ended(
-                topic=message.topic,
-                msg_id=half.msg_id,
-                properties=message.all_properties(),
-                address=place.host,
-                transaction_id=half.transaction_id,
-                state=state.value,
-                is_from_check=False,
-            )
+            properties = message.all_properties()
+            self._traces.transaction_ended(header, state, properties, place.host)
         assert half.queue is not None  # noqa: S101  # a broker's answer has it
         task = self._publisher.end_transaction(half.queue.broker_name, header)
         self._thread.run(task).result()
@@ -524,15 +517,7 @@ class RemotingBackend:
                 transaction_id=header.transaction_id,
             )
             if self._traces is not None:
-                self._traces.transaction_ended(
-                    topic=message.topic,
-                    msg_id=end.msg_id,
-                    properties=message.properties,
-                    address=address,
-                    transaction_id=header.transaction_id,
-                    state=state.value,
-                    is_from_check=True,
-                )
+                self._traces.transaction_ended(end, state, message.properties, address)
             return self._thread.run(self._publisher.end_transaction_at(address, end))
 
         self._checks.ask(message, answer, body_bytes=len(command.body))

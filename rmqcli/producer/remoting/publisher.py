@@ -41,7 +41,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
-from rmqcli.producer.backend import SendResult, unknown_send, what_is_sent
+from rmqcli.producer.backend import SendResult, out_of_time, unknown_send
 from rmqcli.producer.remoting.target import (
     PublishTarget,
     no_permission,
@@ -327,7 +327,7 @@ class Publisher:
         try:
             target = yield tasks.Within(self.target(prepared.topic), timeout_ms)
         except TimeLimitError as error:
-            raise _out_of_time(prepared, timeout_ms) from error
+            raise out_of_time(prepared.topic, prepared.msg_ids, timeout_ms) from error
         chosen: MessageQueue | None = None
         stored: Stored | None = None
         failure: RmqError | None = None
@@ -372,7 +372,7 @@ class Publisher:
             raise unknown_send(
                 prepared.topic, prepared.msg_ids, unanswered
             ) from unanswered
-        raise failure or _out_of_time(prepared, timeout_ms)
+        raise failure or out_of_time(prepared.topic, prepared.msg_ids, timeout_ms)
 
     def send_oneway(
         self, prepared: Prepared, *, queue: MessageQueue | None
@@ -582,12 +582,4 @@ def may_be_one_message(error: RmqError) -> bool:
         isinstance(error, BrokerError)
         and not isinstance(error, DeniedError)
         and error.code in _SPLIT_CODES
-    )
-
-
-def _out_of_time(prepared: Prepared, timeout_ms: int) -> DeadlineError:
-    return DeadlineError(
-        f"{what_is_sent(prepared.topic, prepared.msg_ids)} was not sent within"
-        f" {timeout_ms} ms",
-        address="",
     )

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from rmqcli.api.calls.send import SendAnswer
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
+    from rmqcli.producer.transactions import LocalTransactionState
     from rmqcli.trace.record import TraceRecord
+    from rmqcli.wire.headers.send import EndTransactionRequestHeader
 
 logger = get_logger(__name__)
 
@@ -277,14 +279,10 @@ class SentTraces:
 
     def transaction_ended(
         self,
-        *,
-        topic: str,
-        msg_id: str,
+        end: EndTransactionRequestHeader,
+        state: LocalTransactionState,
         properties: Mapping[str, str],
         address: str,
-        transaction_id: str | None,
-        state: str,
-        is_from_check: bool,
     ) -> None:
         """The producer has decided about a half message; nobody has answered yet."""
         self.dispatcher.append(
@@ -293,15 +291,15 @@ class SentTraces:
                     timestamp_ms=self._clock.epoch_ms(),
                     region_id=properties.get("MSG_REGION") or DEFAULT_REGION_ID,
                     group=self._group,
-                    topic=topic,
-                    msg_id=msg_id,
+                    topic=end.topic or "",
+                    msg_id=end.msg_id,
                     tags=properties.get(TAGS),
                     keys=properties.get(KEYS),
                     store_host=address,
                     message_type=TraceMessageType.Trans_msg_Commit,
-                    transaction_id=transaction_id,
-                    state=state,
-                    is_from_check=is_from_check,
+                    transaction_id=end.transaction_id,
+                    state=state.value,
+                    is_from_check=end.from_transaction_check,
                 )
             ]
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.pop.lite import ack_lite
-from rmqcli.broker.requests.pull_message import see
+from rmqcli.broker.requests.pull_message import illegal_queue, known_topic
 from rmqcli.broker.state.check_points import Key
 from rmqcli.errors import HeaderError
 from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
@@ -128,18 +128,10 @@ def check_queue(
     broker: BrokerState, request: BrokerRequest, topic: str, queue_id: int
 ) -> tuple[int, int]:
     """Return the queue's bounds. Raises Refusal: 17 and 13."""
-    config = broker.topics.get(topic)
-    if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! {see(broker)}",
-        )
+    config = known_topic(broker, topic)
     if not 0 <= queue_id < config.read_queue_nums:
-        raise Refusal(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-            f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
-            f"consumer:[/{request.peer.address}]",
+        raise illegal_queue(
+            ResponseCode.MESSAGE_ILLEGAL, request, config, topic, queue_id
         )
     return broker.store.queue_bounds(topic, queue_id) or (0, 0)
 

@@ -21,13 +21,10 @@ from rmqcli.broker.message.get import FOUND, get_message
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.pop.pop_message import (
     ANSWER_BYTES_MAX,
-    ENDS_EARLY_MS,
-    MESSAGES_MAX,
     PASSED,
-    TOO_LATE_MS,
     WRONG_OFFSET,
     check_attempt_id,
-    need_master,
+    check_bounds,
     pop_offset,
     with_born_time,
 )
@@ -143,21 +140,17 @@ def _pop(
     code, remark = ResponseCode.SUCCESS, FOUND
     if not bodies:
         remark = "NO_MESSAGE_IN_QUEUE"
-        ends_ms = header.born_time + header.poll_time
-        key = (client_id, group, ANY_QUEUE)
-        if header.poll_time <= 0 or now.epoch_ms > ends_ms - ENDS_EARLY_MS:
-            code = ResponseCode.POLLING_TIMEOUT
-        elif broker.lite.holds.is_full(*key, request.peer):
-            code = ResponseCode.POLLING_FULL
-        else:
-            broker.lite.holds.hold(
-                key,
-                request,
-                ends_epoch_ms=ends_ms,
-                now=now,
-                again=lambda later: _pop(broker, request, header, later),
-            )
+        refused = broker.lite.holds.hold(
+            (client_id, group, ANY_QUEUE),
+            request,
+            born_time=header.born_time,
+            poll_time=header.poll_time,
+            now=now,
+            again=lambda later: _pop(broker, request, header, later),
+        )
+        if refused is None:
             return None
+        code = refused
     body = b"".join(bodies)
     broker.stats.got(header.topic, group, body, now)
     answer = PopLiteMessageResponseHeader(
@@ -174,17 +167,11 @@ def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -
 
     Source: PopLiteMessageProcessor.preCheck.
     """
-    need_master(broker)
-    ip = broker.settings.address.rpartition(":")[0]
     topic, group = header.topic, header.consumer_group
     invalid = ResponseCode.INVALID_PARAMETER
-    if now.epoch_ms - header.born_time - header.poll_time > TOO_LATE_MS:
-        raise Refusal(
-            ResponseCode.POLLING_TIMEOUT,
-            f"the broker[{ip}] pop message is timeout too much",
-        )
-    if header.max_msg_num > MESSAGES_MAX:
-        raise Refusal(invalid, f"the broker[{ip}] pop message's num is greater than 32")
+    check_bounds(
+        broker, header.born_time + header.poll_time, header.max_msg_num, now=now
+    )
     config = broker.topics.get(topic)
     if config is None:
         raise Refusal(

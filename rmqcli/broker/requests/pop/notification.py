@@ -10,12 +10,12 @@ Source: `NotificationProcessor` and `PollingInfoProcessor` in apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Reply
 from rmqcli.broker.requests.pop.pop_message import check_readable, with_born_time
-from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
-
-_ENDS_EARLY_MS: Final = 50
 
 
 @handles(RequestCode.NOTIFICATION, since=V5_0_0)
@@ -57,20 +55,18 @@ def _notify(
     queues += _retry_queues(broker, topic, group)
     if any(_has_message(broker, header, queue, now) for queue in queues):
         return Reply(header=NotificationResponseHeader(has_msg=True))
-    ends_ms = header.born_time + header.poll_time
-    if header.poll_time <= 0 or now.epoch_ms > ends_ms - _ENDS_EARLY_MS:
-        return Reply(header=NotificationResponseHeader())
-    key = (topic, group, queue_id)
-    if broker.notification_holds.is_full(*key, request.peer):
-        return Reply(header=NotificationResponseHeader(polling_full=True))
-    broker.notification_holds.hold(
-        key,
+    refused = broker.notification_holds.hold(
+        (topic, group, queue_id),
         request,
-        ends_epoch_ms=ends_ms,
+        born_time=header.born_time,
+        poll_time=header.poll_time,
         now=now,
         again=lambda later: _notify(broker, request, header, later),
     )
-    return None
+    if refused is None:
+        return None
+    is_full = refused == ResponseCode.POLLING_FULL
+    return Reply(header=NotificationResponseHeader(polling_full=is_full))
 
 
 def _retry_queues(

@@ -43,7 +43,11 @@ from rmqcli.broker.message.get import (
     is_on_disk,
 )
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.requests.pull_message import see
+from rmqcli.broker.requests.pull_message import (
+    illegal_queue,
+    known_group,
+    known_topic,
+)
 from rmqcli.broker.state.check_points import Key
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.broker.topic_names import RETRY_PREFIX
@@ -78,13 +82,12 @@ if TYPE_CHECKING:
 
 BORN_TIME: Final = "bornTime"
 
-MESSAGES_MAX: Final = 32
+_MESSAGES_MAX: Final = 32
 #: Limit of attempt ids, because the broker keeps them with their batch. Clients send
 #: UUIDs. RocketMQ has no limit.
 _ATTEMPT_ID_CHARACTERS_MAX: Final = 255
 #: A request is refused if it is processed this long after its poll time is over.
-TOO_LATE_MS: Final = 500
-ENDS_EARLY_MS: Final = 50
+_TOO_LATE_MS: Final = 500
 _INIT_MIN: Final = 0  # ConsumeInitMode.MIN
 #: The most bytes of one answer, as clients refuse longer frames.
 ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
@@ -119,32 +122,28 @@ def _pop(
     message_filter = _find_filter(broker, header)
     pop = _Pop(broker, header, message_filter, now)
     pop.run(config)
-    is_found = pop.count > 0
     key = (header.topic, header.consumer_group, header.queue_id)
-    if is_found:
-        code, status = ResponseCode.SUCCESS, FOUND
+    code, status = ResponseCode.SUCCESS, FOUND
+    if pop.count > 0:
         if pop.rest_num > 0:
             _wake_soon(broker, key, now)
     else:
         status = "NO_MESSAGE_IN_QUEUE"
-        ends_ms = header.born_time + header.poll_time
-        if header.poll_time <= 0 or now.epoch_ms > ends_ms - ENDS_EARLY_MS:
-            code = ResponseCode.POLLING_TIMEOUT
-        elif broker.pop_holds.is_full(*key, request.peer):
-            code = ResponseCode.POLLING_FULL
-        else:
-            broker.pop_holds.hold(
-                key,
-                request,
-                ends_epoch_ms=ends_ms,
-                now=now,
-                again=lambda later: _pop(broker, request, header, later),
-                message_filter=message_filter,
-            )
+        refused = broker.pop_holds.hold(
+            key,
+            request,
+            born_time=header.born_time,
+            poll_time=header.poll_time,
+            now=now,
+            again=lambda later: _pop(broker, request, header, later),
+            message_filter=message_filter,
+        )
+        if refused is None:
             if pop.rest_num > 0 and pop.has_moved:
                 # There are other messages after those that the filter skipped.
                 _wake_soon(broker, key, now)
             return None
+        code = refused
     body = b"".join(pop.bodies)
     broker.stats.got(header.topic, header.consumer_group, body, now)
     return Reply(code, status, pop.response(), body=body)
@@ -164,6 +163,22 @@ def need_master(broker: BrokerState) -> None:
     if broker.settings.broker_id:
         raise Refusal(
             ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not serve POP requests"
+        )
+
+
+def check_bounds(broker: BrokerState, ends_ms: int, wanted: int, *, now: Now) -> None:
+    """Raise Refusal for a request that ended long ago, or wants too many messages."""
+    need_master(broker)
+    ip = broker.settings.address.rpartition(":")[0]
+    if now.epoch_ms - ends_ms > _TOO_LATE_MS:
+        raise Refusal(
+            ResponseCode.POLLING_TIMEOUT,
+            f"the broker[{ip}] pop message is timeout too much",
+        )
+    if wanted > _MESSAGES_MAX:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the broker[{ip}] pop message's num is greater than {_MESSAGES_MAX}",
         )
 
 
@@ -191,30 +206,17 @@ def check_readable(
     An unknown group is created if that is allowed. Also used for NOTIFICATION and
     POLLING_INFO. Raises Refusal: 17, 16 and 29 for the topic, 26 and 16 for the group.
     """
-    config = broker.topics.get(topic)
-    if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! {see(broker)}",
-        )
+    config = known_topic(broker, topic)
     if not config.perm & PERM_READ:
         raise Refusal(
             ResponseCode.NO_PERMISSION,
             f"the topic[{topic}] peeking message is forbidden",
         )
     if queue_id >= config.read_queue_nums:
-        raise Refusal(
-            ResponseCode.INVALID_PARAMETER,
-            f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-            f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
-            f"consumer:[/{request.peer.address}]",
+        raise illegal_queue(
+            ResponseCode.INVALID_PARAMETER, request, config, topic, queue_id
         )
-    found = broker.groups.find_or_create(group)
-    if found is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{group}] does not exist, {see(broker)}",
-        )
+    found = known_group(broker, group)
     if not found.consume_enable:
         raise Refusal(
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
@@ -228,18 +230,9 @@ def _check(
     header: PopMessageRequestHeader,
     now: Now,
 ) -> TopicConfig:
-    ip = broker.settings.address.rpartition(":")[0]
-    need_master(broker)
-    if now.epoch_ms - header.born_time - header.poll_time > TOO_LATE_MS:
-        raise Refusal(
-            ResponseCode.POLLING_TIMEOUT,
-            f"the broker[{ip}] pop message is timeout too much",
-        )
-    if header.max_msg_nums > MESSAGES_MAX:
-        raise Refusal(
-            ResponseCode.INVALID_PARAMETER,
-            f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}",
-        )
+    check_bounds(
+        broker, header.born_time + header.poll_time, header.max_msg_nums, now=now
+    )
     config = check_readable(
         broker,
         request,
