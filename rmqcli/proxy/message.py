@@ -18,7 +18,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError
-from rmqcli.model import MessageQueue
+from rmqcli.model import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    MessageQueue,
+)
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.message.system_flag import COMPRESSED, CompressionType, compressed_with
 from rmqcli.wire.protobuf import definition_pb2 as pb
@@ -70,7 +74,8 @@ class ProxyMessage:
         system = raw.system_properties
         self.raw = raw
         self.endpoints = endpoints
-        self.message_queue = MessageQueue(raw.topic.name, broker_name, system.queue_id)
+        topic = full_name(raw.topic)
+        self.message_queue = MessageQueue(topic, broker_name, system.queue_id)
         self.receipt_handle = system.receipt_handle
         self.body_bytes = len(raw.body)
         self.damage = damage_of(raw)
@@ -79,7 +84,7 @@ class ProxyMessage:
     @property
     def topic(self) -> str:
         """The topic to which it was sent, also for a retry."""
-        return self.raw.topic.name
+        return self.message_queue.topic
 
     @property
     def broker_name(self) -> str:
@@ -191,6 +196,23 @@ class ProxyMessage:
             f"{type(self).__name__}(topic={self.topic!r}, queue_id={self.queue_id}, "
             f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r})"
         )
+
+
+def full_name(resource: pb.Resource) -> str:
+    """Return a topic's name as brokers know it.
+
+    A proxy reads the name NS1%orders of a message's topic as the topic orders in the
+    namespace NS1. In requests it takes no notice of the namespace: an ack of orders
+    would be one of another topic.
+    Source: GrpcConverter.buildResource, NamespaceUtil.
+    """
+    namespace, name = resource.resource_namespace, resource.name
+    if not namespace:
+        return name
+    for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
+        if name.startswith(prefix):
+            return f"{prefix}{namespace}%{name.removeprefix(prefix)}"
+    return f"{namespace}%{name}"
 
 
 def damage_of(raw: pb.Message) -> str | None:

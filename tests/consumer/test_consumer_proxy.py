@@ -152,6 +152,17 @@ def test_messages_are_consumed_and_acknowledged(cluster):
     assert left_over(cluster) == []
 
 
+def test_messages_of_a_topic_in_a_namespace_are_acknowledged(cluster):
+    """Their acks were for a topic without the namespace, and they came again."""
+    cluster.create_topic("NS1%orders")
+    cluster.send("NS1%orders", ["x"])
+    seen = Seen()
+    with consumer(cluster, seen, topics="NS1%orders"):
+        seen.wait_for(1)
+    assert [each.topic for each in seen.messages] == ["NS1%orders"]
+    assert left_over(cluster, topic="NS1%orders") == []
+
+
 def test_tags_select_messages(cluster):
     cluster.send("orders", ["a"], tags="A")
     cluster.send("orders", ["b"], tags="B")

@@ -79,6 +79,28 @@ def test_messages_are_consumed_once_and_failed_ones_again(proxy):
     assert again.bodies == ["last"]
 
 
+def test_messages_of_a_topic_in_a_namespace_are_consumed_once(proxy):
+    """Their topic lacked its namespace, and their acks were for another topic.
+
+    Each message was delivered again and again.
+    """
+    name = uuid.uuid4().hex[:12]
+    topic, group = proxy.create_topic(f"NS1%{name}"), new_group(proxy)
+    send(proxy, topic, ["a", "b"])
+    seen = Seen()
+    with Consumer(group, topic, seen, client=config_of(proxy)):
+        seen.wait_for(2)
+    again = Seen()
+    with Consumer(group, topic, again, client=config_of(proxy)):
+        send(proxy, topic, ["last"])
+        again.wait_for(1)
+    assert {each.topic for each in seen.messages} == {topic}
+    assert again.bodies == ["last"]
+    with Admin(namesrv=proxy.namesrv) as admin:
+        lag = admin.lag(group)
+    assert lag.total_lag == 0
+
+
 def test_messages_are_consumed_over_tls(proxy):
     topic, group = proxy.create_topic(), new_group(proxy)
     send(proxy, topic, ["m"])

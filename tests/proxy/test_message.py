@@ -74,6 +74,22 @@ def test_a_message_has_the_attributes_of_one_of_the_remoting_protocol():
     assert (message.body_bytes, message.endpoints) == (5, HERE)
 
 
+@pytest.mark.parametrize(
+    ("namespace", "name", "topic"),
+    [
+        ("", "orders", "orders"),
+        ("", "%DLQ%billing", "%DLQ%billing"),
+        ("NS1", "orders", "NS1%orders"),
+        ("NS1", "%DLQ%billing", "%DLQ%NS1%billing"),
+        ("NS1", "%RETRY%billing", "%RETRY%NS1%billing"),
+    ],
+)
+def test_a_topic_has_the_name_that_brokers_know(namespace, name, topic):
+    raw = pb.Message(topic=pb.Resource(resource_namespace=namespace, name=name))
+    message = ProxyMessage(raw, broker_name="broker-a", endpoints=HERE)
+    assert (message.topic, message.message_queue.topic) == (topic, topic)
+
+
 def test_what_a_proxy_leaves_out_is_none():
     message = received()
     assert message.tags is message.keys is message.message_group is None

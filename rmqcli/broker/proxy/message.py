@@ -19,6 +19,7 @@ from rmqcli.broker.proxy.checks import (
     timestamp_ms,
 )
 from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.units import read_count
 from rmqcli.wire.message.properties import (
     INNER_MULTI_QUEUE_OFFSET,
@@ -347,7 +348,7 @@ def grpc_message(
         )
     users = {k: v for k, v in properties.items() if k not in SYSTEM_PROPERTIES}
     return Message(
-        topic=Resource(name=topic),
+        topic=_resource_of(topic),
         user_properties=users,
         system_properties=system,
         body=body,
@@ -366,7 +367,19 @@ def made_up_message(topic: str, body: bytes, tag: str | None, now_ms: int) -> Me
     )
     system.born_timestamp.FromMilliseconds(now_ms)
     system.store_timestamp.FromMilliseconds(now_ms)
-    return Message(topic=Resource(name=topic), system_properties=system, body=body)
+    return Message(topic=_resource_of(topic), system_properties=system, body=body)
+
+
+def _resource_of(topic: str) -> Resource:
+    """Return a message's topic with the namespace, which requests do not have.
+
+    Source: GrpcConverter.buildResource, NamespaceUtil.
+    """
+    prefix = next((p for p in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(p)), "")
+    namespace, separator, name = topic.removeprefix(prefix).partition("%")
+    if not namespace or not separator:
+        return Resource(name=topic)
+    return Resource(resource_namespace=namespace, name=prefix + name)
 
 
 def _digest(body: bytes) -> Digest:

@@ -260,6 +260,26 @@ def test_a_dead_letter_says_where_it_was():
         assert not one.HasField("dead_letter_queue")
 
 
+@pytest.mark.parametrize(
+    ("topic", "namespace", "name"),
+    [
+        ("orders", "", "orders"),
+        ("%DLQ%billing", "", "%DLQ%billing"),
+        ("%orders", "", "%orders"),
+        ("NS1%orders", "NS1", "orders"),
+        ("NS1%orders%new", "NS1", "orders%new"),
+        ("%DLQ%NS1%billing", "NS1", "%DLQ%billing"),
+    ],
+)
+def test_the_topic_of_a_message_is_split_into_namespace_and_name(
+    topic, namespace, name
+):
+    made = grpc_message(stored(), topic=topic, attempt=None, queue_offset=None)
+    resource = d.Resource(resource_namespace=namespace, name=name)
+    assert made.topic == resource
+    assert made_up_message(topic, b"hello", None, NOW_MS).topic == resource
+
+
 def test_a_made_up_message_looks_like_one_that_was_stored():
     found = made_up_message("T", b"hello", "A", 0xABC)
     expected = d.Message(
