@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from rmqcli.checked import check_int, check_type
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, TextError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ classes take twice as long to create, and every start creates these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ Pure: a position is what was written; `rmqcli.api.positions` finds the offsets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError
 from rmqcli.names import STORED_NAME
 from rmqcli.units import format_duration, parse_duration_ms

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.checked import check_type
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, NotFoundError, TextError
 from rmqcli.model import MessageQueue
 from rmqcli.names import similar

@@ -37,9 +37,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, TimeLimitError
 from rmqcli.log import get_logger
 

@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).parents[1] / "rmqcli"
 #: Modules beside the packages, lowest first: each may import those before it.
 VALUES = (
     "errors",
+    "dataclass",
     "checked",
     "names",
     "client_id",

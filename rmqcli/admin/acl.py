@@ -10,7 +10,7 @@ Environment and IPAddressUtils in apache/rocketmq.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, with_address
@@ -34,6 +34,7 @@ from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.admin.topics import choose_masters
 from rmqcli.api.calls.acl import get_acl_config, get_user_with_password
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ConfigError,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from rmqcli.admin import brokers as brokers_admin
@@ -40,6 +40,7 @@ from rmqcli.checked import (
 )
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import (
     Origin,
     PulledMessage,

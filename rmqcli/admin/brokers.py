@@ -9,7 +9,7 @@ DefaultHAService.getRuntimeInfo and GetSyncStateSetSubCommand in apache/rocketmq
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmqcli.admin.lag.memory import departed_brokers
@@ -21,6 +21,7 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,

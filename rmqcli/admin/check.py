@@ -15,7 +15,6 @@ by a window of such samples (`rmqcli.admin.lag.behaviour`).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
@@ -33,6 +32,7 @@ from rmqcli.api.calls.config import get_broker_config, get_subscription_group_na
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import is_system_group
 from rmqcli.units import HOUR_MS, MINUTE_MS, counted, read_count

@@ -11,7 +11,7 @@ AdminBrokerProcessor.getTopicStatsInfo in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.admin.brokers import (
@@ -30,6 +30,7 @@ from rmqcli.api.calls.config import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import query_consume_queue
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,

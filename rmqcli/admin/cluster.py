@@ -7,7 +7,7 @@ up. What a broker did not tell is None, and `reasons` says why.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of
@@ -20,6 +20,7 @@ from rmqcli.admin.doctor.facts import (
     Facts,
     gather_facts,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import is_system_group
 

@@ -14,7 +14,7 @@ Source: ScheduleMessageService, TimerMessageStore, RecallMessageProcessor.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
@@ -23,6 +23,7 @@ from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
 from rmqcli.api.positions import BrokerClock, broker_clock
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import (
     NotFoundError,

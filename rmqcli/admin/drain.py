@@ -15,7 +15,7 @@ apache/rocketmq.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, ask_many, change_each, failed_word
@@ -38,6 +38,7 @@ from rmqcli.api.calls.namesrv_config import (
     wipe_write_perm_of_broker,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import ChangeUnknownError, NotFoundError, PartialError, RmqError
 from rmqcli.model import PERM_READ, PERM_WRITE

@@ -12,7 +12,7 @@ and DeleteSubscriptionGroupCommand in apache/rocketmq.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from rmqcli.admin.brokers import (
@@ -47,6 +47,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_fields
 from rmqcli.client_id import is_grpc_client
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,

@@ -8,7 +8,7 @@ Source: KVConfigManager, UpdateKvConfigCommand and DeleteKvConfigCommand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, change_each, failed_word
@@ -18,6 +18,7 @@ from rmqcli.api.calls.namesrv_config import (
     get_kvlist_by_namespace,
     put_kv_config,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ChangeUnknownError, ConfigError, PartialError, RmqError
 
 if TYPE_CHECKING:

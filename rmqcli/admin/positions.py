@@ -8,7 +8,6 @@ only once: both ends of a range see the same min and max offset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqcli.admin.brokers import reader_addresses
@@ -30,6 +29,7 @@ from rmqcli.api.positions import (
 )
 from rmqcli.api.runner import ClientRunner, run_task
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import OffsetRange

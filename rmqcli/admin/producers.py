@@ -11,7 +11,7 @@ Source: ProducerManager, AdminBrokerProcessor.getAllProducerInfo in apache/rocke
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses
@@ -23,6 +23,7 @@ from rmqcli.api.calls.producer import (
 )
 from rmqcli.api.calls.pull import MSG_NUMS_MAX
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, UnsupportedError
 from rmqcli.hint import Argument, Hint
 from rmqcli.model import OffsetRange

@@ -9,7 +9,6 @@ Source: RecallMessageProcessor and RecallMessageHandle of 5.3.2 and later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of, lost_answer, reader_addresses
@@ -23,6 +22,7 @@ from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.producer import recall_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ChangeUnknownError,
     DecodeError,

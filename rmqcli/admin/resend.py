@@ -15,7 +15,6 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
@@ -33,6 +32,7 @@ from rmqcli.api.calls.consumer import (
 )
 from rmqcli.api.calls.stats import query_topic_consume_by_who
 from rmqcli.client_id import is_grpc_client
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,

@@ -12,7 +12,7 @@ DefaultRequestProcessor.updateConfig in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, change_many, failed_word
@@ -20,6 +20,7 @@ from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
 from rmqcli.api.calls.namesrv_config import get_namesrv_config, update_namesrv_config
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ChangeUnknownError,
     ConfigError,

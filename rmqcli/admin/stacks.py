@@ -10,7 +10,7 @@ Source: UtilAll#jstack in apache/rocketmq, Utilities#stackTrace in rocketmq-clie
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many
@@ -18,6 +18,7 @@ from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.api.calls.consumer import get_consumer_running_info
 from rmqcli.client_id import is_grpc_client
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, PartialError, RmqError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ DefaultMQAdminExtImpl.createOrUpdateOrderConf in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import (
@@ -58,6 +58,7 @@ from rmqcli.api.calls.stats import get_topic_stats_info, query_topic_consume_by_
 from rmqcli.api.runner import run_task
 from rmqcli.checked import check_fields
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,
@@ -754,7 +755,7 @@ def known_configs(
     client: Client,
     topic: str,
     masters: Addresses,
-    change: TopicChange = TopicChange(),
+    change: TopicChange = TopicChange(),  # noqa: B008  # it is frozen
 ) -> dict[str, TopicConfig | RmqError | None]:
     """Return the topic's settings by master, None without it, or the master's error.
 

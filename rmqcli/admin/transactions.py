@@ -17,7 +17,7 @@ Source: TransactionalMessageServiceImpl.check, TransactionalMessageUtil.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
@@ -30,6 +30,7 @@ from rmqcli.api.calls.offset import (
     query_consumer_offset,
 )
 from rmqcli.api.calls.producer import get_producer_connection_list
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.units import counted, read_count

@@ -7,9 +7,10 @@ that it does not know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.header import to_ext_fields
 

@@ -20,7 +20,7 @@ DefaultMQAdminExtImpl and MQAdminImpl in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmqcli.api.calls.config import get_broker_runtime_info
@@ -32,6 +32,7 @@ from rmqcli.api.calls.offset import (
     search_offset_by_timestamp,
 )
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.position import (
     Ago,

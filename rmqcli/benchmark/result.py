@@ -5,11 +5,12 @@ from __future__ import annotations
 import resource
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.benchmark.latencies import Latencies
 from rmqcli.clock import monotonic_us
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

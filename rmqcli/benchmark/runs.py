@@ -14,13 +14,14 @@ import os
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.benchmark.result import Meter
 from rmqcli.clock import SYSTEM_CLOCK, monotonic_us
 from rmqcli.consumer.consumer import Consumer
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.errors import (
     ConfigError,

@@ -8,10 +8,10 @@ Source: `AttributeParser`, `AttributeUtil`, `TopicAttributes` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.broker.request import Refusal
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.codes import ResponseCode
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import (
     TYPE_CHECKING,
     Final,
@@ -25,6 +25,7 @@ from typing import (
 )
 
 from rmqcli.callbacks import call_back
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

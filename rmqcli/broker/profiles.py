@@ -10,9 +10,10 @@ Source: the answers of real brokers of the three versions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.wire.version import V4_6_0, V4_9_7, V5_5_0
 

@@ -10,11 +10,11 @@ Source: `RemotingCommand.createResponseCommand`, `RemotingSerializable` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.broker.effects import Send
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError, WireError
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import LanguageCode, ResponseCode

@@ -5,9 +5,10 @@ Source: `BrokerConfig` and `MessageStoreConfig` in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rmqcli.broker.profiles import VersionProfile
+from rmqcli.dataclass import dataclass
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 

@@ -13,10 +13,11 @@ import json
 import os
 import tarfile
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.files import create_file, replace_file
 from rmqcli.units import format_rfc3339

@@ -7,7 +7,6 @@ was measured until an interrupt is shown, too; the exit code is then 130.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.options import (
@@ -20,6 +19,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, TextError, UsageError
 from rmqcli.units import counted, format_duration, format_size, parse_size_bytes
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -38,6 +37,7 @@ from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
 from rmqcli.config import parse_namesrv
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ExitCode,

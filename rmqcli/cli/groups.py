@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from rmqcli.cli.by_broker import (
@@ -36,6 +36,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, UsageError
 from rmqcli.units import counted, format_rfc3339, listed
 

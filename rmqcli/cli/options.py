@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from rmqcli.config import (
     parse_endpoints,
     parse_namesrv,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, TextError, TransportError, UsageError
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 

@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 from rmqcli.cli.options import (
@@ -31,6 +30,7 @@ from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     PartialError,
     RmqError,

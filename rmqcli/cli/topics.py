@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +40,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_table
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import counted, format_rfc3339
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 import functools
 import uuid
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, cast
 
 from rmqcli import tasks
 from rmqcli.clock import Deadline
 from rmqcli.consumer.backend import not_started
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.consume.request import (
     call_batch,

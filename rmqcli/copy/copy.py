@@ -25,7 +25,7 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of
@@ -51,6 +51,7 @@ from rmqcli.copy.log import (
     StoredRun,
     compact,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ConfigError,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqcli.admin.reset.cluster_identity import (
@@ -24,6 +24,7 @@ from rmqcli.admin.reset.cluster_identity import (
     parse_identity,
 )
 from rmqcli.admin.witness import Witness
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError
 from rmqcli.redrive.log import LockedFile, path_in_state, read_whole
 

@@ -9,9 +9,9 @@ a resumed run need the files.
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:

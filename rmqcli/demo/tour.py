@@ -14,9 +14,10 @@ import signal
 import subprocess
 import sys
 import termios
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, RmqError
 
 if TYPE_CHECKING:

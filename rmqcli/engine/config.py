@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from rmqcli.checked import check_callback, check_fields
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.allocate import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,

@@ -38,8 +38,9 @@ import enum
 import heapq
 import itertools
 from collections import Counter, OrderedDict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,8 +9,9 @@ Source: MQClientAPIImpl, PullAPIWrapper and OffsetStore in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rmqcli.checked import check_callback, check_int, check_returned, check_type
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,10 +26,11 @@ Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import counted
 
@@ -52,27 +53,6 @@ _DELAY_IS_CLOCK_MS = 10**12
 #: Topic, broker name and queue id.
 QueueKey = tuple[str | None, str, int | None]
 
-ValueT = TypeVar("ValueT")
-
-
-def _shown(value: object) -> str:
-    """Return the text that `dataclass` would generate a function for."""
-    names = [each.name for each in dataclasses.fields(value)]  # type: ignore[arg-type]
-    shown = ", ".join(f"{name}={getattr(value, name)!r}" for name in names)
-    return f"{type(value).__name__}({shown})"
-
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
-def fast_dataclass(cls: type[ValueT]) -> type[ValueT]:
-    """Make `cls` a dataclass with slots and keyword arguments, compared by identity.
-
-    Without generated `__eq__` and `__repr__` a class takes a quarter of the time to
-    create, and a dozen are created before the first request can be sent.
-    """
-    if "__repr__" not in vars(cls):
-        cls.__repr__ = _shown  # type: ignore[method-assign]  # of every class alike
-    return dataclasses.dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
-
 
 class LagState(StrEnum):
     """The states of a queue or topic, the worst last."""
@@ -86,7 +66,7 @@ class LagState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class QueueReading:
     """What was read about one queue for one group; treat as immutable.
 
@@ -129,7 +109,7 @@ class QueueReading:
         return sum(low <= offset < end for offset in self.handed_out or ())
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class QueueLag:
     """The lag of one queue, in messages. Treat as immutable.
 
@@ -239,7 +219,7 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
 
 def _at_least(item: QueueReading) -> str:
     """Say how many wait when only what POP has handed out is not known."""
-    known = dataclasses.replace(item, failure=None).known_lag()
+    known = replace(item, failure=None).known_lag()
     if item.handed_out is None or item.committed is None or not known:
         return ""
     return f"; at least {known} wait"

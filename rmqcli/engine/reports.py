@@ -7,10 +7,10 @@ return at once; what they raise is logged and has no effect.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.callbacks import call_back
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ they vanish. So do the values of a group that is deleted, at once.
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from rmqcli.admin.lag.memory import open_memory
 from rmqcli.admin.lag.model import age_of, compute_lag
 from rmqcli.admin.lag.process_queues import FLOW_CONTROL, STUCK_HEAD
 from rmqcli.admin.lag.trend import Samples, compare, judge
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import LagState, is_retry
 from rmqcli.errors import RmqError
 from rmqcli.exporter.limit import limit_series

@@ -7,7 +7,6 @@ Prometheus requests it: a page of 100,000 series is 16 MB, and 1 MB compressed.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import Metric as MetricOfLibrary
@@ -18,6 +17,8 @@ from prometheus_client.openmetrics.exposition import (
 from prometheus_client.openmetrics.exposition import (
     generate_latest as generate_open_metrics,
 )
+
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.exporter.collect import MetricsCollector
 from rmqcli.exporter.metrics import EXPORTER, LEFT_OUT, TABLES
 from rmqcli.exporter.render import render

@@ -9,9 +9,9 @@ could cause, there is no page at all: values without an age would look alive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.files import read_regular
 from rmqcli.mcp.matcher import REDACTED, Matcher

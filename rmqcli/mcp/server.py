@@ -13,7 +13,6 @@ import json
 import sys
 import unicodedata
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import anyio
@@ -24,6 +23,7 @@ from mcp.server.stdio import stdio_server
 from pydantic import ValidationError
 
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.mcp.tools import TOOLS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rmqcli.admin.admin import Admin
 from rmqcli.api.client import Client
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, DecodeError, RmqError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.log import get_logger

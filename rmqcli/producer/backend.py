@@ -8,9 +8,9 @@ What a protocol cannot do is an UnsupportedError or UsageError of its back end.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConfigError,
     DeadlineError,

@@ -9,11 +9,11 @@ counted.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, SendUnknownError
 from rmqcli.log import get_logger
 from rmqcli.producer.lane import (

@@ -7,10 +7,10 @@ Source: DefaultMQProducer, TransactionMQProducer and ClientConfig in apache/rock
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from rmqcli.checked import check_fields
+from rmqcli.dataclass import dataclass
 
 TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 

@@ -9,9 +9,9 @@ TimerMessageStore in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError, UnsupportedError
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.units import DURATION_UNITS_MS, format_duration, parse_duration_ms

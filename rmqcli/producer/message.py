@@ -13,10 +13,11 @@ apache/rocketmq.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, field, fields
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.checked import check_int, check_type
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_topic
 from rmqcli.wire.message.properties import (

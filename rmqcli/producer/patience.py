@@ -9,11 +9,11 @@ twice repeats it and counts it, and the others report it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli import tasks
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     DeniedError,
     NotFoundError,

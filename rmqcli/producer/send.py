@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BrokerError, RmqError, SendUnknownError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.accumulator import Accumulator, AccumulatorNetwork, Entry

@@ -17,12 +17,13 @@ from __future__ import annotations
 import enum
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.callbacks import call_back
 from rmqcli.checked import check_returned
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
 from rmqcli.producer.backend import SendResult
 from rmqcli.server_requests import FloodLimit

@@ -7,9 +7,9 @@ definition.proto.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, ConfigError, UsageError
 from rmqcli.transport.address import is_literal, parse_address
 from rmqcli.wire.protobuf import definition_pb2 as pb

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,

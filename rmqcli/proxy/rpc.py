@@ -8,11 +8,11 @@ Source: service.proto, StatusCode.md in apache/rocketmq-apis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError as ProtobufError
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.proxy.endpoints import Endpoints, endpoints_of

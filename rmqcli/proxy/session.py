@@ -29,12 +29,12 @@ import os
 import platform
 import random
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmqcli import tasks
 from rmqcli.client_id import new_proxy_client_id
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BodyError,
     ConnectError,

@@ -9,9 +9,10 @@ apache/rocketmq-clients; GrpcClientSettingsManager in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.proxy.message import milliseconds
 
 if TYPE_CHECKING:

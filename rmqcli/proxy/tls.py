@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, ConnectError
 from rmqcli.hint import Argument, Hint, Setting
 

@@ -6,12 +6,12 @@ others the caller reads by the general rules (`rmqcli.wire.message.properties`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.dlq.letter import REDRIVEN_FROM, REDRIVEN_TIMES
+from rmqcli.dataclass import dataclass
 from rmqcli.producer.message import SYSTEM_PROPERTIES
 from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, UNIQ_KEY
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.dlq.read import letter_route
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.api.client import Client
 from rmqcli.checked import check_callback, check_rate_per_s, check_returned
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError
 from rmqcli.names import check_group
 from rmqcli.redrive.log import UNKNOWN, default_path, open_log, read_log

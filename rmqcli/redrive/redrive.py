@@ -22,7 +22,7 @@ import random
 import re
 import threading
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.admin.brokers import ask_many
@@ -38,6 +38,7 @@ from rmqcli.admin.dlq.read import LetterReader, find_letters
 from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 from rmqcli.api.calls.send import send_message
 from rmqcli.api.calls.store import view_message_by_id
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConfigError,
     DecodeError,

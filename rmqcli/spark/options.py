@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmqcli.config import ClientConfig, parse_address_map
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError, UsageError
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.units import parse_duration_ms

@@ -7,9 +7,9 @@ the rows to the range, and drops rows with other tags.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import OffsetRange
 from rmqcli.spark.counts import OffsetCounts
 

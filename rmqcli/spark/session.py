@@ -19,12 +19,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import rmqcli
 from rmqcli.credentials import ENV_SECRETS
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, ConnectError, RmqError
 from rmqcli.hint import Argument, Hint
 from rmqcli.spark.failure import start_reason

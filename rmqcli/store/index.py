@@ -25,10 +25,10 @@ import struct
 import sys
 from array import array
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.ids import java_string_hash

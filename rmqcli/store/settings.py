@@ -9,8 +9,9 @@ the same numbers in its broker.conf, so each line names the property.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from rmqcli.dataclass import dataclass
 
 #: Bytes that a log file keeps free for the mark of its end (END_FILE_MIN_BLANK_LENGTH).
 END_BYTES_MIN: Final = 8

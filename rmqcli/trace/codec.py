@@ -19,9 +19,9 @@ Source: TraceDataEncoder in apache/rocketmq, 4.6.0 to 5.5.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.trace.record import (
     ConsumeReturnType,
     EndTransaction,

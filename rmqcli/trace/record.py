@@ -12,8 +12,9 @@ LocalTransactionState in apache/rocketmq.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from rmqcli.dataclass import dataclass
 
 #: The region of brokers that state none.  MixAll.DEFAULT_TRACE_REGION_ID
 DEFAULT_REGION_ID: Final = "DefaultRegion"

@@ -7,9 +7,9 @@ literal IP addresses never need DNS.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ Source: AclClientRPCHook, AclUtils, AclSigner in apache/rocketmq.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json.encoder
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeGuard
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, HeaderError
 from rmqcli.wire import fastjson
 from rmqcli.wire.codes import LANGUAGE_NAMES, LANGUAGE_NUMBERS, LanguageCode

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import FrameError
 
 #: Largest frame accepted or sent, in bytes, its length word included; the broker's own

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 import operator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.pull import PullMessageResponseHeader

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 from typing import Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError
 
 _VERSION: Final = "v1"

@@ -16,9 +16,9 @@ Source: ReceiptHandle, ExtraInfoUtil, KeyBuilder in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ Source: `FilterAPI.buildSubscriptionData`/`build`, `SubscriptionData`, and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.wire.body import body_field
 from rmqcli.wire.ids import java_string_hash

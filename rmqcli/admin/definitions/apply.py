@@ -12,7 +12,7 @@ updateAndCreateSubscriptionGroupList in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -60,6 +60,7 @@ from rmqcli.api.calls.namesrv_config import delete_kv_config, get_kvlist_by_name
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.runner import run_task
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ChangeUnknownError,

@@ -6,7 +6,7 @@ for example, has the reason. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from rmqcli.admin.definitions.model import (
@@ -15,6 +15,7 @@ from rmqcli.admin.definitions.model import (
     Definitions,
     sorted_definitions,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:

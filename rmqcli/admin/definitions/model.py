@@ -9,7 +9,7 @@ mistyped name would silently not be applied. Pure.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rmqcli.admin.definitions.settings import (
@@ -19,6 +19,7 @@ from rmqcli.admin.definitions.settings import (
     TOPIC_SETTINGS,
     USER_SETTINGS,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import is_system_group

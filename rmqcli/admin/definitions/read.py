@@ -6,7 +6,7 @@ itself, so they are left out. Passwords are not kept when users are read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, denial_of, no_master, with_address
@@ -38,6 +38,7 @@ from rmqcli.api.calls.config import (
     get_subscription_groups,
     get_topic_tables,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     PartialError,

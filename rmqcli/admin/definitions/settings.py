@@ -8,9 +8,10 @@ Source: TopicConfig, SubscriptionGroupConfig, UserInfo, AclInfo in apache/rocket
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.version import V4_0_0, V5_0_0, V5_1_3, V5_3_0
 

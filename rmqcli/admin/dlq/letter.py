@@ -8,9 +8,9 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, KeyBuilder.parseNormal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, pop_retry_topics
 from rmqcli.units import read_count
 

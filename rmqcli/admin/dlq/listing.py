@@ -12,7 +12,7 @@ the retry that failed last, and waits for it before it is in that topic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
@@ -21,6 +21,7 @@ from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.offset import get_earliest_msg_storetime
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX
 from rmqcli.wire.version import V4_9_2

@@ -12,7 +12,7 @@ Source: PullMessageProcessor (which checks permissions), AdminBrokerProcessor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
@@ -29,6 +29,7 @@ from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
 from rmqcli.api.runner import run_task
 from rmqcli.checked import check_int
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.errors import (
     DeniedError,

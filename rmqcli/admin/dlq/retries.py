@@ -16,7 +16,7 @@ KeyBuilder.buildPopRetryTopic.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
@@ -32,6 +32,7 @@ from rmqcli.api.calls.offset import (
     get_all_consumer_offset,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
 from rmqcli.wire.message.properties import REAL_TOPIC

@@ -8,7 +8,7 @@ Requests that fail are facts, too: the errors are kept in the places of the answ
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many, read_brokers
@@ -25,6 +25,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import RemoteQueue, broker_clock, every, resolve_in_queue
 from rmqcli.api.runner import run_tasks
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError, TransportError
 from rmqcli.model import MASTER_ID, SCHEDULE_TOPIC, MessageQueue
 from rmqcli.position import AtTime

@@ -15,7 +15,8 @@ from rmqcli.admin.lag.model import (
     UnreachableQueues,
     lite_unmeasured,
 )
-from rmqcli.engine.queue_lag import QueueReading, fast_dataclass
+from rmqcli.dataclass import dataclass
+from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
 from rmqcli.units import counted
@@ -46,7 +47,7 @@ ORDERLY = (
 )
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class LagQuery:
     """What to read, the same for every broker.
 
@@ -77,7 +78,7 @@ class LagQuery:
         return len(self.groups) == 1
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class BrokerPart:
     """What one broker reported, filled step by step; `failure` says why it ended."""
 
@@ -132,7 +133,7 @@ class BrokerPart:
     clock_ahead_ms: int = 0
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class SharedAnswers:
     """Answers that are requested only once, from any broker."""
 

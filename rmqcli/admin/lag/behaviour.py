@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.admin.lag.model import GroupState
 from rmqcli.admin.lag.trend import GROWTH_FLOOR
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.units import counted, format_duration
 

@@ -25,7 +25,7 @@ and HookUtils.transformTimerMessage in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.api.calls.offset import (
@@ -35,6 +35,7 @@ from rmqcli.api.calls.offset import (
     search_offset_by_timestamp,
 )
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import All, Request

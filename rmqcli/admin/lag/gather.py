@@ -25,7 +25,7 @@ from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
-from rmqcli.engine.queue_lag import fast_dataclass
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConnectError,
     DeadlineError,
@@ -60,7 +60,7 @@ _BROKER_SHARE = 0.9
 _NAMESRV_TIMEOUT_MS = 1_000
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class LagReading:
     """Everything read at one moment. `missing`: queried groups that no broker knows.
 

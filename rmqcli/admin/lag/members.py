@@ -9,9 +9,10 @@ Source: ConsumerConnection in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.units import listed
 
 if TYPE_CHECKING:

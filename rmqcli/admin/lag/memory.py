@@ -20,9 +20,9 @@ import contextlib
 import json
 import os
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import NoBrokerError, PartialError
 from rmqcli.files import read_regular, replace_file, state_folder

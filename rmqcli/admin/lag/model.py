@@ -31,7 +31,8 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rmqcli.engine.queue_lag import LagState, fast_dataclass, is_retry, queue_lag
+from rmqcli.dataclass import dataclass
+from rmqcli.engine.queue_lag import LagState, is_retry, queue_lag
 from rmqcli.model import is_pop_retry
 from rmqcli.units import counted
 
@@ -75,7 +76,7 @@ def worst_state(states: Iterable[GroupState]) -> GroupState:
     return max(states, key=rank_of, default=GroupState.OK)
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class BrokerFailure:
     """A broker that did not report what was requested, and why."""
 
@@ -84,7 +85,7 @@ class BrokerFailure:
     message: str
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class UnreachableQueues:
     """Queues that were removed from a topic, with messages that the group has not read.
 
@@ -110,7 +111,7 @@ class UnreachableQueues:
         )
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupReading:
     """Everything that was read about one group."""
 
@@ -137,7 +138,7 @@ class GroupReading:
     pop_unknown: str | None = None
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class TopicLag:
     """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
@@ -159,7 +160,7 @@ class TopicLag:
     expression: str | None = None
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class PopLag:
     """What POP, and with it every gRPC client, has handed out to a group.
 
@@ -178,7 +179,7 @@ class PopLag:
     reason: str | None = None
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
@@ -250,7 +251,7 @@ class GroupLag:
         )
 
 
-@fast_dataclass
+@dataclass(slots=True, kw_only=True, eq=False)
 class LagList:
     """The lag of groups, sorted by name, and the brokers that did not report theirs.
 

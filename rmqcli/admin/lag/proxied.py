@@ -10,7 +10,6 @@ Source: HeartbeatSyncer in apache/rocketmq; ConsumerManager.CHANNEL_EXPIRED_TIME
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.calls.config import get_broker_runtime_info
@@ -19,6 +18,7 @@ from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BodyError,
     ConnectError,

@@ -27,10 +27,10 @@ than normal variation.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag.model import GroupState, worst_state
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.units import rounded_rate
 

@@ -12,13 +12,14 @@ Reading leaves no group and no offset.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.message.records import decode_all, stored_order, waits_for
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.units import HOUR_MS, MINUTE_MS, SECOND_MS, counted, format_rfc3339

@@ -19,7 +19,7 @@ IndexRocksDBStore and MQAdminImpl#queryMessage in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
@@ -53,6 +53,7 @@ from rmqcli.api.calls.store import (
     view_message_by_id,
 )
 from rmqcli.api.runner import run_tasks
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ConfigError,

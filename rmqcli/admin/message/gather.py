@@ -14,7 +14,7 @@ KeyBuilder in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
@@ -72,6 +72,7 @@ from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_messag
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.client_id import is_grpc_client
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import RETRY_TOPIC
 from rmqcli.errors import NotFoundError, RmqError, UnsupportedError
 from rmqcli.model import (

@@ -24,10 +24,11 @@ in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import NEVER_COMMITTED
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.ids import tags_code

@@ -15,7 +15,7 @@ ScheduleMessageService, TimerMessageStore, RecallMessageProcessor in apache/rock
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_many
@@ -41,6 +41,7 @@ from rmqcli.api.calls.offset import (
     search_offset_by_timestamp,
 )
 from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.units import counted, format_rfc3339, parse_duration_ms, read_count

@@ -11,7 +11,7 @@ Source: QueryMsgTraceByIdSubCommand and TraceView in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from rmqcli.admin.message.records import decode_all, decode_found
 from rmqcli.admin.topics import read_topic
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     DecodeError,
     NotFoundError,

@@ -10,10 +10,11 @@ Source: PullAPIWrapper#recalculatePullFromWhichNode, findBrokerAddressInSubscrib
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.api.routes import reading_address
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import MASTER_ID
 

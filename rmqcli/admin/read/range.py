@@ -12,12 +12,13 @@ Source: DefaultMQPullConsumerImpl, PullAPIWrapper#recalculatePullFromWhichNode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.read.queue import RangeReading
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from rmqcli.admin.reset.cluster_identity import (
     parse_identity,
 )
 from rmqcli.admin.witness import Noted, Witness
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,

@@ -18,9 +18,10 @@ addresses (containers of the same private network range) cannot be distinguished
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.units import listed
 
 if TYPE_CHECKING:

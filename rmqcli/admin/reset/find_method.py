@@ -7,7 +7,7 @@ Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rmqcli.admin.lag.proxied import find_proxied_members
@@ -32,6 +32,7 @@ from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.runner import run_tasks
 from rmqcli.client_id import is_grpc_client
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.position import AtTime
 from rmqcli.tasks import All, Request

@@ -7,7 +7,7 @@ reason: half a reset must not look like a whole one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.gather import read_pop_lag, unknown_pop
@@ -42,6 +42,7 @@ from rmqcli.admin.reset.target import (
     ToPosition,
 )
 from rmqcli.admin.witness import compare
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConfigError,
     NotFoundError,

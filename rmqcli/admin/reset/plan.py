@@ -7,10 +7,11 @@ is unusual. `method` decides how a plan can be carried out; `result` judges the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.reset.method import Mechanism
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import retry_topic

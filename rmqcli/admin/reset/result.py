@@ -8,10 +8,10 @@ mechanism.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.reset.method import Mechanism
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

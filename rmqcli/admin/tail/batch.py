@@ -6,10 +6,10 @@ merging, queue by queue, so that what is constant in a queue is written once per
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.admin.tail.merge import Batch
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
 from rmqcli.wire.message.json_lines import write_lines

@@ -7,7 +7,7 @@ handed to the caller and not tried any more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.positions import resolve_each
@@ -15,6 +15,7 @@ from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.tail.follow import is_refusal
 from rmqcli.admin.tail.sql import sql_errors
 from rmqcli.api.calls.offset import get_max_offset
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.position import Ago, AtNow, Latest
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, TextError
 from rmqcli.wire.message.record import has_key
 from rmqcli.wire.subscription import SQL92, TAG, parse_tags, tag_matches

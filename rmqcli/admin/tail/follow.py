@@ -15,7 +15,7 @@ Source: PullMessageProcessor and PullRequestHoldService of the broker.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqcli.admin.positions import resolve_each
@@ -26,6 +26,7 @@ from rmqcli.admin.witness import ANOTHER, last_witness, witness_at
 from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     DeniedError,

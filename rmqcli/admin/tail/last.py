@@ -12,11 +12,12 @@ log, so times before such a step count as earlier by the size of the step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from rmqcli.admin.read.range import RangeReader
+from rmqcli.dataclass import dataclass
 from rmqcli.model import OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 

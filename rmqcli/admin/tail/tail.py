@@ -6,7 +6,7 @@ always keep the queue's order. It leaves nothing on the broker: no group, no off
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.admin.brokers import ask_many
@@ -18,6 +18,7 @@ from rmqcli.admin.tail.last import read_last
 from rmqcli.admin.tail.merge import StoreTimeMerger
 from rmqcli.admin.witness import ANOTHER, last_witness
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:

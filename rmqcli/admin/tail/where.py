@@ -27,9 +27,10 @@ import datetime
 import math
 import operator
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, TextError
 from rmqcli.hint import Argument, Hint
 from rmqcli.wire.sql92 import (

@@ -11,10 +11,11 @@ QueryAssignmentProcessor of the broker, MQClientAPIImpl#processPopResponse.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.call import make_call, nothing
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.pop import (
     BatchAck,
     BatchAckMessageRequestBody,

@@ -7,10 +7,11 @@ SendStatus of the client.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, HeaderError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields

@@ -32,6 +32,7 @@ from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
@@ -53,7 +54,7 @@ NAMESRV_NAME: Final = "namesrv"
 _BROKERS_MAX: Final = 26
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
     """Options of a cluster. The defaults are RocketMQ's, with any free ports."""
 

@@ -6,11 +6,12 @@ producer had sent the messages. Only sockets and faults are bypassed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.effects import Peer, Send
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BrokerError
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand

@@ -12,10 +12,10 @@ Source: `RouteInfoManager` in apache/rocketmq.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
+from rmqcli.dataclass import dataclass
 from rmqcli.model import BrokerData, QueueData, TopicRoute
 from rmqcli.wire.codes import ResponseCode
 

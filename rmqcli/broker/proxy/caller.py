@@ -12,10 +12,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.acl import signature
 from rmqcli.wire.codes import LANGUAGE_NUMBERS
 from rmqcli.wire.protobuf.definition_pb2 import Code

@@ -34,6 +34,7 @@ from rmqcli.broker.proxy.status import (
     refused,
     status_of,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -95,7 +96,7 @@ RENEWED_MAX: Final = 200_000
 _ENTRIES_AT_ONCE: Final = 256
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Renewed:
     """A message that is renewed while its client lives, and its newest handle."""
 

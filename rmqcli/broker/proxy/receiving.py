@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.broker.proxy.checks import (
@@ -29,6 +28,7 @@ from rmqcli.broker.proxy.handles import RENEWED_MS
 from rmqcli.broker.proxy.message import POP_CK, grpc_message
 from rmqcli.broker.proxy.sessions import subscription_of
 from rmqcli.broker.proxy.status import ProxyError, ok, refused, status_of
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.units import read_count

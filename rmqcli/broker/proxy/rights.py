@@ -16,13 +16,13 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.broker.proxy.caller import unauthorized
 from rmqcli.broker.proxy.options import ALL, DENY, PUB, SUB
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code
 
 if TYPE_CHECKING:

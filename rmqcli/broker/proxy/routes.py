@@ -11,11 +11,11 @@ Source: `RouteActivity`, `ClusterTopicRouteService`, `ClusterMetadataService` an
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmqcli.broker.proxy.checks import check_group, check_topic
 from rmqcli.broker.proxy.status import ProxyError, ok, reading_answer, refused
+from rmqcli.dataclass import dataclass
 from rmqcli.model import MASTER_ID
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC

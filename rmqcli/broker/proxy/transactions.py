@@ -17,12 +17,12 @@ Source: `EndTransactionActivity`, `ClusterTransactionService`,
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import PRODUCER_GROUP, grpc_message
 from rmqcli.broker.proxy.status import ProxyError, ok
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData

@@ -7,9 +7,9 @@ buffer: all connections read into one buffer of the server.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.frame import Frame, FrameBuffer
 
 if TYPE_CHECKING:

@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.broker.message.copy import copy_fields, look_message, look_messages
 from rmqcli.broker.request import Refusal
 from rmqcli.broker.state.deadlines import Deadlines
 from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError

@@ -17,10 +17,11 @@ Source: `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
 

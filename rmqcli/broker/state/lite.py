@@ -19,7 +19,7 @@ Source: `LiteSubscriptionRegistryImpl`, `LiteEventDispatcher`,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import (
@@ -33,6 +33,7 @@ from rmqcli.broker.attributes import (
 from rmqcli.broker.request import Refusal
 from rmqcli.broker.state.order_info import OrderInfos
 from rmqcli.broker.state.pop_holds import ANY_QUEUE, PopHolds
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.lite import (
     LITE_BIND_TOPIC,
     POLICY_MAX,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from rmqcli.cli.options import COMMON_NAMES, Command, Declaration, make_common
+from rmqcli.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import (
@@ -31,6 +30,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_table
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, UsageError
 from rmqcli.units import counted, format_duration, listed
 

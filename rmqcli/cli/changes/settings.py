@@ -7,13 +7,13 @@ server.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import RESULT_COLUMN, raise_if_silent, show_list, show_results
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import Common, argument, brokers_option, command_options, option
 from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.units import counted
 

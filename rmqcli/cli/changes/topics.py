@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import check_masters, raise_if_silent, show_list, show_results
@@ -19,6 +18,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.topics import STEP_COLUMNS, parse_attribute, parse_perm, who_is_shut_out
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError, UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rmqcli.cli.options import (
@@ -33,6 +32,7 @@ from rmqcli.cli.selection import (
     warn_about_timeout,
 )
 from rmqcli.cli.ui.records.output import FORMATS, HELP_FIELDS, record_schema
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError, UsageError
 from rmqcli.units import parse_duration_ms
 

@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -36,6 +36,7 @@ from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.subscriptions import sql
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.errors import (
     ConfigError,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
 from rmqcli.cli.options import Common, command_options, option
 from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class LetterExportOptions(LetterReadOptions):
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
-        super(LetterExportOptions, self).check()
+        # With slots, the class is not the one in which this method was compiled.
+        super(LetterExportOptions, self).check()  # noqa: UP008
         if (self.to_jsonl is None) == (self.to_parquet is None):
             raise UsageError("give one of --to-jsonl FILE and --to-parquet DIR")
         narrowed = (self.sql, self.key, self.grep, self.property_ or None, self.last)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from rmqcli.cli.options import Common, command_options, option, position_option
 from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.output import Column, emit_json, write_table
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ExitCode,
     PartialError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.options import (
@@ -24,6 +23,7 @@ from rmqcli.cli.selection import (
     tag_option,
     where_option,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
 
 if TYPE_CHECKING:

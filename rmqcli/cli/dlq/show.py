@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from rmqcli.cli.dlq.selection import LetterReadOptions, log_option, say_read
 from rmqcli.cli.options import Common, command_options, option, refuse_together
 from rmqcli.cli.selection import SHOW_SECTION, check_decode
 from rmqcli.cli.ui.output import TABLE_FORMATS, Column, RowWriter
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, DecodeError, TextError
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.message.json import (

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export import table as table_export
@@ -33,6 +32,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.selection import refuse_empty, tag_option
 from rmqcli.cli.ui.output import Column, write_summary
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 from rmqcli.units import counted
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from rmqcli.cli.export.folders import parse_folder
@@ -17,6 +17,7 @@ from rmqcli.cli.options import (
     size_option,
 )
 from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.dataclass import dataclass
 
 FIELDS = (
     Column("topic", "topic of the export"),

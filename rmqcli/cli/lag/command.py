@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.lag.view import QUEUE_COLUMNS, TREND_COLUMNS, LagView
@@ -23,6 +22,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, UsageError
 from rmqcli.units import counted
 

@@ -8,7 +8,7 @@ orders, which users rely on. This module decides nothing about lag itself.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import show_list
@@ -17,6 +17,7 @@ from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.client_id import is_grpc_client
+from rmqcli.dataclass import dataclass
 from rmqcli.units import counted, format_duration, format_rfc3339, listed
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ as `rmq tail` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import raise_if_silent
@@ -37,6 +36,7 @@ from rmqcli.cli.ui.records.output import (
     make_writer,
     record_schema,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, PartialError, UsageError
 from rmqcli.units import counted
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from rmqcli.cli.confirm import confirm
@@ -15,6 +14,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.selection import refuse_empty
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.units import format_duration
 

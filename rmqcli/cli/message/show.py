@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
@@ -22,6 +21,7 @@ from rmqcli.cli.ui.output import (
     write_whole,
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_duration, format_rfc3339
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
@@ -18,6 +17,7 @@ from rmqcli.cli.ui.output import (
     write_table,
     write_whole,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.units import counted, format_rfc3339

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -24,6 +24,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import DAY_MS, MINUTE_MS, counted, format_duration
 

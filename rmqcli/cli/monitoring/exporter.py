@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.options import Common, command_options, duration_option, option
 from rmqcli.cli.serve import is_loopback, parse_listen
 from rmqcli.cli.ui.output import Column
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, ExitCode, NoBrokerError, UsageError
 from rmqcli.exporter.metrics import TABLES
 from rmqcli.units import counted, format_duration

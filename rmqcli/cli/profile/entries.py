@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
@@ -33,6 +32,7 @@ from rmqcli.cli.profile.change import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.config import NAMESRV_DEFAULT
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError, UsageError
 
 

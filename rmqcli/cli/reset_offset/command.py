@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,7 @@ from rmqcli.cli.reset_offset.view import (
     write_reset,
 )
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ExitCode,
     NotFoundError,

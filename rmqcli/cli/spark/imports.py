@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export.command import FORMATS
 from rmqcli.cli.export.folders import parse_place
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, write_summary
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.names import check_topic
 from rmqcli.units import counted

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from rmqcli.cli.offline import read_from
@@ -24,6 +23,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import is_safe, safe
 from rmqcli.cli.ui.output import Column, RowWriter, json_line, table_cell
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.files import check_readable
 from rmqcli.units import counted

@@ -9,7 +9,6 @@ over.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.tail.batch import TailCounts
@@ -19,6 +18,7 @@ from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.consumer import MESSAGES_MAX, SimpleConsumer
 from rmqcli.consumer.subscriptions import sql
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import AckError, ExitCode, TransportError
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.offline import read_from
@@ -47,6 +46,7 @@ from rmqcli.cli.ui.records.output import (
     make_writer,
     record_schema,
 )
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError, UsageError
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import BrokerRow, list_brokers, show_broker
@@ -12,6 +11,7 @@ from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
 from rmqcli.cli.top.view import View, clock_time
 from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.dataclass import dataclass
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:

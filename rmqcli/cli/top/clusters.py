@@ -6,7 +6,6 @@ one that does not answer holds up no other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.cluster import read_cluster
@@ -16,6 +15,7 @@ from rmqcli.cli.top.feed import Feed
 from rmqcli.cli.top.view import View, clock_time
 from rmqcli.cli.ui.output import Column
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, TransportError
 from rmqcli.units import format_duration
 

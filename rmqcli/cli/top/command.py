@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.lag.view import QUEUE_COLUMNS
@@ -20,6 +19,7 @@ from rmqcli.cli.options import (
     option,
 )
 from rmqcli.cli.ui.messages import is_screen, is_terminal
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:

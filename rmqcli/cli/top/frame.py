@@ -9,7 +9,7 @@ ASCII is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -19,6 +19,7 @@ from rich.style import Style
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import is_to_the_right
 from rmqcli.cli.ui.rich.table import fit_columns, shortened, style_of
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from rmqcli.cli.ui.output import Column, Row

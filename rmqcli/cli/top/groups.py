@@ -6,7 +6,6 @@ that are on the screen are read each time, and the others less often, by their n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.lag.assemble import LagQuery
@@ -32,6 +31,7 @@ from rmqcli.cli.lag.watch import STALE, sparkline
 from rmqcli.cli.top.messages import LettersView, TailView
 from rmqcli.cli.top.reset import ask_reset
 from rmqcli.cli.top.view import View, ViewKey
+from rmqcli.dataclass import dataclass
 from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:

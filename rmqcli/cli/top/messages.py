@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.dlq.letter import place_of
@@ -27,6 +27,7 @@ from rmqcli.cli.ui.escape import safe_bytes
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.cli.ui.records.text import Pretty
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, RmqError
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.units import counted, format_rfc3339

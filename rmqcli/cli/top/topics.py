@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqcli.admin.brokers import ask_many, reader_addresses
@@ -18,6 +17,7 @@ from rmqcli.cli.top.messages import TailView
 from rmqcli.cli.top.view import View, ViewKey
 from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, queue_rows
 from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.units import rounded_rate
 

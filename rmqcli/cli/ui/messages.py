@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TextIO
 
 from rmqcli.cli.ui.escape import safe
+from rmqcli.dataclass import dataclass
 
 _RED = "\x1b[31m"
 _YELLOW = "\x1b[33m"

@@ -5,8 +5,9 @@ Source: MessageView of the RocketMQ 5 clients, MessageExt with its POP_CK.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from rmqcli.errors import RmqError

@@ -7,9 +7,9 @@ The calls run in the thread of the session.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.producer.accumulator import Entry
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage

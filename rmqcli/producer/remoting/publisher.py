@@ -17,7 +17,7 @@ Source: DefaultMQProducerImpl, TopicPublishInfo and MQClientInstance in apache/r
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
@@ -26,6 +26,7 @@ from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC, get_broker_runt
 from rmqcli.api.calls.producer import end_transaction, unregister_producer
 from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
     ConnectError,

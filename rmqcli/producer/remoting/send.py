@@ -9,10 +9,11 @@ Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.runner import ClientRunner
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BrokerError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.accumulator import Entry

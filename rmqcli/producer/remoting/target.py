@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, NotFoundError, RmqError
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.model import MASTER_ID, MessageQueue

@@ -7,9 +7,10 @@ pickles to the workers with the client's configuration, pulls the records there.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Earliest, Latest

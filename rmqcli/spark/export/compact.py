@@ -11,9 +11,10 @@ directory is next opened. Until the journal is written, the export is unchanged.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export import layout

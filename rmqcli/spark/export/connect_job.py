@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from rmqcli import errors
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConnectError, RmqError
 from rmqcli.spark.connect import setting
 from rmqcli.spark.export.executors import ExecutorReport

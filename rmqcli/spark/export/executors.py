@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import missing_packages
 from rmqcli.errors import ConfigError, DeadlineError, RmqError
 from rmqcli.hint import Blank, Hint, Setting

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import ARGUMENT_NAMES, Names
 from rmqcli.errors import DisconnectedError, PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting

@@ -15,9 +15,10 @@ import os
 import re
 import secrets
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.hint import Argument, Hint
 from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, look

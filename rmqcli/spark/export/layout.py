@@ -23,9 +23,9 @@ import datetime
 import os
 import re
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:

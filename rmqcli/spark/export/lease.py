@@ -22,9 +22,9 @@ import os
 import platform
 import secrets
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError, RmqError
 
 if TYPE_CHECKING:

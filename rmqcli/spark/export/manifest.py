@@ -11,9 +11,10 @@ text out.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.document import parse_document, parse_versioned, read_as
 from rmqcli.spark.export.plan import ExportRequest  # noqa: TC001  # for `read_as`

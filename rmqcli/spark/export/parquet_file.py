@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.spark.export.disk import Disk, write_all
 
 if TYPE_CHECKING:

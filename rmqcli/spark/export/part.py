@@ -16,9 +16,10 @@ import contextlib
 import errno
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, StorageError, TransportError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.export.directory import ExportDirectory

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.manifest import EmptyFile, FileRow

@@ -8,9 +8,10 @@ copy of a task therefore read the same ranges. Pure: no I/O, no clock.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import FORMATS, Decoding
 from rmqcli.errors import ConfigError
 from rmqcli.model import MessageQueue, OffsetRange

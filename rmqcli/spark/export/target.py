@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ exported queue.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export.directory import check_files, read_manifest

@@ -8,9 +8,9 @@ most one batch twice when it continues.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.batches import Gathered, queue_by_content

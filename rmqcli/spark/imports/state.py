@@ -13,9 +13,10 @@ import contextlib
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.files import open_locked
 from rmqcli.hint import Blank, Hint, Setting

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
@@ -14,6 +13,7 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.names import check_topic
 from rmqcli.spark.options import CONNECTION_NAMES, ClusterConnection, Given, connection

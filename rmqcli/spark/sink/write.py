@@ -7,7 +7,7 @@ writer: in every version for `df.write`, and from 4.1 on for `df.writeStream`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyspark.sql.datasource as api
@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, PartialError, RmqError, UsageError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.spark.messages import message_rows, messages_of

@@ -12,9 +12,10 @@ tuple, and a time is in epoch milliseconds.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import OffsetRange
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import INFER_MAX, Names, read_settings
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.model import MessageQueue

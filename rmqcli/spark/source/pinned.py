@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.api.positions import UNSORTED
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, RmqError, UsageError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MessageQueue, OffsetRange

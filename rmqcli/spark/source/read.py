@@ -8,10 +8,10 @@ are lost or cannot be decoded are never skipped silently: they fail the task or,
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.clock import Deadline
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     DecodeError,
     NotFoundError,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:

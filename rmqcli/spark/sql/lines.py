@@ -14,13 +14,13 @@ from __future__ import annotations
 import base64
 import codecs
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqcli.dataclass import dataclass
 from rmqcli.spark.sql.values import key_text, plain
 from rmqcli.wire.message.arrays import (
     array_of,

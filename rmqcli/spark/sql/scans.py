@@ -18,9 +18,9 @@ above reads them. A scan without a projection or an aggregation above it uses al
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.spark.source.filters import conditions_to_json
 
 if TYPE_CHECKING:

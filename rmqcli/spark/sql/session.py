@@ -12,7 +12,7 @@ import itertools
 import os
 import queue
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from py4j.protocol import Py4JError
@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.spark.scratch import scratch_folder
 from rmqcli.spark.session import SessionOptions, cores, keep_log, spark_context

@@ -16,11 +16,11 @@ FunctionRegistry, TableFunctionRegistry.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import is_instance_of
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.spark.sql.guess import QUERIES_HINT
 

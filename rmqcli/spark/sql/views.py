@@ -7,10 +7,11 @@ anything, and every part of a statement reads the same messages of a topic.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.lag.memory import check_complete
+from rmqcli.dataclass import dataclass
 from rmqcli.position import Earliest
 from rmqcli.spark.options import ClusterConnection
 from rmqcli.spark.session import cores

@@ -9,9 +9,10 @@ once. So a run that is killed has either committed everything or nothing.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Blank, Hint, Setting

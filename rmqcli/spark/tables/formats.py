@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.hint import Hint, Setting
 

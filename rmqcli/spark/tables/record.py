@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RefusedError
 from rmqcli.spark.extent import NotedMessage
 

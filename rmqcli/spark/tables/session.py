@@ -13,7 +13,6 @@ import secrets
 import tempfile
 import threading
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from py4j.protocol import Py4JError
@@ -21,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.encryption import check_encrypted, submitted_settings

@@ -10,10 +10,11 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli import model
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, StaticTopicError
 from rmqcli.wire.body import Body, body_field, decode_body, to_int
 from rmqcli.wire.fields import declared

@@ -12,9 +12,10 @@ Source: `MessageDecoder.encodeMessage(s)`/`decodeMessage(s)`.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.message.properties import (
     PROPERTIES_BYTES_MAX,
     encode_properties,

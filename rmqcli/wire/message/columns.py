@@ -13,12 +13,13 @@ Source: the layout in `rmqcli.wire.message.layout`.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError
 from rmqcli.wire.compression import inflate
 from rmqcli.wire.ids import host_text

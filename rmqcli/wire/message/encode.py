@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.ids import host_bytes
 from rmqcli.wire.message.layout import (
     FIXED_BYTES,

@@ -9,9 +9,10 @@ Source: `MessageExt` and `MessageDecoder.decode`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.ids import host_text
 from rmqcli.wire.message.layout import (

@@ -7,11 +7,11 @@ known vulnerabilities; BrokerConfig and AuthConfig in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
 from rmqcli.admin.doctor.model import Finding, check, command_line, unknown, warning
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
 
 if TYPE_CHECKING:

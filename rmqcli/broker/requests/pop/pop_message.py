@@ -19,7 +19,7 @@ Source: `PopMessageProcessor` in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import (
@@ -51,6 +51,7 @@ from rmqcli.broker.requests.pull_message import (
 from rmqcli.broker.state.check_points import Key
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
