@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOPIC_LENGTH_MAX: Final = 127  # TopicValidator.TOPIC_MAX_LENGTH
 GROUP_LENGTH_MAX: Final = 255  # Validators.CHARACTER_MAX_LENGTH
+#: With %RETRY% before it, it names a folder of each broker: at most 255 characters.
+MEMBER_GROUP_LENGTH_MAX: Final = 248
 #: A group's name, or the name of a topic that exists: those of retries and dead letters
 #: are made of the name of a group, and may be longer than `TOPIC_LENGTH_MAX`.
 STORED_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
@@ -52,6 +54,21 @@ def check_group(group: str, kind: str = "consumer group") -> None:
         raise ConfigError(
             f"{group} is reserved and cannot be a group name",
             hint="choose another name",
+        )
+
+
+def check_member_group(group: str) -> None:
+    """Raise as `check_group` does, and for a group that is too long for members.
+
+    A broker may accept their heartbeats, and cannot store a message that failed.
+    """
+    check_group(group)
+    if len(group) > MEMBER_GROUP_LENGTH_MAX:
+        raise ConfigError(
+            f"the consumer group's name has {len(group)} characters, more than"
+            f" {MEMBER_GROUP_LENGTH_MAX}",
+            hint="brokers store the group's retries under its name with %RETRY% before"
+            " it: choose a shorter one",
         )
 
 

@@ -61,7 +61,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
-from rmqcli.names import check_group, check_topic
+from rmqcli.names import check_group, check_member_group, check_topic
 from rmqcli.position import Position
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import ResponseCode
@@ -800,7 +800,7 @@ class Admin:
         group exists with other settings. Raises the same errors as `create_topic` when
         brokers failed.
         """
-        check_group(group)
+        check_member_group(group)
         client, masters = self._client, self._masters(cluster, brokers)
         change = _group_change("create_group", settings)
         results = groups_admin.create_group(client, group, masters, change)

@@ -601,9 +601,9 @@ def create(common: Common, options: GroupSettingsOptions) -> None:
     changed.
     """
     from rmqcli.admin.groups import create_group
-    from rmqcli.names import check_group
+    from rmqcli.names import check_member_group
 
-    check_group(options.group)
+    check_member_group(options.group)
     _write_settings(common, options, create_group)
 
 

@@ -60,7 +60,7 @@ from rmqcli.engine.listener import Listener
 from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
-from rmqcli.names import check_group
+from rmqcli.names import check_member_group
 from rmqcli.process.end import OPEN_CONSUMERS
 from rmqcli.trace.setting import trace_topic
 
@@ -188,7 +188,7 @@ class Consumer:
     ) -> None:
         if on_message is not None and on_batch is not None:
             raise ConfigError("on_message and on_batch cannot be used together")
-        check_group(group)
+        check_member_group(group)
         check_type(orderly, bool, "orderly")
         check_type(config, (ConsumerConfig, type(None)), "config")
         self._client_config = client_config(client, namesrv, endpoints)

@@ -10,6 +10,7 @@ Source: MQClientAPIImpl, PullAPIWrapper, RemoteBrokerOffsetStore, RebalanceImpl.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +47,7 @@ from rmqcli.wire.compression import never_empty
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.message.properties import encode_properties
+from rmqcli.wire.pull_answer import PullStatus, parse_pull_answer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Answer, Pending, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
+    from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -295,6 +298,9 @@ class RemotingNetwork:
             expression=ask.expression,
             expression_type=ask.expression_type,
         )
+        if broker_id != MASTER_ID:
+            parse = functools.partial(_parse_slave_answer, ask.queue_offset)
+            call = dataclasses.replace(call, parse=parse)
         pending: Pending[PullAnswer]
         try:
             pending = self._client.submit(address, call, timeout_ms=ask.timeout_ms)
@@ -412,6 +418,26 @@ def no_broker(topic: str, broker_name: str = "(any)") -> NotFoundError:
 def _update_offset(group: str, queue: MessageQueue, offset: int) -> Call[str]:
     return update_consumer_offset(
         group, queue.topic, queue.queue_id, commit_offset=offset
+    )
+
+
+def _parse_slave_answer(asked_offset: int, answer: RemotingCommand) -> PullAnswer:
+    """Read a slave's answer; it does not decide that a queue ends before an offset.
+
+    It may not have received yet what the master has. With `offsetCheckInSlave` it
+    corrects such an offset all the same; without, it answers as this does.
+    """
+    pulled = parse_pull_answer(answer)
+    if (
+        pulled.status is not PullStatus.OFFSET_ILLEGAL
+        or pulled.max_offset >= asked_offset
+    ):
+        return pulled
+    return dataclasses.replace(
+        pulled,
+        status=PullStatus.NO_MATCHED_MSG,
+        next_begin_offset=asked_offset,
+        suggest_which_broker_id=MASTER_ID,
     )
 
 

@@ -17,9 +17,16 @@ Differences from Java:
 - Brokers since 4.9.4 move back to the end of the queue, beyond the messages that are
   new: those of a topic that was deleted and created again, or that were sent after a
   broker had lost its newest ones. The consumer begins at the first message stored after
-  the last one that it pulled. It does so too when another message is in the place of
-  that one, which is compared after the broker or the topic was away, and every 60 s.
-  Java skips all of them.
+  the last one that it pulled, or at one that it has not consumed. It does so too when
+  another message is in the place of that one, which is compared after the broker or the
+  topic was away, and every 60 s. Java skips all of them.
+- A member that has pulled nothing yet, whose group committed beyond the queue's end,
+  begins at the queue's first message. Which of the queue's messages are new cannot be
+  known: brokers keep no time of a commit, and none of a topic's creation. If the topic
+  was made anew, none was consumed; if the broker lost its newest ones, those before are
+  repeated. Only a master decides this, because a slave may be behind the commits. An
+  offset that `seek` or a reset set beyond the end means the end. Java always begins at
+  the end.
 - In addition to RocketMQ's limits per queue, `cached_bytes_max` limits all queues.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
@@ -303,7 +310,8 @@ class PullMessageService:
                 return
             logger.warning(
                 "another message is at an offset that was pulled: %s; beginning at the"
-                " first message stored since queue=%s offset=%d from=%d to=%d",
+                " first message that is new or not consumed queue=%s offset=%d from=%d"
+                " to=%d",
                 _ANEW,
                 queue,
                 offset,
@@ -345,13 +353,19 @@ class PullMessageService:
             return request.next_offset
         is_moved = answer.status is PullStatus.OFFSET_ILLEGAL
         if answer.body or (is_moved and _is_inside(offset, answer)):
-            return (yield from self._stored_after(queue, stored_ms))
+            return (yield from self._first_unseen_after(request, stored_ms))
         return None
 
-    def _stored_after(self, queue: MessageQueue, stored_ms: int) -> Task[int]:
-        """Return the offset of the first message that was stored after a time."""
-        time_ms = stored_ms + 1
-        return self._member.network.resolve(queue, AtTime(time_ms, str(time_ms)))
+    def _first_unseen_after(self, request: PullRequest, stored_ms: int) -> Task[int]:
+        """Return the offset of the first message that was stored after a time.
+
+        It is a lower one while messages that were pulled are not consumed: beginning
+        again drops them.
+        """
+        queue, time_ms = request.message_queue, stored_ms + 1
+        position = AtTime(time_ms, str(time_ms))
+        found = yield from self._member.network.resolve(queue, position)
+        return min(found, self._member.offsets.table.get(queue) or 0)
 
     def _ask(self, request: PullRequest, subscription: SubscriptionData) -> None:
         member, config = self._member, self._member.config
@@ -529,8 +543,12 @@ class PullMessageService:
 
         A queue that ends before what was pulled may have new messages before its end.
         """
-        if request.last is None or answer.max_offset >= request.next_offset:
+        is_end_meant = request.is_chosen and request.last is None
+        if is_end_meant or answer.max_offset >= request.next_offset:
             self._follow(request, answer, answer.next_begin_offset)
+            return
+        if request.last is None:
+            self._follow(request, answer, lower_end(answer.min_offset))
             return
 
         def found(pending: Pending[int]) -> None:
@@ -542,7 +560,7 @@ class PullMessageService:
             else:
                 self._follow(request, answer, min(offset, answer.next_begin_offset))
 
-        task = self._stored_after(request.message_queue, request.last[1])
+        task = self._first_unseen_after(request, request.last[1])
         start(task, self._member).on_done(found)
 
     def _follow(self, request: PullRequest, answer: PullAnswer, offset: int) -> None:
@@ -556,11 +574,9 @@ class PullMessageService:
             count = answer.max_offset - offset
             effect = f"{_ANEW}; "
             if request.last is not None:
-                effect += f"messages stored since the last pull: {count}"
-            elif count:
-                effect += f"offsets that are consumed, maybe again: {count}"
+                effect += f"messages that are new or not consumed: {count}"
             else:
-                effect += "what is stored before is not consumed, even if it is new"
+                effect += f"offsets that are consumed, maybe again: {count}"
         logger.warning(
             "offset corrected by the broker queue=%s from=%d to=%d min=%d max=%d; %s",
             request.message_queue,

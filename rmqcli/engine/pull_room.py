@@ -28,6 +28,7 @@ class PullRequest:
         "doubted",
         "early_times",
         "expected_bytes",
+        "is_chosen",
         "is_locked_before",
         "last",
         "message_queue",
@@ -49,6 +50,8 @@ class PullRequest:
         self.next_offset = next_offset
         #: orderly: whether the offset was looked up under the lock
         self.is_locked_before = False
+        #: whether a program or an operator set the offset at which it began
+        self.is_chosen = False
         #: (queue offset, store time in ms) of the last message that was pulled
         self.last: tuple[int, int] | None = None
         #: the one of these that is compared before the next pull: another message may

@@ -235,7 +235,7 @@ class Rebalance:
         table.remove(queue)
         table.put(queue, offset)
         request = PullRequest(queue, process_queue, offset)
-        request.is_locked_before = True
+        request.is_locked_before = request.is_chosen = True
         self._pull(request)
 
     def _topic(self, topic: str) -> Task[bool]:

@@ -7,6 +7,8 @@ import shutil
 import pytest
 
 from rmqcli import connect
+from rmqcli.model import MessageQueue
+from rmqcli.wire.codes import RequestCode
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
 from tests.kit.wiped import wiped
@@ -61,6 +63,48 @@ def test_a_broker_that_was_restarted_with_an_empty_store_is_consumed_whole(
         new = wiped(cluster, rmq_cluster_factory, like=like, settings=SETTINGS)
         fill(new, "new", count)
         wait_for(seen, count)
+
+
+def test_a_member_that_starts_after_its_topic_was_made_anew_consumes_it_whole(
+    rmq_cluster_factory,
+):
+    """Brokers of 4.x keep the offsets of a deleted topic. The member began at the end
+    of the new one, and consumed none of its messages."""
+    cluster = rmq_cluster_factory(like="4.9.7", settings=SETTINGS)
+    fill(cluster, "old", 100)
+    seen = Seen()
+    with consumer(cluster, "G", "orders", seen, **FAST):
+        seen.wait_for(100)
+    with connect(cluster.namesrv) as clients, clients.admin() as admin:
+        admin.delete_topic("orders")
+    fill(cluster, "new", 40)
+    again = Seen()
+    with consumer(cluster, "G", "orders", again, **FAST):
+        wait_for(again, 40)
+        cluster.send("orders", ["new 40"])
+        wait_for(again, 41)
+    assert sorted(again.bodies) == sorted(f"new {n}" for n in range(41))
+
+
+def test_a_member_that_starts_while_only_a_slave_that_is_behind_answers_waits(
+    rmq_cluster_factory,
+):
+    """The slave has six of ten messages, all of which were consumed. None comes again:
+    that it has not received what was committed does not mean that it has new ones."""
+    settings = SETTINGS | {"offset_check_in_slave": True}
+    cluster = rmq_cluster_factory(like="4.9.7", settings=settings)
+    fill(cluster, "old", 10)
+    seen = Seen()
+    with consumer(cluster, "G", "orders", seen, **FAST):
+        seen.wait_for(10)
+    cluster.add_slave(behind=4)
+    cluster.fail_over()
+    pulls = cluster.faults.observe(code=RequestCode.PULL_MESSAGE)
+    again = Seen()
+    with consumer(cluster, "G", "orders", again, **FAST) as member:
+        wait_until(lambda: len(pulls.requests) > 3)
+        assert member.offsets()[MessageQueue("orders", "broker-a", 0)] == 10
+    assert again.bodies == []
 
 
 def test_messages_sent_after_a_broker_lost_its_newest_ones_are_consumed(

@@ -30,3 +30,22 @@ def test_each_message_of_the_new_topic_is_consumed(real_cluster, new_topic, coun
         fill(cluster, topic, "new", count)
         new = {f"new {n}" for n in range(count)}
         wait_until(lambda: new <= set(seen.bodies))
+
+
+@pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
+def test_a_member_that_starts_afterwards_consumes_the_new_topic(
+    real_cluster, new_topic
+):
+    """Brokers of 4.9.7 keep the group's offset, and correct it to the end of the new
+    queue: none of the 40 messages was consumed."""
+    cluster, topic, seen = real_cluster, new_topic(queues=1), Seen()
+    fill(cluster, topic, "old", 100)
+    with consumer(cluster, f"G{topic}", topic, seen):
+        seen.wait_for(100)
+    with connect(cluster.namesrv) as clients, clients.admin() as admin:
+        admin.delete_topic(topic)
+    cluster.create_topic(topic, queues=1)
+    fill(cluster, topic, "new", 40)
+    with consumer(cluster, f"G{topic}", topic, seen):
+        new = {f"new {n}" for n in range(40)}
+        wait_until(lambda: new <= set(seen.bodies))

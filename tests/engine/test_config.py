@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli import Consumer, SimpleConsumer
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.errors import ConfigError
-from rmqcli.names import check_group, check_topic
+from rmqcli.names import check_group, check_member_group, check_topic
 
 #: The ranges of checkConfig in 4.6.0; None takes the place of Java's -1.
 RANGES = [
@@ -77,7 +78,16 @@ def test_names_that_brokers_refuse_are_refused_here(group, why):
 
 def test_names_of_the_greatest_length_are_accepted():
     check_group("g" * 255)
+    check_member_group("g" * 248)
     check_topic("t" * 127)
+
+
+@pytest.mark.parametrize("kind", [Consumer, SimpleConsumer])
+def test_a_group_whose_retry_topic_brokers_cannot_store_has_no_members(kind):
+    """A broker accepted its heartbeats and did not register it, and `rmq consume`
+    ended with exit code 0, having consumed nothing."""
+    with pytest.raises(ConfigError, match="249 characters, more than 248"):
+        kind("g" * 249, "orders", namesrv="127.0.0.1:9")
 
 
 @pytest.mark.parametrize("topic", ["", "t" * 128, "a/b", "a b"])

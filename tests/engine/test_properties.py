@@ -92,7 +92,9 @@ class AnyOrder:
         offset = draw(st.integers(0, 40))
         queue = call.args["ask"].queue
         if self.is_live(queue) and call is self.newest_pull(queue):
-            self.begin_anew(queue, offset)
+            # A queue that ends before the pull begins at its first message.
+            is_beyond = call.args["ask"].queue_offset > offset
+            self.begin_anew(queue, 0 if is_beyond else offset)
         self.world.answer(PullStatus.OFFSET_ILLEGAL, offset, call=call)
 
     def offsets_are_reset(self, draw):

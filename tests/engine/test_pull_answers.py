@@ -294,7 +294,6 @@ def test_an_empty_queue_stays_at_0():
         (0, 7, 400, "offsets that are skipped: 7"),
         (300, 7, 400, "offsets that are consumed again: 293"),
         (500, 7, 400, f"{ANEW}; offsets that are consumed, maybe again: 393"),
-        (500, 400, 400, f"{ANEW}; what is stored before is not consumed, even if"),
     ],
 )
 def test_a_correction_is_logged(before, to, end, said, caplog):
@@ -553,10 +552,56 @@ def test_a_queue_that_ends_before_what_was_pulled_begins_at_its_new_messages(fir
     assert world.pull().args["ask"].queue_offset == first_new
 
 
-def test_a_queue_whose_messages_have_no_store_times_begins_where_the_broker_says():
+def test_a_queue_whose_messages_have_no_store_times_begins_at_its_first_message():
     world = ended(0, first_new=3)
-    assert world.committed() == 40
+    assert world.committed() == 0
     assert not world.network.of("resolve")
+
+
+@pytest.mark.parametrize("low", [0, 7])
+def test_a_member_that_starts_beyond_the_end_of_a_queue_begins_at_its_first_message(
+    low, caplog
+):
+    """The topic was deleted and created again while no member ran. Brokers since 4.9.4
+    correct the offset to the end, and the member skipped all that was stored since."""
+    world = World()
+    world.network.committed[queue_of()] = 500
+    world.start()
+    world.answer(ILLEGAL, 400, min_offset=low, max_offset=400)
+    assert world.committed() == low
+    assert (
+        f"offset corrected by the broker queue=orders@broker-a:0 from=500 to={low}"
+        f" min={low} max=400; {ANEW}; offsets that are consumed, maybe again:"
+        f" {400 - low}"
+    ) in caplog.messages
+    world.next_pull_after_ms()
+    assert world.pull().args["ask"].queue_offset == low
+
+
+def test_an_offset_beyond_the_end_that_a_program_sets_means_the_end():
+    world = started()
+    world.engine.move({queue_of(): 500})
+    world.run()
+    world.answer(ILLEGAL, 400, call=world.pulls()[-1], max_offset=400)
+    assert world.committed() == 400
+
+
+@pytest.mark.parametrize(("consumed", "begin"), [(20, 20), (0, 0), (100, 35)])
+def test_messages_that_are_not_consumed_come_again_after_a_broker_lost_newer_ones(
+    consumed, begin
+):
+    """Of 100 messages that were pulled, it lost the last 65. Those before that waited
+    for a listener were dropped, and the offset went past them."""
+    world = started()
+    world.holds_work = True
+    world.network.at_times[queue_of()] = 35
+    if consumed:
+        world.found(range(consumed), at_ms=5_000)
+        world.work()
+    if consumed < 100:
+        world.found(range(consumed, 100), at_ms=5_000)
+    world.answer(ILLEGAL, 40, max_offset=40)
+    assert world.committed() == begin
 
 
 def test_a_reset_that_a_broker_carries_out_needs_no_search():
@@ -607,7 +652,8 @@ def test_a_broker_that_was_away_may_have_other_messages(error, caplog):
     assert world.committed() == 7
     assert (
         f"another message is at an offset that was pulled: {ANEW}; beginning at the"
-        " first message stored since queue=orders@broker-a:0 offset=99 from=100 to=7"
+        " first message that is new or not consumed queue=orders@broker-a:0 offset=99"
+        " from=100 to=7"
     ) in caplog.messages
     world.run(1_000)
     assert world.pull().args["ask"].queue_offset == 7

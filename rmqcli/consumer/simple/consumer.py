@@ -48,7 +48,7 @@ from rmqcli.consumer.simple.remoting import RemotingPop
 from rmqcli.consumer.subscriptions import subscriptions_of
 from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
-from rmqcli.names import check_group
+from rmqcli.names import check_member_group
 from rmqcli.position import Earliest, Latest
 from rmqcli.process.end import OPEN_CLIENTS
 from rmqcli.trace.setting import trace_topic
@@ -133,7 +133,7 @@ class SimpleConsumer:
                 f" {begin}",
                 hint="reset the group with Admin before it begins",
             )
-        check_group(group)
+        check_member_group(group)
         self.group = group
         self.client_id: str | None = None
         self._invisible_ms_min = INVISIBLE_MS_MIN

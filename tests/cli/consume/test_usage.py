@@ -18,6 +18,7 @@ from tests.test_startup import modules_after
         (["-g", ""], 2, "the group's name is empty"),
         (["-g", "a b"], 2, "characters that are not allowed"),
         (["-g", "x" * 256], 2, "256 characters, more than 255"),
+        (["-g", "x" * 249], 2, "249 characters, more than 248"),
         (["-g", "DEFAULT_CONSUMER"], 2, "is reserved and cannot be a group name"),
         (["-g", "g", "--tag", "||"], 2, "contains no tag"),
         (["-g", "g", "--tag", ""], 2, "--tag is empty"),
