@@ -13,7 +13,7 @@ import ipaddress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, with_address
+from rmqcli.admin.brokers import ask_each, no_master, with_address
 from rmqcli.admin.definitions.apply import DefinitionsPlan, complete_plan
 from rmqcli.admin.definitions.model import (
     CUSTOM,
@@ -401,15 +401,22 @@ def plan_acl_copy(
     """Plan to copy a user with its password, or the rules of a user, between brokers.
 
     Without `to`, the targets are the other masters of the cluster of `source`; brokers
-    that have left the route are among the errors of the plan then. Raises
-    NotFoundError when `source` has no such user, or no rules of it.
+    without a master, and those that have left the route, are among the errors of the
+    plan then. Raises NotFoundError when `source` has no such user, or no rules of it,
+    and ConfigError when there is no other broker.
     """
     chosen = choose_masters(client, cluster=None, brokers=[source])
     info = client.cluster_info()
     cluster = info.brokers[source].cluster
-    targets = to or [name for name in info.clusters[cluster] if name != source]
-    if not targets:
-        raise ConfigError(f"{source} is the only broker of cluster {cluster}")
+    targets = set(to)
+    untold: dict[str, RmqError] = {}
+    if not to:
+        others = set(info.clusters[cluster]) - {source}
+        targets = others & client.masters().keys()
+        untold = {name: no_master(name) for name in sorted(others - targets)}
+        untold |= departed_errors(client)
+        if not others and not untold:
+            raise ConfigError(f"{source} is the only broker of cluster {cluster}")
     found = _read(client, None, [source])
     for error in _errors(found).values():
         raise error
@@ -431,18 +438,16 @@ def plan_acl_copy(
         Definition(kind=kind, name=name, settings=has[kind][name])
         for name in sorted(names)
     )
-    plan = complete_plan(
-        client,
-        DefinitionsPlan(
-            definitions=Definitions(definitions=definitions, kinds=_KINDS),
-            cluster="",
-            brokers=tuple(sorted(targets)),
-            is_partial=True,
-            passwords=passwords,
-        ),
+    plan = DefinitionsPlan(
+        definitions=Definitions(definitions=definitions, kinds=_KINDS),
+        cluster=cluster,
+        brokers=tuple(sorted(targets)),
+        is_partial=True,
+        passwords=passwords,
     )
-    departed = {} if to else departed_errors(client)
-    return replace(plan, errors={**plan.errors, **departed})
+    if targets:
+        plan = complete_plan(client, plan)
+    return replace(plan, errors={**plan.errors, **untold})
 
 
 def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:

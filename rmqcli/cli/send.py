@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
@@ -47,10 +47,11 @@ from rmqcli.producer.message import (
     with_settings,
 )
 from rmqcli.producer.pace import paced, parse_rate
-from rmqcli.units import counted, format_size
+from rmqcli.units import counted, format_size, listed
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
+    from rmqcli.producer.remoting.send import RemotingSend
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.remoting.trace import SentTraces
     from rmqcli.producer.send import Sender, SendOutcome
@@ -201,6 +202,8 @@ def _where(name: str, number: int) -> str:
 TABLE_ROWS_MAX = 1000
 #: On a terminal, more results than this are shown as a summary.
 SUMMARY_ROWS_MAX = 20
+#: At most this many ids are named in a warning.
+IDS_LISTED = 100
 
 _STORED = (
     "SEND_OK",
@@ -545,8 +548,12 @@ def send(common: Common, options: SendCommandOptions) -> None:
         with _proxy_sender(common, options) as by_proxy:
             job.run(messages, by_proxy)
         return
+    from rmqcli.producer.send import Sender
+
     with common.open_client() as client, _traces(common, options) as traces:
-        sender, target = _broker_sender(client, options, traces, common.messages.info)
+        network, target = _broker_network(client, options, traces)
+        job.stored_again = network.stored_again
+        sender = Sender(network, say=common.messages.info)
         try:
             job.run(messages, sender, client=client if target.is_new else None)
         except TransportError as error:
@@ -605,20 +612,16 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
         session.close()
 
 
-def _broker_sender(
-    client: Client,
-    options: SendCommandOptions,
-    traces: SentTraces | None,
-    say: Callable[[str], object],
-) -> tuple[Sender, PublishTarget]:
-    """A sender that uses the brokers, and the topic's queues to which it sends."""
+def _broker_network(
+    client: Client, options: SendCommandOptions, traces: SentTraces | None
+) -> tuple[RemotingSend, PublishTarget]:
+    """Return what sends to the brokers, and the queues of the topic."""
     import random
 
     from rmqcli.producer.delay import resolve_delay
     from rmqcli.producer.ids import UniqueIds
     from rmqcli.producer.remoting.send import RemotingSend, SendOptions
     from rmqcli.producer.remoting.target import find_target
-    from rmqcli.producer.send import Sender
     from rmqcli.transport.lookups import local_ip
 
     target = find_target(
@@ -642,7 +645,7 @@ def _broker_sender(
         rng=rng,
         traces=traces,
     )
-    return Sender(network, say=say), target
+    return network, target
 
 
 class _Job:
@@ -675,6 +678,8 @@ class _Job:
         self._is_cut = False
         self._first_error: RmqError | None = None
         self._brokers: set[str] = set()
+        #: ids of stored messages that a broker may have stored before, too
+        self.stored_again: Sequence[str] = ()
         #: whether the reader of stdout has closed it, and if input was left for that
         self._is_closed = self._is_unread = False
         #: the line or file of the last message that was read
@@ -818,11 +823,18 @@ class _Job:
             )
         if self._is_cut:
             self._say_where()
+        look = f"rmq tail {self._options.topic} --key MSG_ID --from -15m --no-follow"
         if self._unknown:
             messages.warn(
                 f"{counted(self._unknown, 'message')} may or may not be stored, and"
-                " sending again may store a message twice; look for each with: rmq tail"
-                f" {self._options.topic} --key MSG_ID --from -15m --no-follow"
+                f" sending again may store a message twice; look for each with: {look}"
+            )
+        if self.stored_again:
+            messages.warn(
+                f"{counted(len(self.stored_again), 'message')} may be stored twice,"
+                " sent again after the connection to a broker was lost; look for each"
+                f" with: {look}; {'ID' if len(self.stored_again) == 1 else 'IDs'}:"
+                f" {listed(self.stored_again, IDS_LISTED)}"
             )
         if self._weak:
             messages.warn(

@@ -13,8 +13,6 @@ from tests.cli.test_one_cause import ASKING, CHECKS, GOING_ON, say
 
 __all__ = ["say"]  # the fixture
 
-#: Commands that change something, and show their plans first where brokers deny it.
-PLANNING = ("topic permission", "topic attributes", "group pause", "group resume")
 #: What no denial decides: the name, what is asked of name servers, and what goes on.
 _NOT_DECIDED = {
     "acl config": "it is of brokers before 5.3",
@@ -28,11 +26,7 @@ _NOT_DECIDED = {
     "bench consume T --group G --count 1": "it goes on as consume does",
     "bench latency T --count 1": "it goes on as consume does",
 }
-DENIED = [
-    command
-    for command in (*ASKING, *GOING_ON)
-    if command not in _NOT_DECIDED and not command.startswith(PLANNING)
-]
+DENIED = [command for command in (*ASKING, *GOING_ON) if command not in _NOT_DECIDED]
 #: What is asked of group G and topic T alone.
 OF_ONE = (
     "lag G",

@@ -41,6 +41,7 @@ ASKING = (
     "topic create T",
     "topic update T --queues 2",
     "topic permission T rw",
+    "topic attributes T",
     "topic attributes T cleanup.policy=DELETE",
     "group show G",
     "group members G",

@@ -95,6 +95,37 @@ def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic)
     assert rmq("tail", rmq_topic, *whole)[1] == "x\n"
 
 
+def test_messages_sent_again_after_a_lost_connection_are_named(rmq, rmq_cluster):
+    """They were stored twice, and the command said only that they are sent."""
+    topic = rmq_cluster.create_topic("T", queues=1)
+    code = int(RequestCode.SEND_BATCH_MESSAGE)
+    rmq_cluster.faults.next(faults.disconnect(is_handled=True), code=code)
+    flags = ["--lines", "-", "-o", "jsonl"]
+    exit_code, out, err = rmq("send", topic, *flags, stdin=b"a\nb\n")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (exit_code, [row["status"] for row in rows]) == (0, ["SEND_OK"] * 2)
+    ids = [row["msg_id"] for row in rows]
+    assert (
+        "2 sent, 0 failed\n"
+        "warning: 2 messages may be stored twice, sent again after the connection to a"
+        f" broker was lost; look for each with: rmq tail {topic} --key MSG_ID"
+        f" --from -15m --no-follow; IDs: {ids[0]}, {ids[1]}\n" in err
+    )
+    whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+    assert sorted(rmq("tail", topic, *whole)[1].split()) == ["a", "a", "b", "b"]
+
+
+def test_messages_that_are_sent_once_are_not_said_to_be_stored_twice(
+    rmq, rmq_cluster, rmq_topic
+):
+    """A broker that is busy, or to which no connection was made, stored nothing."""
+    code = int(RequestCode.SEND_MESSAGE_V2)
+    rmq_cluster.faults.next(faults.answer(2, "[PC_SYNCHRONIZED]broker busy"), code=code)
+    exit_code, _, err = rmq("send", rmq_topic, "x")
+    assert exit_code == 0
+    assert "twice" not in err
+
+
 def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster):
     topic = rmq_cluster.create_topic("T", queues=2)
     rmq_cluster.faults.add(faults.drop_answer(), queue_id=1)

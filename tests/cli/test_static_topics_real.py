@@ -166,6 +166,18 @@ def test_definitions_name_the_static_topics_that_they_leave_out(rmq):
     ]
 
 
+def test_definitions_do_not_overwrite_a_static_topic(cluster, rmq, tmp_path):
+    """`definitions apply` gave each broker the queues that the file has."""
+    file = tmp_path / "definitions.json"
+    topics = [{"name": "ledger", "write_queue_nums": 4, "read_queue_nums": 4}]
+    data = {"format": "rmq-definitions", "format_version": 1, "topics": topics}
+    file.write_text(json.dumps(data))
+    code, (row,), _ = rmq("definitions", "apply", str(file), "--yes")
+
+    assert (code, row["result"], row["error"]) == (6, "skipped", REFUSED)
+    assert b'"writeQueueNums":1' in cluster.ask(351, {"topic": "ledger"}).body
+
+
 def test_an_id_that_is_not_found_may_be_that_of_a_message_in_a_static_topic(rmq):
     """It was said that no broker has such a message."""
     code, _, err = rmq("message", "show", "7F0000010000" + "0" * 20)

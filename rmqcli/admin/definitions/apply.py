@@ -480,13 +480,11 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
             hint="look at the new plan",
         )
     errors: dict[_Key, RmqError] = {}
-    listing: dict[str, RmqError] = {}
     if plan.work:
         _fix_orders(client, entries, plan.work)
         errors = _write(client, entries, plan.work)
         errors |= write_accounts(client, entries, plan.work, plan.passwords)
-        not_deleted, listing = _delete(client, entries, plan.work)
-        errors |= not_deleted
+        errors |= _delete(client, entries, plan.work)
     after = _read_back(client, plan) if plan.work else entries
     left = {
         (each.kind, each.name, broker): each
@@ -503,11 +501,11 @@ def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResul
         if change.action != "extra"
         for broker in change.brokers
     )
-    created = {
-        each.name
-        for each in results
-        if each.kind == "topic" and each.result == "created"
-    }
+    topics = [each for each in results if each.kind == "topic"]
+    created = {each.name for each in topics if each.result == "created"}
+    there = {each.name for each in topics if each.result != "deleted"}
+    deleted = {e.name: e.brokers for e in topics if e.name not in there}
+    listing = _forget(client, entries, deleted)
     return DefinitionsResult(
         results=tuple(results),
         errors={**plan.errors, **after.errors, **listing},
@@ -705,20 +703,14 @@ def _send(
 
 def _delete(
     client: Client, entries: ClusterEntries, work: Iterable[DefinitionChange]
-) -> tuple[dict[_Key, RmqError], dict[str, RmqError]]:
-    """Delete topics and groups: on brokers first, and topics then in name servers.
-
-    Returns the errors by entry, and those of servers that list topics.
-    """
+) -> dict[_Key, RmqError]:
+    """Delete entries on brokers; return the errors of those that failed."""
     calls: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
     rules: dict[str, list[tuple[tuple[Kind, str], Call[None]]]] = {}
-    topics: dict[str, set[str]] = {}
     for change in work:
         if change.action != "delete":
             continue
         call = _deletion(change)
-        if change.kind == "topic":
-            topics.setdefault(change.name, set()).update(change.brokers)
         for broker in change.brokers:
             found = rules if change.kind == "rule" else calls
             found.setdefault(broker, []).append(((change.kind, change.name), call))
@@ -726,10 +718,7 @@ def _delete(
     # A broker reads and writes all rules of a user for each, so only one at a time.
     failures = _send(client, addresses, rules, batch=1)
     failures |= _send(client, addresses, calls, batch=_BATCH)
-    errors = {(kind, name, broker): e for ((kind, name), broker), e in failures.items()}
-    failed = {name for kind, name, _ in errors if kind == "topic"}
-    gone = {name: on for name, on in topics.items() if name not in failed}
-    return errors, _forget(client, entries, gone)
+    return {(kind, name, broker): e for ((kind, name), broker), e in failures.items()}
 
 
 def _forget(
@@ -737,9 +726,10 @@ def _forget(
 ) -> dict[str, RmqError]:
     """Delete topics in the name servers; return the errors of servers.
 
-    `topics` has the brokers on which each was deleted. A name server forgets a topic on
-    all brokers, or from 4.9.7 on those of one cluster, and one of 4.x does not list it
-    in another cluster again until a broker's settings change there.
+    `topics` has the brokers that were seen not to have each any more: a topic that they
+    still have would be hidden. A name server forgets a topic on all brokers, or from
+    4.9.7 on those of one cluster, and one of 4.x does not list it in another cluster
+    again until a broker's settings change there.
     """
     others = {
         broker

@@ -16,6 +16,7 @@ from rmqcli.admin.definitions.model import (
     sorted_definitions,
 )
 from rmqcli.dataclass import dataclass
+from rmqcli.errors import StaticTopicError
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class BrokerEntries:
     """What one broker has: the settings of each entry, by kind and name.
 
     `unknown` says why nothing is known of a kind. `topics` and `groups` are what the
-    broker sent of those.
+    broker sent of those, without its `static` topics.
     """
 
     broker_name: str
@@ -50,6 +51,7 @@ class BrokerEntries:
     groups: Mapping[str, SubscriptionGroupConfig] = field(
         default_factory=dict, hash=False
     )
+    static: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +108,15 @@ def compare(
             if broker_name in cluster.brokers:
                 on[each.kind, each.name, broker_name] = each
             elif broker_name not in cluster.errors:
-                found.append(
-                    DefinitionChange(
-                        action="skip",
-                        kind=each.kind,
-                        name=each.name,
-                        brokers=(broker_name,),
-                        reason=f"cluster {cluster.cluster} has no broker {broker_name}",
-                    )
-                )
-    for (_, _, broker_name), each in on.items():
-        found += _differences(each, cluster.brokers[broker_name])
+                why = f"cluster {cluster.cluster} has no broker {broker_name}"
+                found.append(_skipped(each, broker_name, why))
+    static = {name for broker in cluster.brokers.values() for name in broker.static}
+    for (kind, name, broker_name), each in on.items():
+        if kind == "topic" and name in static:
+            why = StaticTopicError.of(name).message
+            found.append(_skipped(each, broker_name, why))
+        else:
+            found += _differences(each, cluster.brokers[broker_name])
     for broker in cluster.brokers.values():
         for kind in definitions.kinds:
             for name in broker.entries.get(kind, ()):
@@ -137,19 +137,24 @@ def compare(
     return merged(found)
 
 
+def _skipped(wanted: Definition, broker_name: str, reason: str) -> DefinitionChange:
+    return DefinitionChange(
+        action="skip",
+        kind=wanted.kind,
+        name=wanted.name,
+        brokers=(broker_name,),
+        reason=reason,
+    )
+
+
 def _differences(
     wanted: Definition, broker: BrokerEntries
 ) -> Iterable[DefinitionChange]:
     """Yield what to change on a broker, and what its version cannot have."""
     rules = RULES[wanted.kind]
     if wanted.kind in broker.unknown:
-        yield DefinitionChange(
-            action="skip",
-            kind=wanted.kind,
-            name=wanted.name,
-            brokers=(broker.broker_name,),
-            reason=broker.unknown[wanted.kind].message,
-        )
+        reason = broker.unknown[wanted.kind].message
+        yield _skipped(wanted, broker.broker_name, reason)
         return
     known = broker.entries[wanted.kind].get(wanted.name)
     possible: list[SettingDifference] = []

@@ -171,6 +171,7 @@ def _read(
                 address=address,
                 version=version,
                 entries={"user": found.users, "rule": found.rules},
+                static=frozenset(static),
                 unknown={}
                 if found.error is None
                 else {"user": found.error, "rule": found.error},

@@ -64,6 +64,7 @@ def _set(
     *,
     is_on: bool,
 ) -> None:
+    from rmqcli.admin.brokers import denial_of
     from rmqcli.admin.groups import GroupChange, read_consume_enable, update_group
     from rmqcli.admin.topics import choose_masters
 
@@ -71,6 +72,8 @@ def _set(
     with common.open_client() as client:
         masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
         known = read_consume_enable(client, group, masters)
+        if (denial := denial_of(known.values())) is not None:
+            raise denial
         changed = []
         for name, now in known.items():
             if isinstance(now, RmqError):

@@ -180,9 +180,9 @@ def _known(
     """Return the masters that have the topic, and its settings on each of them.
 
     A master that did not answer is among them. Raises NotFoundError when all answer and
-    none has the topic.
+    none has the topic, and DeniedError when all deny access.
     """
-    from rmqcli.admin.brokers import have_left
+    from rmqcli.admin.brokers import denial_of, have_left
     from rmqcli.admin.topics import choose_masters, known_configs
     from rmqcli.api.broker_errors import not_found
 
@@ -191,6 +191,8 @@ def _known(
     there = {name: each for name, each in known.items() if each is not None}
     if have_left(there.values()):
         raise not_found("topic", topic)
+    if (denial := denial_of(there.values())) is not None:
+        raise denial
     return {name: masters[name] for name in there}, there
 
 

@@ -162,9 +162,15 @@ class Publisher:
         client_id: str,
         rng: random.Random,
         traces: SentTraces | None = None,
+        on_stored_again: Callable[[tuple[str, ...]], object] = lambda _: None,
     ) -> None:
+        """Create it. `on_stored_again` is called with the ids of stored messages.
+
+        A broker may have stored them before, too: its connection was lost.
+        """
         self._client = client
         self._traces = traces
+        self._on_stored_again = on_stored_again
         self._runner = runner
         self._config = config
         self._group = group
@@ -368,6 +374,8 @@ class Publisher:
             if is_safe or not config.retry_another_broker_when_not_store_ok:
                 break
         if stored is not None:
+            if unanswered is not None:
+                self._on_stored_again(prepared.msg_ids)
             return stored
         if unanswered is not None:
             raise unknown_send(

@@ -81,6 +81,8 @@ class RemotingSend(SendRequests):
         rng: random.Random,
         traces: SentTraces | None = None,
     ) -> None:
+        #: ids of stored messages that a broker may have stored before, too
+        self.stored_again: list[str] = []
         self._client = client
         self._target = target
         self._options = options
@@ -97,6 +99,7 @@ class RemotingSend(SendRequests):
             client_id="",
             rng=rng,
             traces=traces,
+            on_stored_again=self.stored_again.extend,
         )
         publisher.note_target(target)
         super().__init__(

@@ -138,12 +138,47 @@ def test_what_a_broker_has_other_than_it_was_told_is_named(pair, admin):
     )
     delete = RequestCode.DELETE_TOPIC_IN_BROKER
     pair.faults.add(faults.answer(0), code=delete, broker="broker-b")
+    forgotten = pair.faults.observe(code=RequestCode.DELETE_TOPIC_IN_NAMESRV)
     done = admin.apply_definitions(admin.plan_definitions(wanted(), prune=True))
     assert outcome(done) == [
         ("failed", "T00", ("broker-b",)),
         ("deleted", "T00", ("broker-a",)),
     ]
     assert done.results[0].error == "the broker still has it"
+    assert forgotten.seen == 0  # the messages on broker-b would be hidden
+
+
+def test_a_deletion_that_is_not_answered_and_is_seen_to_be_done_is_finished(
+    pair, admin
+):
+    """The name server listed the topic until its brokers registered again."""
+    admin.create_topic("T00", queue_nums=2)
+    lost = faults.disconnect(is_handled=True)
+    delete = RequestCode.DELETE_TOPIC_IN_BROKER
+    pair.faults.add(lost, code=delete, broker="broker-b")
+    forgotten = pair.faults.observe(code=RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    done = admin.apply_definitions(admin.plan_definitions(wanted(), prune=True))
+    assert outcome(done) == [("deleted", "T00", BOTH)]
+    assert forgotten.seen == 1
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_a_static_topic_is_not_overwritten(pair, admin, prune):
+    """It was planned as a new topic, whose queues would have replaced its own."""
+    body = b'{"topicConfigTable":{},"topicQueueMappingDetailMap":{"T00":{}}}'
+    pair.faults.add(
+        faults.answer(0, body=body),
+        code=RequestCode.GET_ALL_TOPIC_CONFIG,
+        broker="broker-a",
+    )
+    planned = admin.plan_definitions(wanted(*named(1)), prune=prune)
+    (change,) = planned.changes
+    assert (change.action, change.brokers) == ("skip", BOTH)
+    assert change.reason == (
+        "topic T00 is a static topic, and those are not supported: its queues are"
+        " mapped to queues of several brokers"
+    )
+    assert not admin.apply_definitions(planned).is_complete
 
 
 def test_a_name_server_that_does_not_delete_a_topic_is_named(pair, admin):

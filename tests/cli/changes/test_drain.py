@@ -350,7 +350,7 @@ def test_a_name_server_without_request_327_is_undrained_through_the_broker(
 
 def test_a_permission_that_does_not_come_back_is_a_failure(rmq, cluster):
     rmq("broker", "drain", "broker-a", "--yes", "--no-wait")
-    cluster.faults.add(faults.answer(0), code=ADD)
+    cluster.faults.add(faults.answer(0, ext_fields={"addTopicCount": "4"}), code=ADD)
     cluster.faults.add(faults.answer(0), code=SET_CONFIG)
     code, rows, err = rmq("broker", "undrain", "broker-a", "--yes")
     assert (code, [row["result"] for row in rows]) == (6, ["failed"])

@@ -373,10 +373,11 @@ def test_a_drain_without_an_answer_is_not_called_failed_as_a_whole(rmq, cluster)
     assert shown["state"] == "unknown"
 
 
-@pytest.fixture
-def accounts(rmq_cluster_factory):
-    """Alice and a rule of hers are on broker-a only."""
-    cluster = rmq_cluster_factory(brokers=2, settings={"authentication_enabled": True})
+AUTHENTICATED = {"authentication_enabled": True}
+
+
+def account_on_one(cluster):
+    """Create alice and a rule of hers on broker-a only."""
     with Admin(namesrv=cluster.namesrv) as admin:
         user = admin.plan_user(
             "alice", is_new=True, password="secret", brokers=["broker-a"]
@@ -387,6 +388,11 @@ def accounts(rmq_cluster_factory):
         )
         assert admin.apply_definitions(rule).is_complete
     return cluster
+
+
+@pytest.fixture
+def accounts(rmq_cluster_factory):
+    return account_on_one(rmq_cluster_factory(brokers=2, settings=AUTHENTICATED))
 
 
 def copy(capsys, cluster, kind):
@@ -445,17 +451,46 @@ def test_a_copy_of_an_account_names_a_broker_that_has_left(
 ):
     """The command ended with exit code 0, as if the account were everywhere."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    cluster = rmq_cluster_factory(brokers=3, settings={"authentication_enabled": True})
-    with Admin(namesrv=cluster.namesrv) as admin:
-        planned = admin.plan_user(
-            "alice", password="secret", is_new=True, brokers=["broker-a"]
-        )
-        assert admin.apply_definitions(planned).is_complete
+    cluster = account_on_one(rmq_cluster_factory(brokers=3, settings=AUTHENTICATED))
     assert run(["groups", "-n", cluster.namesrv]) == 0
     cluster.broker("broker-b").kill()
     code, rows, err = copy(capsys, cluster, "user")
     assert (code, [row["brokers"] for row in rows]) == (6, [["broker-c"]])
     assert "nothing is changed on broker-b: it is no longer in the route" in err
+
+
+@pytest.mark.parametrize("kind", ["user", "rule"])
+def test_a_copy_to_a_broker_that_has_left_does_not_call_the_source_the_only_one(
+    rmq_cluster_factory, capsys, tmp_path, monkeypatch, kind
+):
+    """It said that broker-a is the only broker of the cluster."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cluster = account_on_one(rmq_cluster_factory(brokers=2, settings=AUTHENTICATED))
+    assert run(["groups", "-n", cluster.namesrv]) == 0
+    cluster.broker("broker-b").kill()
+    code, rows, err = copy(capsys, cluster, kind)
+    assert (code, rows) == (6, [])
+    assert "nothing is changed on broker-b: it is no longer in the route" in err
+    assert "only broker" not in err
+
+
+def test_a_copy_goes_to_the_masters_although_a_broker_has_only_slaves_left(
+    rmq_cluster_factory, capsys
+):
+    """It was refused, because broker-b currently has no master."""
+    cluster = account_on_one(rmq_cluster_factory(brokers=3, settings=AUTHENTICATED))
+    cluster.add_slave("broker-b")
+    cluster.broker("broker-b").kill()
+    code, rows, err = copy(capsys, cluster, "user")
+    assert (code, [row["brokers"] for row in rows]) == (6, [["broker-c"]])
+    assert "nothing is changed on broker-b: broker broker-b currently has no" in err
+
+
+def test_a_copy_from_the_only_broker_is_refused(rmq_cluster_factory, capsys):
+    cluster = account_on_one(rmq_cluster_factory(brokers=1, settings=AUTHENTICATED))
+    code, _, err = copy(capsys, cluster, "user")
+    assert code == 2
+    assert "broker-a is the only broker of cluster DefaultCluster" in err
 
 
 ACCOUNT_CHANGES = [
@@ -513,12 +548,7 @@ def test_a_refused_change_of_accounts_that_are_not_shown_any_more_has_failed(
 
 def test_one_lost_copy_among_two_is_not_called_a_failure(rmq_cluster_factory, capsys):
     """The summary said "1 of 2 changes failed"."""
-    cluster = rmq_cluster_factory(brokers=3, settings={"authentication_enabled": True})
-    with Admin(namesrv=cluster.namesrv) as admin:
-        planned = admin.plan_user(
-            "alice", password="secret", is_new=True, brokers=["broker-a"]
-        )
-        assert admin.apply_definitions(planned).is_complete
+    cluster = account_on_one(rmq_cluster_factory(brokers=3, settings=AUTHENTICATED))
     cluster.faults.add(
         faults.disconnect(is_handled=False),
         code=RequestCode.AUTH_CREATE_USER,
@@ -537,12 +567,7 @@ def test_one_lost_copy_among_two_is_not_called_a_failure(rmq_cluster_factory, ca
 def test_a_copy_that_one_broker_refuses_and_another_may_have_made_is_not_denied(
     rmq_cluster_factory, capsys
 ):
-    cluster = rmq_cluster_factory(brokers=3, settings={"authentication_enabled": True})
-    with Admin(namesrv=cluster.namesrv) as admin:
-        planned = admin.plan_user(
-            "alice", password="secret", is_new=True, brokers=["broker-a"]
-        )
-        assert admin.apply_definitions(planned).is_complete
+    cluster = account_on_one(rmq_cluster_factory(brokers=3, settings=AUTHENTICATED))
     create = RequestCode.AUTH_CREATE_USER
     cluster.faults.add(faults.answer(16, "no"), code=create, broker="broker-b")
     cluster.faults.add(faults.disconnect(), code=create, broker="broker-c")
