@@ -366,7 +366,7 @@ class SendCommandOptions:
         option(
             parser=parse_delay,
             metavar="LEVEL|DURATION",
-            help="Deliver later: a delay level from 1 to 18, or a duration.",
+            help="Deliver later: a delay level of the broker, or a duration.",
             section=_EACH,
         ),
     ] = None

@@ -12,17 +12,22 @@ import re
 from typing import TYPE_CHECKING
 
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import TextError, UnsupportedError
+from rmqcli.errors import BrokerError, TextError, UnsupportedError
 from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.units import DURATION_UNITS_MS, format_duration, parse_duration_ms
+from rmqcli.units import (
+    DURATION_UNITS_MS,
+    format_duration,
+    parse_duration_ms,
+    read_count,
+)
 from rmqcli.wire.version import V5_0_0, version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.api.client import Client
 
-LEVEL_MAX = 18
+LEVEL_MAX = 2**31 - 1
 LEVELS_DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
@@ -37,9 +42,9 @@ class Delay:
 
 
 def parse_delay(text: str) -> Delay:
-    """Parse `3` (a level, 1 to 18) or `90s` (a duration). Raises TextError."""
+    """Parse `3` (a level) or `90s` (a duration). Raises TextError."""
     if text.isascii() and text.isdigit():
-        level = int(text[:9])
+        level = int(text[:11])
         if not 1 <= level <= LEVEL_MAX:
             what = f"a delay level must be between 1 and {LEVEL_MAX}"
             hint = f"add a unit for a duration: {text}s"
@@ -63,30 +68,46 @@ def parse_delay_levels(text: str) -> list[int]:
 
 
 def delay_properties(
-    delay: Delay, *, version: int, levels: Sequence[int]
+    delay: Delay, *, version: int, settings: Mapping[str, str]
 ) -> dict[str, str]:
-    """The properties to send to a broker of this version (an MQVersion ordinal).
+    """The properties to send to a broker with this version (an MQVersion ordinal).
 
-    Raises UnsupportedError when the broker cannot delay for exactly this duration.
+    `settings` are those of the broker. Raises UnsupportedError when it cannot delay for
+    exactly this duration, and for a level that it does not have: it would use its last.
     """
+    levels = parse_delay_levels(settings.get("messageDelayLevel", LEVELS_DEFAULT))
+    known = " ".join(map(format_duration, levels))
     if delay.level is not None:
+        if delay.level > len(levels):
+            raise UnsupportedError(
+                f"delay level {delay.level} does not exist: the broker has the levels"
+                f" {known}",
+                hint=f"add a unit for a duration: {delay.level}s",
+            )
         return {"DELAY": str(delay.level)}
     delay_ms = delay.delay_ms or 0
-    if version >= V5_0_0 and delay_ms % 1000 == 0:
+    has_timers = version >= V5_0_0 and settings.get("timerWheelEnable") != "false"
+    longest_s = read_count(settings.get("timerMaxDelaySec"))
+    is_allowed = longest_s is None or delay_ms <= longest_s * 1000
+    if has_timers and delay_ms % 1000 == 0 and is_allowed:
         return {"TIMER_DELAY_SEC": str(delay_ms // 1000)}
     if delay_ms in levels:
         return {"DELAY": str(levels.index(delay_ms) + 1)}
-    wanted = format_duration(delay_ms)
-    if version >= V5_0_0:
+    wanted = f"a delay of {format_duration(delay_ms)} is not possible"
+    if not has_timers:
+        off = " has timerWheelEnable=false and" if version >= V5_0_0 else ""
         raise UnsupportedError(
-            f"a delay of {wanted} is not possible: it must be in whole seconds"
+            f"{wanted}: RocketMQ {version_name(version)}{off} only has the levels"
+            f" {known}",
+            hint="use one of these durations, or the number of a level",
         )
-    known = " ".join(map(format_duration, levels))
-    raise UnsupportedError(
-        f"a delay of {wanted} is not possible: RocketMQ {version_name(version)} only"
-        f" has the levels {known}",
-        hint="use one of these durations, or the number of a level",
-    )
+    if not is_allowed:
+        raise UnsupportedError(
+            f"{wanted}: the limit of the broker is"
+            f" {format_duration((longest_s or 0) * 1000)}",
+            hint="raise timerMaxDelaySec on the broker, or use a shorter delay",
+        )
+    raise UnsupportedError(f"{wanted}: it must be in whole seconds")
 
 
 def resolve_delay(
@@ -94,21 +115,23 @@ def resolve_delay(
 ) -> dict[str, str]:
     """Return `delay_properties` for the brokers at `addresses`.
 
-    Asks each broker for its version and levels. Raises UnsupportedError when a broker
-    does not support the delay, or when the brokers need different properties; RmqError
-    when a broker cannot be asked.
+    Asks each broker for its version and levels. A level is not checked at a broker that
+    refuses to tell. Raises UnsupportedError when a broker does not support the delay,
+    or when the brokers need different properties; RmqError when a broker cannot be
+    asked.
     """
     from rmqcli.api.calls.config import get_broker_config
 
     found: dict[str, str] | None = None
     for address in addresses:
-        levels: list[int] = []
-        version = 0
-        if delay.level is None:
+        try:
             version = client.broker_version(address)
-            config = client.invoke(address, get_broker_config())
-            levels = parse_delay_levels(config.get("messageDelayLevel", LEVELS_DEFAULT))
-        properties = delay_properties(delay, version=version, levels=levels)
+            settings = client.invoke(address, get_broker_config())
+            properties = delay_properties(delay, version=version, settings=settings)
+        except BrokerError:
+            if delay.level is None:
+                raise
+            properties = {"DELAY": str(delay.level)}
         if found is not None and found != properties:
             raise UnsupportedError(
                 "the topic's brokers differ in their versions or delay levels, so they"

@@ -268,6 +268,22 @@ def test_no_topic_where_brokers_create_none(fresh_cluster, capsys):
     assert "hint: no broker creates topics by itself; use: rmq topic create" in err
 
 
+@pytest.mark.rmq_versions("5.5.0")
+def test_a_broker_without_timers_delays_by_its_own_levels(fresh_cluster, capsys):
+    """It was asked for a timer, which it refuses, although it has this level."""
+    levels = {"messageDelayLevel": "1s 7d", "timerWheelEnable": "false"}
+    cluster = fresh_cluster(conf=levels)
+    arguments = ["send", cluster.create_topic(), "x", "-n", cluster.namesrv, "--delay"]
+    assert run([*arguments, "1s"]) == 0
+    assert run([*arguments, "2"]) == 0
+    capsys.readouterr()
+    assert run([*arguments, "3"]) == 1
+    err = capsys.readouterr().err
+    assert "delay level 3 does not exist: the broker has the levels 1s 7d" in err
+    assert run([*arguments, "5s"]) == 1
+    assert "timerWheelEnable=false and only has the levels" in capsys.readouterr().err
+
+
 def test_a_topic_that_cannot_be_written(rmq, new_topic):
     topic = new_topic(perm=4)
     code, _, err = rmq("send", topic, "x")
