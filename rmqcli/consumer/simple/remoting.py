@@ -122,8 +122,8 @@ class RemotingPop:
         self._thread.start()
 
         def begin() -> None:
-            self._repeat(_ROUTES_MS, self._refresh)
-            self._repeat(_HEARTBEAT_MS, self._heartbeats)
+            tasks.repeat(self._refresh, self.runner, interval_ms=_ROUTES_MS)
+            tasks.repeat(self._heartbeats, self.runner, interval_ms=_HEARTBEAT_MS)
 
         self._thread.post(begin)
 
@@ -432,13 +432,7 @@ class RemotingPop:
         handle = decode_receipt_handle(lease.receipt_handle)
         call = change_invisible_time(self._group, lease.topic, handle, invisible_ms)
         handle = yield tasks.Request(address, call)
-        clock = self._client.clock
-        lease.renew(
-            encode_receipt_handle(handle),
-            invisible_ms,
-            now_ms=clock.monotonic_ms(),
-            epoch_ms=clock.epoch_ms(),
-        )
+        lease.renew(encode_receipt_handle(handle), invisible_ms, self._client.clock)
 
     # --- membership ---
 
@@ -497,17 +491,6 @@ class RemotingPop:
     def _heartbeats(self) -> tasks.Task[None]:
         self._attempts_max.clear()  # the settings may change
         yield tasks.All([self._beat(each) for each in sorted(self._greeted)])
-
-    def _repeat(self, period_ms: int, make: Callable[[], tasks.Task[None]]) -> None:
-        """Run a task periodically, each time `period_ms` after it has ended."""
-
-        def run() -> None:
-            tasks.start(make(), self.runner).on_done(rest)
-
-        def rest(_: object = None) -> None:
-            self.runner.call_later(period_ms, run)
-
-        rest()
 
 
 def _sources(route: TopicRoute) -> list[MessageQueue]:
