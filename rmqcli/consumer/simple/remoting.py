@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import tasks
+from rmqcli.api.broker_errors import lost_broker
 from rmqcli.api.calls.client import (
     consumer_send_msg_back,
     send_heartbeat,
@@ -202,12 +203,7 @@ class RemotingPop:
     def _address(self, broker_name: str) -> str:
         broker = self._client.known_routes.broker(broker_name)
         if broker is None or broker.master_address is None:
-            raise NotFoundError(
-                f"broker {broker_name} currently has no master",
-                code=int(ResponseCode.BROKER_NOT_EXIST),
-                name=ResponseCode.BROKER_NOT_EXIST.name,
-                hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-            )
+            raise lost_broker(f"broker {broker_name} currently has no master")
         return broker.master_address
 
     def _address_for(self, message: ReceivedMessage) -> tasks.Task[str]:
