@@ -262,6 +262,22 @@ class _Run:
         self.go_on(waited_for.outcome())
 
 
+def repeat(
+    make: Callable[[], Part | None], runner: Runner, *, interval_ms: int
+) -> None:
+    """Run what `make` returns, each time `interval_ms` after its previous end.
+
+    It ends when `make` returns None.
+    """
+
+    def run() -> None:
+        part = make()
+        if part is not None:
+            start(part, runner).on_done(lambda _: runner.call_later(interval_ms, run))
+
+    runner.call_later(interval_ms, run)
+
+
 def failed(error: RmqError) -> Pending[Any]:
     """A Pending that has ended with an error."""
     pending: Pending[Any] = Pending()

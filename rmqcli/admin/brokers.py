@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmqcli.admin.lag.memory import departed_brokers
-from rmqcli.api.broker_errors import not_found
+from rmqcli.api.broker_errors import lost_broker, not_found
 from rmqcli.api.calls.config import (
     get_broker_config,
     get_broker_ha_status,
@@ -30,10 +30,8 @@ from rmqcli.errors import (
     NotFoundError,
     RmqError,
 )
-from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MASTER_ID
 from rmqcli.tasks import Request
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import host_bytes
 from rmqcli.wire.version import V5_0_0
 
@@ -118,12 +116,7 @@ def with_address(
 
 def no_master(name: str) -> NotFoundError:
     """Return the error of a broker of which only slaves are left."""
-    return NotFoundError(
-        f"broker {name} currently has no master",
-        code=int(ResponseCode.BROKER_NOT_EXIST),
-        name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-    )
+    return lost_broker(f"broker {name} currently has no master")
 
 
 def have_left(answers: Iterable[object]) -> bool:

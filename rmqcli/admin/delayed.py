@@ -202,14 +202,13 @@ def _read_levels(
         found.add(waiting, now_ms=now_ms, limit=limit)
 
 
-def delayed_by_level(
-    client: Client, name: str, address: str
-) -> Iterator[tuple[int, int | None, MessageQueue, PulledMessage]]:
-    """Yield what waits in the delay levels of a broker, for all topics.
+def runtime_and_config(
+    client: Client, address: str
+) -> tuple[dict[str, str], dict[str, str] | RmqError]:
+    """Return what a broker says of itself, and its settings.
 
-    Yields the level, its delay in ms (None if the broker does not show its settings),
-    the queue and the message. Raises PartialError after SCANNED_MAX messages, if there
-    are more.
+    Raises the error of the first; that of the settings, which not everybody may read,
+    is returned.
     """
     runtime, config = client.gather(
         [
@@ -219,6 +218,19 @@ def delayed_by_level(
     )
     if isinstance(runtime, RmqError):
         raise runtime
+    return runtime, config
+
+
+def delayed_by_level(
+    client: Client, name: str, address: str
+) -> Iterator[tuple[int, int | None, MessageQueue, PulledMessage]]:
+    """Yield what waits in the delay levels of a broker, for all topics.
+
+    Yields the level, its delay in ms (None if the broker does not show its settings),
+    the queue and the message. Raises PartialError after SCANNED_MAX messages, if there
+    are more.
+    """
+    runtime, config = runtime_and_config(client, address)
     delays = _LEVELS_DEFAULT.split()
     if not isinstance(config, RmqError):
         delays = config.get("messageDelayLevel", _LEVELS_DEFAULT).split()
@@ -329,14 +341,7 @@ def waiting_timers(
     """
     if client.broker_version(address) < V5_0_0:
         return [], 0
-    runtime, config = client.gather(
-        [
-            client.submit(address, get_broker_runtime_info()),
-            client.submit(address, get_broker_config()),
-        ]
-    )
-    if isinstance(runtime, RmqError):
-        raise runtime
+    runtime, config = runtime_and_config(client, address)
     if not isinstance(config, RmqError) and config.get("timerRocksDBEnable") == "true":
         raise UnsupportedError(f"{name} keeps timer messages in RocksDB, unreadable")
     try:

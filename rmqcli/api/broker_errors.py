@@ -117,6 +117,12 @@ def not_found(
     return error
 
 
+def lost_broker(text: str) -> NotFoundError:
+    """Return the error, with this text, for a broker that is known and not there."""
+    code, how_to_list = _KINDS["broker"]
+    return NotFoundError(text, code=int(code), name=code.name, hint=how_to_list)
+
+
 def is_nothing_there(error: RmqError) -> bool:
     """Whether a broker answered `view_message_by_id` that it has no such message.
 

@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from rmqcli.api.broker_errors import error_of
+from rmqcli.api.broker_errors import error_of, lost_broker
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.peers import Peers
 from rmqcli.api.routes import RouteCache, reading_address
@@ -35,7 +35,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
-from rmqcli.hint import Argument, Blank, Hint, LibraryCall, Setting
+from rmqcli.hint import Argument, Blank, Hint, Setting
 from rmqcli.tasks import Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
@@ -602,7 +602,9 @@ class Client:
         """
         broker = route.broker(broker_name)
         if broker is None or broker.master_address is None:
-            raise _no_broker(route.topic, broker_name, "currently has no master")
+            raise lost_broker(
+                f"broker {broker_name} of topic {route.topic} currently has no master"
+            )
         return broker.master_address
 
     def reader_of(self, queue: MessageQueue) -> str:
@@ -613,8 +615,9 @@ class Client:
         broker = self.route(queue.topic).broker(queue.broker_name)
         found = None if broker is None else reading_address(broker)
         if found is None:
-            raise _no_broker(
-                queue.topic, queue.broker_name, "is not in the topic's route"
+            raise lost_broker(
+                f"broker {queue.broker_name} of topic {queue.topic} is not in the"
+                " topic's route"
             )
         return found[1]
 
@@ -677,12 +680,3 @@ class Client:
             address=last.address,
             hint=hint,
         )
-
-
-def _no_broker(topic: str, broker_name: str, why: str) -> NotFoundError:
-    return NotFoundError(
-        f"broker {broker_name} of topic {topic} {why}",
-        code=int(ResponseCode.BROKER_NOT_EXIST),
-        name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-    )

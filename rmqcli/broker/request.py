@@ -11,23 +11,26 @@ Source: `RemotingCommand.createResponseCommand`, `RemotingSerializable` and
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.broker.effects import Send
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError, WireError
+from rmqcli.wire.bodies.properties import decode_properties
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import LanguageCode, ResponseCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, from_ext_fields, to_ext_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.profiles import VersionProfile
     from rmqcli.clock import Now
 
+#: The largest body with changed settings.
+_CONFIG_BYTES_MAX: Final = 256 * 1024
 
 HeaderT = TypeVar("HeaderT", bound=Header)
 T = TypeVar("T")
@@ -104,6 +107,23 @@ def read_body(parse: Callable[[bytes], T], request: BrokerRequest) -> T:
         return parse(bytes(request.command.body))
     except WireError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+
+
+def read_config(request: BrokerRequest, black_list: Collection[str]) -> dict[str, str]:
+    """Return the settings that a request changes. Raises Refusal: 1 and 16."""
+    body = bytes(request.command.body)
+    if len(body) > _CONFIG_BYTES_MAX:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the configuration has {len(body)} bytes; the maximum is"
+            f" {_CONFIG_BYTES_MAX}",
+        )
+    properties = decode_properties(body)
+    if not properties.keys().isdisjoint(black_list):
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, "Can not update config in black list."
+        )
+    return properties
 
 
 def answer_to(

@@ -74,7 +74,7 @@ from rmqcli.proxy.rpc import (
     query_assignment,
     receive_message,
 )
-from rmqcli.proxy.session import PUSH_CONSUMER, Filter, Session
+from rmqcli.proxy.session import PUSH_CONSUMER, Session, filters_of
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.subscription import SQL92
 
@@ -368,10 +368,7 @@ class ProxyConsumerBackend:
             self._client_config,
             client_type=PUSH_CONSUMER,
             group=self._group,
-            subscriptions={
-                topic: Filter(each.sub_string, is_sql=each.expression_type == SQL92)
-                for topic, each in self._subscriptions.items()
-            },
+            subscriptions=filters_of(self._subscriptions),
             fifo=self._listener.is_orderly,
             on_verify=self._verify,
             on_settings=self._take_settings,
@@ -803,16 +800,8 @@ class ProxyConsumerBackend:
 
     def _redeliver(self, held: Held, delay_ms: int) -> tasks.Task[None]:
         """Have the message delivered again after the delay."""
-        message = _message(held)
         while True:
-            rpc = change_invisible_duration(
-                topic=message.topic,
-                group=self._group,
-                msg_id=message.msg_id,
-                receipt_handle=held.receipt_handle,
-                invisible_ms=delay_ms,
-            )
-            (outcome,) = yield tasks.All([self._session.submit(message.endpoints, rpc)])
+            (outcome,) = yield tasks.All([self._hide(held, delay_ms)])
             if not isinstance(outcome, RmqError):
                 break
             if outcome.may_be_done or not self._may_again(held, outcome):
@@ -872,21 +861,14 @@ class ProxyConsumerBackend:
         self._carry_out(due.verdicts)
 
     def _renew(self, held: Held) -> None:
-        message = _message(held)
-        rpc = change_invisible_duration(
-            topic=message.topic,
-            group=self._group,
-            msg_id=message.msg_id,
-            receipt_handle=held.receipt_handle,
-            invisible_ms=INVISIBLE_MS,
-        )
-
         def ended(pending: tasks.Pending[str]) -> None:
             outcome = pending.outcome()
             now_ms = self._now_ms()
             if isinstance(outcome, RmqError):
                 logger.warning(
-                    "lease not renewed message=%r error=%s", message, outcome.message
+                    "lease not renewed message=%r error=%s",
+                    held.message,
+                    outcome.message,
                 )
                 verdicts = self._held.not_renewed(
                     held,
@@ -900,7 +882,19 @@ class ProxyConsumerBackend:
             self._carry_out(verdicts)
             self._go_on()
 
-        self._session.submit(message.endpoints, rpc).on_done(ended)
+        self._hide(held, INVISIBLE_MS).on_done(ended)
+
+    def _hide(self, held: Held, invisible_ms: int) -> tasks.Pending[str]:
+        """Change the invisible time of a message; it ends with the new handle."""
+        message = _message(held)
+        rpc = change_invisible_duration(
+            topic=message.topic,
+            group=self._group,
+            msg_id=message.msg_id,
+            receipt_handle=held.receipt_handle,
+            invisible_ms=invisible_ms,
+        )
+        return self._session.submit(message.endpoints, rpc)
 
     def _set_timer(self) -> None:
         """Have `_go_on` called when the next message is due."""

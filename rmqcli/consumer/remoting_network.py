@@ -15,6 +15,7 @@ import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqcli.api.broker_errors import lost_broker
 from rmqcli.api.call import of_broker
 from rmqcli.api.calls.client import (
     consumer_send_msg_back,
@@ -39,10 +40,8 @@ from rmqcli.api.calls.send import send_message
 from rmqcli.api.positions import RemoteQueue, resolve_in_queue
 from rmqcli.api.routes import reading_address
 from rmqcli.errors import NotFoundError, RmqError, TransportError
-from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.tasks import All, Request, failed
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.compression import never_empty
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -407,12 +406,7 @@ def _reading(broker: BrokerData, broker_id: int = MASTER_ID) -> tuple[int, str]:
 
 def no_broker(topic: str, broker_name: str = "(any)") -> NotFoundError:
     """The error when no broker of a topic is known, or not the one of that name."""
-    return NotFoundError(
-        f"no broker {broker_name} is in the route of topic {topic}",
-        code=int(ResponseCode.BROKER_NOT_EXIST),
-        name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-    )
+    return lost_broker(f"no broker {broker_name} is in the route of topic {topic}")
 
 
 def _update_offset(group: str, queue: MessageQueue, offset: int) -> Call[str]:

@@ -41,7 +41,6 @@ _KIND_OF_MAGIC: Final = {
     b"\x04\x22\x4d\x18": CompressionType.LZ4,
     b"\x28\xb5\x2f\xfd": CompressionType.ZSTD,
 }
-_GZIP: Final = pb.Encoding.GZIP
 _IDENTITY: Final = pb.Encoding.IDENTITY
 _NOT_COMPRESSED: Final = (pb.Encoding.ENCODING_UNSPECIFIED, pb.Encoding.IDENTITY)
 
@@ -274,8 +273,6 @@ class OutgoingProxyMessage:
     message_group: str | None = None
     priority: int | None = None
     delivery_timestamp_ms: int | None = None
-    is_compressed: bool = False
-    check_delay_ms: int | None = None
 
     def to_protobuf(self) -> pb.Message:
         """The message that is sent."""
@@ -286,7 +283,7 @@ class OutgoingProxyMessage:
         system = message.system_properties
         system.message_id = self.msg_id
         system.message_type = self.message_type  # type: ignore[assignment]  # its number
-        system.body_encoding = _GZIP if self.is_compressed else _IDENTITY
+        system.body_encoding = _IDENTITY
         system.born_host = self.born_host
         system.born_timestamp.FromMilliseconds(self.born_timestamp_ms)
         if self.tag is not None:
@@ -299,10 +296,6 @@ class OutgoingProxyMessage:
             system.priority = self.priority
         if self.delivery_timestamp_ms is not None:
             system.delivery_timestamp.FromMilliseconds(self.delivery_timestamp_ms)
-        if self.check_delay_ms is not None:
-            system.orphaned_transaction_recovery_duration.FromMilliseconds(
-                self.check_delay_ms
-            )
         return message
 
 

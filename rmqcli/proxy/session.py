@@ -63,6 +63,7 @@ from rmqcli.proxy.telemetry import Telemetry
 from rmqcli.proxy.via import CallerVia, IoVia
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
+from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.rpc import ProxyQueue, Received, ReceiveRpc, Rpc
     from rmqcli.proxy.via import Via
+    from rmqcli.wire.subscription import SubscriptionData
 
 T = TypeVar("T")
 
@@ -96,6 +98,14 @@ class Filter:
 
     expression: str = "*"
     is_sql: bool = False
+
+
+def filters_of(subscriptions: Mapping[str, SubscriptionData]) -> dict[str, Filter]:
+    """The filter of each topic."""
+    return {
+        topic: Filter(each.sub_string, is_sql=each.expression_type == SQL92)
+        for topic, each in subscriptions.items()
+    }
 
 
 class Session:
@@ -225,9 +235,7 @@ class Session:
         try:
             channel = self._server(endpoints).channel
         except RmqError as error:
-            failed: tasks.Pending[T] = tasks.Pending()
-            failed.fail(error)
-            return failed
+            return tasks.failed(error)
         return channel.submit(rpc, timeout_ms or self.config.timeout_ms)
 
     def receive(
@@ -237,9 +245,7 @@ class Session:
         try:
             channel = self._server(endpoints).channel
         except RmqError as error:
-            failed: tasks.Pending[Received] = tasks.Pending()
-            failed.fail(error)
-            return failed
+            return tasks.failed(error)
         return channel.receive(rpc, timeout_ms)
 
     def level_of(self, endpoints: Endpoints, error: RmqError) -> int:
@@ -387,8 +393,15 @@ class Session:
         self.post(found.start)
         if not self._has_timers:
             self._has_timers = True
-            self.post(lambda: self._repeat(ROUTES_MS, self._refresh_routes))
+            self.post(self._keep_routes)
         return found
+
+    def _keep_routes(self) -> None:
+        tasks.repeat(
+            lambda: None if self._is_closed else self._refresh_routes(),
+            self._io,
+            interval_ms=ROUTES_MS,
+        )
 
     def _learn(self, topic: str, queues: tuple[ProxyQueue, ...]) -> None:
         self._routes[topic] = queues
@@ -413,17 +426,6 @@ class Session:
         used = {each.endpoints for queues in self._routes.values() for each in queues}
         for endpoints in self._servers.keys() - used - {self.access_point}:
             self._servers.pop(endpoints).close()
-
-    def _repeat(self, interval_ms: int, make: Callable[[], tasks.Part]) -> None:
-        """Run a task until `close`, each time `interval_ms` after its previous end."""
-
-        def run() -> None:
-            if not self._is_closed:
-                tasks.start(make(), self._io).on_done(
-                    lambda _: self._io.call_later(interval_ms, run)
-                )
-
-        self._io.call_later(interval_ms, run)
 
     def _leave(self) -> tasks.Task[None]:
         servers = list(self._servers.values())

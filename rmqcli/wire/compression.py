@@ -65,17 +65,24 @@ def _too_large(limit_bytes: int) -> DecodeError:
     return DecodeError(f"compressed body inflates to more than {limit_bytes} bytes")
 
 
+def _whole(
+    inflated: bytes, kind: str, data: bytes, limit_bytes: int, *, is_end: bool
+) -> bytes:
+    """Return what was inflated. Raises DecodeError unless it is all of the body."""
+    if len(inflated) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not is_end:
+        raise DecodeError(f"{kind} body is truncated after {len(data)} bytes")
+    return inflated
+
+
 def _inflate_zlib(data: bytes, limit_bytes: int) -> bytes:
     stream = zlib.decompressobj(_EITHER_HEADER)
     try:
         inflated = stream.decompress(data, limit_bytes + 1)
     except zlib.error as error:
         raise DecodeError(f"body is not valid zlib: {error}") from error
-    if len(inflated) > limit_bytes:
-        raise _too_large(limit_bytes)
-    if not stream.eof:
-        raise DecodeError(f"zlib body is truncated after {len(data)} bytes")
-    return inflated
+    return _whole(inflated, "zlib", data, limit_bytes, is_end=stream.eof)
 
 
 def _inflate_lz4(data: bytes, limit_bytes: int) -> bytes:
@@ -86,11 +93,7 @@ def _inflate_lz4(data: bytes, limit_bytes: int) -> bytes:
         inflated: bytes = stream.decompress(data, max_length=limit_bytes + 1)
     except RuntimeError as error:
         raise DecodeError(f"body is not a valid LZ4 frame: {error}") from error
-    if len(inflated) > limit_bytes:
-        raise _too_large(limit_bytes)
-    if not stream.eof:
-        raise DecodeError(f"LZ4 body is truncated after {len(data)} bytes")
-    return inflated
+    return _whole(inflated, "LZ4", data, limit_bytes, is_end=stream.eof)
 
 
 def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
@@ -108,8 +111,4 @@ def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
         inflated = stream.decompress(data, limit_bytes + 1)
     except zstd.ZstdError as error:
         raise DecodeError(f"body is not valid zstd: {error}") from error
-    if len(inflated) > limit_bytes:
-        raise _too_large(limit_bytes)
-    if not stream.eof:
-        raise DecodeError(f"zstd body is truncated after {len(data)} bytes")
-    return inflated
+    return _whole(inflated, "zstd", data, limit_bytes, is_end=stream.eof)

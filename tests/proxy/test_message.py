@@ -231,7 +231,6 @@ def test_a_message_to_send_says_what_it_is():
         750_000_000,
     )
     assert not system.HasField("message_group")
-    assert not system.HasField("orphaned_transaction_recovery_duration")
 
 
 def test_a_message_to_send_has_what_only_some_have():
@@ -243,15 +242,10 @@ def test_a_message_to_send_has_what_only_some_have():
             message_type=int(pb.MessageType.FIFO),
             born_timestamp_ms=1_500,
             message_group="g",
-            is_compressed=True,
-            check_delay_ms=2_500,
         )
         .to_protobuf()
         .system_properties
     )
-    assert system.body_encoding == pb.Encoding.GZIP
     assert system.message_group == "g"
-    duration = system.orphaned_transaction_recovery_duration
-    assert (duration.seconds, duration.nanos) == (2, 500_000_000)
     assert not system.HasField("tag")
     assert not system.HasField("delivery_timestamp")

@@ -26,7 +26,7 @@ and HookUtils.transformTimerMessage in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmqcli.api.calls.offset import (
     get_max_offset,
@@ -73,6 +73,8 @@ _OFFSETS_MAX: Final = 1_024
 
 #: Group, topic, queue id, start offset, time of the pop, broker name.
 _Key: TypeAlias = tuple[str, str, int, int, int, str | None]
+
+R = TypeVar("R", PopCheckPoint, AckMsg)
 
 
 @dataclass(slots=True)
@@ -403,29 +405,16 @@ class _Scan:
             self._take_ack(record)
 
     def _point(self, record: StoredMessage, revive_queue_id: int) -> _Point | None:
-        try:
-            body = decode_body(PopCheckPoint, record.body)
-        except BodyError:
+        found = self._wanted_record(PopCheckPoint, record)
+        if found is None:
             return None
-        group, topic = body.consumer_group, body.topic
-        if group is None or topic is None or not self._is_wanted(group):
-            return None
-        key = (
-            group,
-            topic,
-            body.queue_id,
-            body.start_offset,
-            body.pop_time,
-            body.broker_name,
-        )
+        body, key = found
         point = self._points.get(key)
         if point is not None:
             return point
         diffs = body.queue_offset_diff or range(max(0, body.num))
         offsets = {body.start_offset + diff for diff in diffs[:_OFFSETS_MAX]}
-        if self._wanted is not None and not (
-            offsets & self._wanted_of(group, topic, body.queue_id)
-        ):
+        if self._wanted is not None and not (offsets & self._wanted_of(*key[:3])):
             return None
         visible_ms = body.pop_time + body.invisible_time
         point = self._points[key] = _Point(offsets, visible_ms, revive_queue_id)
@@ -434,26 +423,29 @@ class _Scan:
     def _take_ack(self, record: StoredMessage) -> None:
         if record.properties.get("TAGS") not in ("ack", "bAck"):
             return
-        try:
-            body = decode_body(AckMsg, record.body)
-        except BodyError:
+        found = self._wanted_record(AckMsg, record)
+        if found is None:
             return
-        group, topic = body.consumer_group, body.topic
-        if group is None or topic is None or not self._is_wanted(group):
-            return
-        key = (
-            group,
-            topic,
-            body.queue_id,
-            body.start_offset,
-            body.pop_time,
-            body.broker_name,
-        )
+        body, key = found
         acked = self._acked.setdefault(key, {})
         # The record in the timer topic is older than its copy in the revive topic.
         at_ms = record.store_timestamp_ms
         for offset in body.ack_offset_list or (body.ack_offset,):
             acked[offset] = min(at_ms, acked.get(offset, at_ms))
+
+    def _wanted_record(
+        self, kind: type[R], record: StoredMessage
+    ) -> tuple[R, _Key] | None:
+        """The body of a record and its key; None if it is of no wanted group."""
+        try:
+            body = decode_body(kind, record.body)
+        except BodyError:
+            return None
+        group, topic = body.consumer_group, body.topic
+        if group is None or topic is None or not self._is_wanted(group):
+            return None
+        at = body.start_offset
+        return body, (group, topic, body.queue_id, at, body.pop_time, body.broker_name)
 
     def _is_wanted(self, group: str) -> bool:
         return not self._groups or group in self._groups

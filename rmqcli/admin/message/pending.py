@@ -22,6 +22,7 @@ from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.delayed import (
     TIMER_TOPIC,
     delivered_until_ms,
+    runtime_and_config,
     stored_messages,
 )
 from rmqcli.admin.message.find import PENDING_TOPICS
@@ -34,7 +35,7 @@ from rmqcli.admin.transactions import (
     checks_of,
     ended_offsets,
 )
-from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
+from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.offset import (
     get_max_offset,
     get_min_offset,
@@ -337,14 +338,7 @@ def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutco
 
 
 def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
-    runtime, config = client.gather(
-        [
-            client.submit(address, get_broker_runtime_info()),
-            client.submit(address, get_broker_config()),
-        ]
-    )
-    if isinstance(runtime, RmqError):
-        raise runtime
+    runtime, config = runtime_and_config(client, address)
     topic = message.properties[REAL_TOPIC]
     copies = _copies(client, address, message, (topic,))
     level = message.queue_id + 1  # ScheduleMessageService.queueId2DelayLevel

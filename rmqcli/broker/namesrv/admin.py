@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.state import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, read_config
 from rmqcli.wire.bodies.config import KVTable
-from rmqcli.wire.bodies.properties import decode_properties
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.namesrv_config import (
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 #: NamesrvConfig.configBlackList
 _BLACK_LIST: Final = frozenset(("configBlackList", "configStorePath", "kvConfigPath"))
 _CHANGEABLE: Final = frozenset(("productEnvName",))
-_CONFIG_BYTES_MAX: Final = 256 * 1024
 
 
 @handles(RequestCode.PUT_KV_CONFIG)
@@ -92,18 +90,7 @@ def get_config(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.UPDATE_NAMESRV_CONFIG)
 def update_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Change all the given settings, or none of them (318)."""
-    body = bytes(request.command.body)
-    if len(body) > _CONFIG_BYTES_MAX:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the configuration has {len(body)} bytes; the maximum is"
-            f" {_CONFIG_BYTES_MAX}",
-        )
-    given = decode_properties(body)
-    if server.profile.has_bodies_of_5 and given.keys() & _BLACK_LIST:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, "Can not update config in black list."
-        )
+    given = read_config(request, _BLACK_LIST if server.profile.has_bodies_of_5 else ())
     for name, text in given.items():
         if name not in _CHANGEABLE and server.settings.get(name) != text:
             raise Refusal(

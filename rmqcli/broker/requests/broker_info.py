@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, read_config
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
@@ -36,7 +36,6 @@ from rmqcli.wire.bodies.ha import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from rmqcli.wire.bodies.properties import decode_properties
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
 
 
-_CONFIG_BYTES_MAX: Final = 256 * 1024
+_BLACK_LIST: Final = frozenset(("brokerConfigPath", "configBlackList"))
 _ENTRIES_MAX: Final = 10_000
 
 
@@ -61,20 +60,9 @@ def update_config(broker: BrokerState, request: BrokerRequest) -> Reply:
 
     With brokerPermission, the broker registers all its topics anew.
     """
-    body = bytes(request.command.body)
-    if len(body) > _CONFIG_BYTES_MAX:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the configuration has {len(body)} bytes; the maximum is"
-            f" {_CONFIG_BYTES_MAX}",
-        )
-    properties = decode_properties(body)
-    if broker.profile.has_bodies_of_5 and (
-        properties.keys() & {"brokerConfigPath", "configBlackList"}
-    ):
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, "Can not update config in black list."
-        )
+    properties = read_config(
+        request, _BLACK_LIST if broker.profile.has_bodies_of_5 else ()
+    )
     if properties:
         broker.configuration.update(properties, request.now)
     if "brokerPermission" in properties:

@@ -20,12 +20,12 @@ from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.proxy.message import ProxyMessage
 from rmqcli.proxy.rpc import ack_messages, change_invisible_duration, receive_message
-from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter, Session
+from rmqcli.proxy.session import SIMPLE_CONSUMER, Session, filters_of
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from rmqcli.clock import Clock
@@ -68,7 +68,7 @@ class ProxyPop:
             config,
             client_type=SIMPLE_CONSUMER,
             group=group,
-            subscriptions=_filters(subscriptions),
+            subscriptions=filters_of(subscriptions),
             clock=clock,
         )
         self.runner: tasks.Runner = session.via
@@ -94,7 +94,7 @@ class ProxyPop:
 
     def subscribed(self) -> None:
         """Send the subscriptions, which have changed, to the proxies."""
-        self._session.subscribe(_filters(self._subscriptions))
+        self._session.subscribe(filters_of(self._subscriptions))
 
     def leave(self) -> tasks.Task[None]:
         """Do nothing: `end` unregisters the member."""
@@ -234,12 +234,7 @@ class ProxyPop:
             handle = yield self._session.submit(_content(message).endpoints, rpc)
         except BrokerError as error:
             raise _explained(error) from error
-        lease.renew(
-            handle,
-            invisible_ms,
-            now_ms=self._clock.monotonic_ms(),
-            epoch_ms=self._clock.epoch_ms(),
-        )
+        lease.renew(handle, invisible_ms, self._clock)
 
 
 def _content(message: ReceivedMessage) -> ProxyMessage:
@@ -259,10 +254,3 @@ def _explained(error: RmqError) -> RmqError:
             f"{error.message}; the message will be delivered again"
         )
     return error
-
-
-def _filters(subscriptions: Mapping[str, SubscriptionData]) -> dict[str, Filter]:
-    return {
-        topic: Filter(each.sub_string, is_sql=each.expression_type == SQL92)
-        for topic, each in subscriptions.items()
-    }

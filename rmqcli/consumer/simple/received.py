@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
+    from rmqcli.clock import Clock
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
     from rmqcli.proxy.message import ProxyMessage
@@ -47,14 +48,12 @@ class MessageLease:
         """How long the message stays hidden at most; 0 when it is visible again."""
         return max(0, self.since_ms + self.invisible_ms - now_ms)
 
-    def renew(
-        self, receipt_handle: str, invisible_ms: int, *, now_ms: int, epoch_ms: int
-    ) -> None:
+    def renew(self, receipt_handle: str, invisible_ms: int, clock: Clock) -> None:
         """Apply the result of a change of the invisible time."""
         self.receipt_handle = receipt_handle
-        self.since_ms = now_ms
+        self.since_ms = clock.monotonic_ms()
         self.invisible_ms = invisible_ms
-        self.invisible_until_epoch_ms = epoch_ms + invisible_ms
+        self.invisible_until_epoch_ms = clock.epoch_ms() + invisible_ms
 
 
 class ReceivedMessage:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import tasks
+from rmqcli.api.broker_errors import lost_broker
 from rmqcli.api.calls.client import (
     consumer_send_msg_back,
     send_heartbeat,
@@ -122,8 +123,8 @@ class RemotingPop:
         self._thread.start()
 
         def begin() -> None:
-            self._repeat(_ROUTES_MS, self._refresh)
-            self._repeat(_HEARTBEAT_MS, self._heartbeats)
+            tasks.repeat(self._refresh, self.runner, interval_ms=_ROUTES_MS)
+            tasks.repeat(self._heartbeats, self.runner, interval_ms=_HEARTBEAT_MS)
 
         self._thread.post(begin)
 
@@ -202,12 +203,7 @@ class RemotingPop:
     def _address(self, broker_name: str) -> str:
         broker = self._client.known_routes.broker(broker_name)
         if broker is None or broker.master_address is None:
-            raise NotFoundError(
-                f"broker {broker_name} currently has no master",
-                code=int(ResponseCode.BROKER_NOT_EXIST),
-                name=ResponseCode.BROKER_NOT_EXIST.name,
-                hint=Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-            )
+            raise lost_broker(f"broker {broker_name} currently has no master")
         return broker.master_address
 
     def _address_for(self, message: ReceivedMessage) -> tasks.Task[str]:
@@ -432,13 +428,7 @@ class RemotingPop:
         handle = decode_receipt_handle(lease.receipt_handle)
         call = change_invisible_time(self._group, lease.topic, handle, invisible_ms)
         handle = yield tasks.Request(address, call)
-        clock = self._client.clock
-        lease.renew(
-            encode_receipt_handle(handle),
-            invisible_ms,
-            now_ms=clock.monotonic_ms(),
-            epoch_ms=clock.epoch_ms(),
-        )
+        lease.renew(encode_receipt_handle(handle), invisible_ms, self._client.clock)
 
     # --- membership ---
 
@@ -497,17 +487,6 @@ class RemotingPop:
     def _heartbeats(self) -> tasks.Task[None]:
         self._attempts_max.clear()  # the settings may change
         yield tasks.All([self._beat(each) for each in sorted(self._greeted)])
-
-    def _repeat(self, period_ms: int, make: Callable[[], tasks.Task[None]]) -> None:
-        """Run a task periodically, each time `period_ms` after it has ended."""
-
-        def run() -> None:
-            tasks.start(make(), self.runner).on_done(rest)
-
-        def rest(_: object = None) -> None:
-            self.runner.call_later(period_ms, run)
-
-        rest()
 
 
 def _sources(route: TopicRoute) -> list[MessageQueue]:

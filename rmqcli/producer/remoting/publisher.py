@@ -194,10 +194,11 @@ class Publisher:
 
     def start(self) -> None:
         """Begin the periodic tasks."""
-        config = self._config
-        self._repeat(config.poll_namesrv_interval_ms, self._refresh)
+        interval_ms = self._config.poll_namesrv_interval_ms
+        tasks.repeat(self._refresh, self._runner, interval_ms=interval_ms)
         if self._group is not None:
-            self._repeat(config.heartbeat_broker_interval_ms, self._heartbeats)
+            interval_ms = self._config.heartbeat_broker_interval_ms
+            tasks.repeat(self._heartbeats, self._runner, interval_ms=interval_ms)
 
     # --- where topics are ---
 
@@ -552,16 +553,6 @@ class Publisher:
         for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, RmqError):
                 logger.info("unregister failed address=%s error=%s", address, outcome)
-
-    def _repeat(self, interval_ms: int, make: Callable[[], tasks.Part]) -> None:
-        """Run a task repeatedly, `interval_ms` after its previous end."""
-
-        def run() -> None:
-            tasks.start(make(), self._runner).on_done(
-                lambda _: self._runner.call_later(interval_ms, run)
-            )
-
-        self._runner.call_later(interval_ms, run)
 
 
 def _address(target: PublishTarget, queue: MessageQueue) -> str:

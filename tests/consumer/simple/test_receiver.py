@@ -140,10 +140,7 @@ class World:
         self.changed.append((message.msg_id, invisible_ms))
         if self.changes:
             yield self.changes.pop(0)
-        now_ms = self.clock.now_ms
-        message.lease.renew(
-            message.receipt_handle + "'", invisible_ms, now_ms=now_ms, epoch_ms=now_ms
-        )
+        message.lease.renew(message.receipt_handle + "'", invisible_ms, self.clock)
 
     # --- the test's side ---
 
