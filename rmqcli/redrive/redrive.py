@@ -530,7 +530,7 @@ class RedriveRun:
         self._ids = UniqueIds(
             local_ip(address) or "127.0.0.1", clock=client.clock, rng=rng
         )
-        self._requests = RedriveRequests(client, self._ids, rng)
+        self._requests = RedriveRequests(client, self._ids, rng, is_stopped=is_stopped)
         self._next_ms: float = client.clock.monotonic_ms()
         self.unread: dict[MessageQueue, RmqError] = {}
         self.given_up: RmqError | None = None

@@ -36,11 +36,12 @@ from rmqcli.producer.lane import (
     BATCH_MESSAGES_MAX,
     MESSAGE_OVERHEAD_BYTES,
 )
-from rmqcli.producer.patience import cause_of
+from rmqcli.producer.patience import Patience, cause_of
 from rmqcli.producer.remoting.publisher import (
     PRODUCER_GROUP,
     Prepared,
     Publisher,
+    Stored,
     may_be_one_message,
 )
 from rmqcli.producer.remoting.requests import explain_limit
@@ -52,7 +53,7 @@ from rmqcli.wire.message.batch import encode_items
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
@@ -72,9 +73,17 @@ class RedriveRequests:
     `given_up` is why sending stopped; None while brokers can be reached.
     """
 
-    def __init__(self, client: Client, ids: UniqueIds, rng: random.Random) -> None:
+    def __init__(
+        self,
+        client: Client,
+        ids: UniqueIds,
+        rng: random.Random,
+        *,
+        is_stopped: Callable[[], bool],
+    ) -> None:
         self._client = client
         self._ids = ids
+        self._is_stopped = is_stopped
         self._runner = ClientRunner(client)
         self._publisher = Publisher(
             client,
@@ -85,6 +94,8 @@ class RedriveRequests:
             client_id="",
             rng=rng,
         )
+        #: topics with the target of the plan, of which a broker may have moved since
+        self._noted: set[str] = set()
         self._turn = rng.randrange(1 << 16)
         self._failed_in_a_row = 0
         self._results: list[list[LetterResult]] = []
@@ -103,7 +114,9 @@ class RedriveRequests:
         # The runner forgets requests that ended only in a turn, and they hold bodies.
         self._runner.turn(0)
         for target, letters in batch:
-            self._publisher.note_target(target)
+            if target.topic not in self._noted:
+                self._noted.add(target.topic)
+                self._publisher.note_target(target)
             queues = target.queues
             keyed, others = _by_queue(letters, queues)
             lanes: dict[MessageQueue, list[tuple[int, list[Letter]]]] = {}
@@ -172,14 +185,7 @@ class RedriveRequests:
             return [not_sent(each, stopped_by) for each in letters]
         prepared = self._prepared(queue.topic, letters)
         try:
-            stored = yield from self._publisher.send(
-                prepared,
-                queue=queue if is_fixed else None,
-                first=queue,
-                timeout_ms=self._client.config.timeout_ms,
-                retry_times=RETRIES_MAX,
-                is_sent_once=True,
-            )
+            stored = yield from self._stored(prepared, queue, is_fixed=is_fixed)
         except RmqError as error:
             if isinstance(error, TransportError):
                 self._failed_in_a_row += 1
@@ -215,6 +221,32 @@ class RedriveRequests:
                 zip(letters, prepared.msg_ids, strict=True)
             )
         ]
+
+    def _stored(
+        self, prepared: Prepared, queue: MessageQueue, *, is_fixed: bool
+    ) -> tasks.Task[Stored]:
+        """Send a request; repeat it while no broker can be reached to store it.
+
+        A broker may be restarting, or one of its slaves is about to become the master.
+        """
+        patience = Patience(self._client.clock)
+        while True:
+            try:
+                return (
+                    yield from self._publisher.send(
+                        prepared,
+                        queue=queue if is_fixed else None,
+                        first=queue,
+                        timeout_ms=self._client.config.timeout_ms,
+                        retry_times=RETRIES_MAX,
+                        is_sent_once=True,
+                    )
+                )
+            except ConnectError as error:
+                pause_ms = patience.pause_ms(error, is_known=True)
+                if self._is_stopped():
+                    raise
+            yield tasks.Sleep(pause_ms)
 
     def _prepared(self, topic: str, letters: list[Letter]) -> Prepared:
         now_ms = self._client.clock.epoch_ms()

@@ -40,6 +40,7 @@ from rmqcli.producer.transactions import LocalTransactionState
 from rmqcli.proxy.status import error_of
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.ports import PortBlock
 from tests.kit.proxy.scripted import status
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.producer.stored import bodies, stored
@@ -604,6 +605,23 @@ def test_a_time_is_refused_by_a_broker_that_would_deliver_at_once(
         getattr(producer, how)(message(delay_ms=1_000))
     assert caught.value.hint == "give a level, such as delay_level=3"
     assert stored(cluster, "orders") == []
+
+
+def test_a_time_is_accepted_by_a_broker_that_was_upgraded(rmq_cluster_factory):
+    """The producer went on to refuse it until the program was started again."""
+    ports = PortBlock()
+    at = {"namesrv_port": ports.first, "broker_ports": [ports.first + 1]}
+    old = rmq_cluster_factory(like="4.9.7", **at)
+    old.create_topic("orders")
+    with Producer(namesrv=old.namesrv) as producer:
+        with pytest.raises(UnsupportedError):
+            producer.send(message(delay_ms=60_000))
+        old.close()
+        new = rmq_cluster_factory(like="5.5.0", **at)
+        new.create_topic("orders")
+        producer.send(message(delay_ms=60_000))
+    assert bodies(new, "rmq_sys_wheel_timer") == [b"x"]
+    ports.close()
 
 
 def test_the_question_for_the_version_has_what_is_left_of_the_time(two):

@@ -8,6 +8,7 @@ import re
 import tracemalloc
 import zlib
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -83,12 +84,20 @@ def cluster(rmq_cluster_factory):
 def redrive(cluster, tmp_path):
     """Run a redrive to its end; return it, its batches and the entries of its log."""
 
-    def run(*, clock=None, timeout_ms=5_000, to="origin", **options):
+    def run(
+        *,
+        clock=None,
+        timeout_ms=5_000,
+        to="origin",
+        begin=lambda _client: None,
+        **options,
+    ):
         config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms)
         path = tmp_path / "log.jsonl"
         with Client(config, clock=clock or SystemClock()) as client:
             identity = identity_of(client.route("%DLQ%billing"))
             log = open_log(path, "billing", identity, at_ms=client.clock.epoch_ms())
+            begin(client)
             request = RedriveRequest(group="billing", filter=make_filter(), to=to)
             plan = plan_redrive(client, request, log.states)
             made = RedriveRun(client, plan, log, **options)
@@ -227,6 +236,20 @@ def test_a_redrive_stops_at_a_batch_to_which_no_broker_answers(
     with Admin(namesrv=cluster.namesrv) as admin:
         found = {message.body for message in admin.read("orders")}
     assert found == {b"%d" % n for n in range(9)}
+
+
+def test_a_redrive_goes_on_at_the_new_address_of_a_master(redrive):
+    """Each batch went to the address of the plan first, and after some it stopped."""
+
+    def know_another_address(client):
+        route = client.route("orders")
+        (broker,) = route.brokers
+        moved = replace(broker, addresses={0: "127.0.0.1:1"})
+        client.remember("orders", replace(route, brokers=(moved,)))
+
+    run, batches, _ = redrive(batch_max=1, begin=know_another_address)
+    assert run.given_up is None
+    assert [each.status for batch in batches for each in batch] == ["SEND_OK"] * 9
 
 
 def test_letters_whose_connection_was_lost_are_not_sent_twice_by_one_run(

@@ -441,6 +441,7 @@ class Publisher:
             answer: Answer = yield tasks.Request(address, call, timeout_ms)
         except (ConnectError, DisconnectedError):
             self._greeted.discard(address)  # the broker has dropped the registration
+            self._versions.pop(address, None)  # it may come back with another one
             raise
         if self._traces is not None:
             ended_ms = self._client.clock.epoch_ms()
@@ -499,8 +500,8 @@ class Publisher:
 
         Raises ConnectError if it does not answer, because no message was sent.
         """
-        version = self._versions.get(address)
-        if version is None:
+        version = self._versions.get(address, 0)
+        if version < V5_0_0:  # not known, or the broker may have been upgraded
             call = get_broker_runtime_info()
             try:
                 info = yield tasks.Request(address, call, timeout_ms)
