@@ -221,7 +221,7 @@ class GroupMember:
     `proxy` is the address of its proxy, for a client of one in cluster mode, which is
     connected to no broker. `subscriptions` and `started_ms`, when its consumer started
     (epoch ms, by its own clock), are what the client itself reported. They are None
-    when it did not answer or was not asked, and `reason` says why.
+    when it did not answer (`is_silent`) or was not asked, and `reason` says why.
     """
 
     connection: Connection
@@ -230,6 +230,7 @@ class GroupMember:
     proxy: str | None = None
     started_ms: int | None = None
     reason: str | None = None
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,7 +450,10 @@ def _member(
         return GroupMember(connection=connection, brokers=brokers, reason=reason)
     if reported.failure is not None:
         return GroupMember(
-            connection=connection, brokers=brokers, reason=reported.failure
+            connection=connection,
+            brokers=brokers,
+            reason=reported.failure,
+            is_silent=True,
         )
     return GroupMember(
         connection=connection,

@@ -464,9 +464,11 @@ def show(
 
     Example: rmq group show billing -o json | jq '.members[].client_id'
 
-    -o jsonl and -o csv list the members only.
+    -o jsonl and -o csv list the members only. The exit code is 6 if a broker or a
+    member did not answer.
     """
     from rmqcli.admin.groups import show_group
+    from rmqcli.admin.lag.assemble import ORDERLY
 
     with common.open_client() as client:
         detail = show_group(client, group)
@@ -480,6 +482,10 @@ def show(
     )
     _warn_of_mismatches(common, detail)
     raise_if_silent(detail.errors, detail.denial)
+    _raise_if_members_are_silent(detail)
+    # Nothing tells what is handed out to an orderly group, so no answer has it.
+    if detail.pop is not None and detail.pop.reason not in (None, ORDERLY):
+        raise PartialError(f"POP: {detail.pop.reason}")
 
 
 @command_options(fields=_OWN_COLUMNS, changes=False)
@@ -492,7 +498,8 @@ def members(
     Example: rmq group members billing
 
     Each member is asked for its subscriptions and its start. Members that subscribe
-    differently are named on stderr: such a group loses messages.
+    differently are named on stderr: such a group loses messages. The exit code is 6 if
+    a broker or a member did not answer.
     """
     from rmqcli.admin.groups import show_group
 
@@ -506,6 +513,17 @@ def members(
         common.messages.info(none)  # the group exists: an empty list is no mistake
     _warn_of_mismatches(common, detail)
     raise_if_silent(detail.errors, detail.members_denial)
+    _raise_if_members_are_silent(detail)
+
+
+def _raise_if_members_are_silent(detail: GroupDetail) -> None:
+    silent = [each for each in detail.members if each.is_silent]
+    if silent:
+        raise PartialError(
+            f"the subscriptions of {len(silent)} of"
+            f" {counted(len(detail.members), 'member')} are not known:"
+            f" {silent[0].reason}"
+        )
 
 
 @command_options(fields=STACK_COLUMNS, changes=False)

@@ -57,6 +57,21 @@ def test_members_show_when_they_started_and_whose_subscription_differs(cluster, 
     assert "%RETRY%" not in text
 
 
+@pytest.mark.parametrize("command", ["members", "show"])
+def test_a_member_that_does_not_tell_its_subscriptions_is_a_missing_part(
+    cluster, rmq, command
+):
+    """The exit code was 0, although what was asked for was null."""
+    silent = faults.answer(1, "the client did not answer")
+    cluster.faults.add(silent, code=RequestCode.GET_CONSUMER_RUNNING_INFO)
+    with member(cluster, "orders"):
+        wait_until(lambda: rmq("group", "members", "G")[1])
+        code, _, err = rmq("group", command, "G")
+    assert code == 6
+    assert "the subscriptions of 1 of 1 member are not known: " in err
+    assert "the client did not answer" in err
+
+
 def test_stacks_are_text_in_a_table_and_rows_elsewhere(cluster, rmq):
     with member(cluster, "orders") as running:
         wait_until(lambda: rmq("group", "members", "G")[1])
