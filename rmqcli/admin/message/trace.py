@@ -337,6 +337,7 @@ class _Lookup:
         """Read the trace topic from the message's time on."""
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.read.range import RangeReader, ReadOptions
+        from rmqcli.api.positions import UNSORTED
         from rmqcli.position import AtTime, Earliest, Latest
 
         queues = self.route.read_queues()
@@ -347,6 +348,11 @@ class _Lookup:
             since = f" since {format_rfc3339(begin_ms)}"
             start = AtTime(begin_ms, since)
         ranges = resolve_ranges(self.client, queues, start, Latest())
+        trace.missing += [
+            TraceGap(part="traces", reason=f"{queue}: {UNSORTED}")
+            for queue, each in ranges.items()
+            if each.is_unsorted
+        ]
         wanted = [ranges[queue].offsets for queue in queues]
         count = sum(max(0, each.end - each.start) for each in wanted)
         self.on_scan(

@@ -270,7 +270,10 @@ class RocketMQReader(DataSourceReader):
     def _inside_times(
         self, ranges: list[OffsetRange], start_ms: int | None, end_ms: int | None
     ) -> list[OffsetRange]:
-        """The ranges cut to these store times, which have a margin for clock steps."""
+        """The ranges cut to these store times, which have a margin for clock steps.
+
+        A queue whose store times were seen not to be in order is read as a whole.
+        """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.api.client import Client
         from rmqcli.position import AtTime, Earliest, Latest
@@ -282,6 +285,9 @@ class RocketMQReader(DataSourceReader):
         narrowed = []
         for each in ranges:
             at = found[each.queue]
+            if at.is_unsorted:
+                narrowed.append(each)
+                continue
             start, end = each.start, each.end
             # Of messages below the lowest offset, which have been removed since the
             # range was pinned, nothing tells the times.

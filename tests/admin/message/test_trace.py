@@ -32,6 +32,7 @@ from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of
 from tests.admin.message.damage import damage_record
+from tests.kit.clock import SetClock
 from tests.kit.waiting import wait_until
 
 KINDS = TraceEventKind
@@ -302,6 +303,23 @@ def test_a_scan_begins_when_a_delayed_message_was_sent(delayed):
     _, admin, m = delayed
     (trace,) = admin.message_trace(m, topic="orders", scan=True)
     assert shown(trace) == [("produced", 0, "shop", "success")]
+
+
+def test_a_scan_names_the_queues_that_are_not_in_the_order_of_time(rmq_cluster_factory):
+    """Reports from after the broker's clock was set back were left out, unsaid."""
+    clock = SetClock(T0)
+    cluster = rmq_cluster_factory(queues=1, clock=clock)
+    cluster.create_topic("orders")
+    cluster.create_topic(TRACE_TOPIC)
+    (seeded,) = cluster.send("orders", ["x"])
+    for hours in (-2, 1, -2):  # the last of them after it was set back
+        clock.now_ms = T0 + hours * 3_600_000
+        report(cluster, pub("other"))
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (trace,) = admin.message_trace(seeded.msg_id, topic="orders", scan=True)
+    (gap,) = [each for each in trace.missing if "not in order" in each.reason]
+    assert gap.part == "traces"
+    assert gap.reason.startswith(f"{TRACE_TOPIC}@broker-a:0: store times are not in")
 
 
 def test_the_report_of_a_delayed_message_is_as_old_as_its_sending(delayed):

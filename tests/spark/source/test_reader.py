@@ -30,6 +30,7 @@ from rmqcli.spark.source.filters import conditions_to_json
 from rmqcli.spark.sql.scans import COLUMNS, CONDITIONS
 from rmqcli.spark.sql.views import pin_topic, source_of
 from rmqcli.testing import Seed
+from tests.kit.clock import SetClock
 from tests.spark.export.inline import FixedClock, InlineRunner, SilentReport
 from tests.spark.source.reading import (
     batch_reader,
@@ -333,6 +334,18 @@ def test_store_times_are_searched_for(rmq_cluster_factory, rmq_clock):
         cluster.advance(3_600_000)
     condition = ("EqualTo", "store_timestamp", 1_700_003_600_000)
     assert partitions(narrowed_reader(cluster, condition)) == [(0, 1, 2)]
+
+
+def test_a_queue_whose_clock_was_set_back_is_not_searched(rmq_cluster_factory):
+    """Rows that the condition wants were left out, without a word."""
+    clock = SetClock(1_700_000_000_000)
+    cluster = rmq_cluster_factory(clock=clock)
+    cluster.create_topic("orders", queues=1)
+    for hours in (2, 0, 3, 1):
+        clock.now_ms = 1_700_000_000_000 + hours * 3_600_000
+        cluster.send("orders", ["x"])
+    condition = ("GreaterThanOrEqual", "store_timestamp", 1_700_006_000_000)
+    assert partitions(narrowed_reader(cluster, condition)) == [(0, 0, 4)]
 
 
 def test_what_is_removed_before_store_times_are_searched_for_is_not_left_out(
