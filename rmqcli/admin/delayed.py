@@ -22,6 +22,7 @@ from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
+from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
 from rmqcli.api.positions import BrokerClock, broker_clock
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
@@ -51,6 +52,9 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 SCANNED_MAX: Final = 1_000_000
 _ROLL_TIMES: Final = "TIMER_ROLL_TIMES"  # MessageConst.PROPERTY_TIMER_ROLL_TIMES
 _LEVEL_KEY: Final = "scheduleMessageOffset_"
+#: Brokers with more levels refuse pulls from their queues (SCHEDULE_TOPIC_QUEUE_NUM).
+LEVELS_PULLED_MAX: Final = 18
+_VIEWED_AT_ONCE: Final = 32
 _LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _SLACK: Final = 1_000
 #: Until a message is due within: the steps in which messages are counted, in ms.
@@ -241,7 +245,8 @@ def delayed_by_level(
         if not isinstance(config, RmqError):  # else it is not known
             delay_ms = parse_duration_ms(delays[level - 1])
         read_end = min(end, start + left)
-        for message in stored_messages(client, address, queue, start, read_end):
+        read = stored_messages if level <= LEVELS_PULLED_MAX else _viewed_messages
+        for message in read(client, address, queue, start, read_end):
             left -= 1
             yield level, delay_ms, queue, message
         if read_end < end:
@@ -443,3 +448,33 @@ def stored_messages(
                 f"{queue}: {address} returned no message for offset {start}"
             )
         start = reached
+
+
+def _viewed_messages(
+    client: Client, address: str, queue: MessageQueue, start: int, end: int
+) -> Iterator[PulledMessage]:
+    """Yield the messages of a range of a queue that no client may pull, one by one."""
+    while start < end:
+        count = min(_VIEWED_AT_ONCE, end - start)
+        call = query_consume_queue(queue.topic, queue.queue_id, start, count=count)
+        entries = (client.invoke(address, call).queue_data or [])[:count]
+        if not entries:
+            raise PartialError(f"{queue}: {address} has no entry for offset {start}")
+        bodies = ask_many(
+            client,
+            {
+                offset: (
+                    address,
+                    view_message_by_id(entry.physic_offset, topic=queue.topic),
+                )
+                for offset, entry in enumerate(entries, start)
+            },
+        )
+        for offset, body in bodies.items():
+            if isinstance(body, RmqError):
+                raise body
+            for message in decode_messages(body, record_type=PulledRecord):
+                if isinstance(message, PulledRecord) and message.queue_offset == offset:
+                    message.origin = Origin(queue, offset, offset + 1)
+                    yield message
+        start += len(entries)

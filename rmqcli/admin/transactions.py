@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+#: Those of a broker with transRocksDBEnable and without transWriteOriginTransHalfEnable
+#: (5.5.0), which notes in RocksDB which of the half messages it still checks.
+ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_OP_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+_ENDED_PLACE: Final = "TRANS_OFFSET"  # commit log offset of a half message that ended
 _GROUP: Final = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
 _ENDED_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"  # PROPERTY_TRANSACTION_CHECK_TIMES
@@ -164,6 +169,34 @@ def _read_broker(
         raise PartialError(
             f"{name} has {counted(end - start, 'half message')} to look at; not"
             f" read: the {end - until:,} newest"
+        )
+    _check_rocksdb(client, name, address, topic, scanned_max=scanned_max)
+
+
+def _check_rocksdb(
+    client: Client, name: str, address: str, topic: str | None, *, scanned_max: int
+) -> None:
+    """Raise PartialError if there may be open transactions in a broker's RocksDB."""
+    start, end = _range(client, address, ROCKSDB_HALF_TOPIC)
+    without_end = end - start
+    if without_end <= scanned_max:
+        queue = MessageQueue(ROCKSDB_HALF_TOPIC, name, 0)
+        places = {
+            message.commit_log_offset
+            for message in stored_messages(client, address, queue, start, end)
+            if topic in (None, message.properties.get(REAL_TOPIC))
+        }
+        start, end = _range(client, address, ROCKSDB_OP_TOPIC) if places else (0, 0)
+        queue = MessageQueue(ROCKSDB_OP_TOPIC, name, 0)
+        ended = {
+            read_count(record.properties.get(_ENDED_PLACE))
+            for record in stored_messages(client, address, queue, start, end)
+        }
+        without_end = len(places - ended)
+    if without_end:
+        raise PartialError(
+            f"{name} has {counted(without_end, 'half message')} without an end, and"
+            " notes in RocksDB which of them it has given up (transRocksDBEnable)"
         )
 
 

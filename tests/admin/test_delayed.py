@@ -50,6 +50,27 @@ def keys(found):
     return [each.keys for each in found.messages]
 
 
+@pytest.mark.parametrize("like", ["5.5.0", "4.9.7"])
+def test_levels_above_those_of_rocketmq_are_read_too(start, like):
+    """Brokers refuse to have such queues pulled, and the rest was left out."""
+    levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h 12h 1d"
+    cluster = start(like=like, message_delay_level=levels)
+    for body, level in (("hours", "19"), ("day", "20"), ("next", "20")):
+        arguments = ["send", "orders", body, "--key", body, "--delay", level]
+        assert run([*arguments, "-n", cluster.namesrv]) == 0
+    if like == "5.5.0":
+        send(cluster, "timer", delay_ms=3_600_000)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+    assert found.errors == {}
+    wanted = ["timer"] * (like == "5.5.0") + ["hours", "day", "next"]
+    assert keys(found) == wanted
+    assert [(e.level, e.queue_offset) for e in found.messages][-2:] == [
+        (20, 0),
+        (20, 1),
+    ]
+
+
 def test_levels_and_times_are_listed_by_when_they_are_due(start):
     cluster = start()
     with Admin(namesrv=cluster.namesrv) as admin:

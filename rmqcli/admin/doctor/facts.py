@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.brokers import ask_many, read_brokers
 from rmqcli.admin.lag.memory import departed_brokers, open_memory
@@ -23,6 +23,7 @@ from rmqcli.api.calls.namesrv import get_all_topic_list, get_broker_cluster_info
 from rmqcli.api.calls.offset import get_earliest_msg_storetime
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.calls.store import query_consume_queue
 from rmqcli.api.positions import RemoteQueue, broker_clock, every, resolve_in_queue
 from rmqcli.api.runner import run_tasks
 from rmqcli.dataclass import dataclass
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.memory import SeenBroker
     from rmqcli.admin.lag.model import BrokerFailure, GroupLag
     from rmqcli.admin.transactions import OpenTransactions
+    from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
     from rmqcli.engine.queue_lag import QueueLag
@@ -474,9 +476,13 @@ def _read_delays(client: Client, facts: Facts) -> None:
     The offsets were reported with the runtime information. What is at one of them now
     may have been delivered since, so that it looks late by the time in between.
     """
-    from rmqcli.admin.delayed import delay_levels_ms, waiting_levels
+    from rmqcli.admin.delayed import (
+        LEVELS_PULLED_MAX,
+        delay_levels_ms,
+        waiting_levels,
+    )
 
-    questions = {}
+    questions: dict[tuple[str, int], tuple[str, Call[Any]]] = {}
     rows = {}
     for detail in facts.masters():
         name = detail.row.broker_name
@@ -484,10 +490,12 @@ def _read_delays(client: Client, facts: Facts) -> None:
         for level, (offset, end) in waiting_levels(detail.runtime or {}).items():
             if offset < end:
                 queue = MessageQueue(SCHEDULE_TOPIC, name, level - 1)
-                questions[name, level] = (
-                    detail.row.address,
-                    pull_message(queue, offset, max_msg_nums=1),
-                )
+                call: Call[Any] = pull_message(queue, offset, max_msg_nums=1)
+                if level > LEVELS_PULLED_MAX:
+                    call = query_consume_queue(
+                        queue.topic, queue.queue_id, offset, count=1
+                    )
+                questions[name, level] = detail.row.address, call
     for (name, level), answer in ask_many(client, questions).items():
         detail = rows[name]
         late_ms = facts.late_ms.setdefault(name, {})
@@ -496,10 +504,16 @@ def _read_delays(client: Client, facts: Facts) -> None:
         skew_ms = facts.clock_skew_ms.get(detail.row.address) or 0
         if isinstance(answer, RmqError) or level not in delays:
             continue
-        for message in decode_messages(answer.body):
-            if isinstance(message, StoredMessage):
-                due_ms = message.store_timestamp_ms + delays[level]
-                late_ms[level] = facts.at_ms + skew_ms - due_ms
+        if level > LEVELS_PULLED_MAX:  # a due time is in place of the hash of the tag
+            due = [each.tags_code for each in (answer.queue_data or [])[:1]]
+        else:
+            due = [
+                message.store_timestamp_ms + delays[level]
+                for message in decode_messages(answer.body)
+                if isinstance(message, StoredMessage)
+            ]
+        for due_ms in due:
+            late_ms[level] = facts.at_ms + skew_ms - due_ms
 
 
 def _read_transactions(client: Client, facts: Facts) -> None:

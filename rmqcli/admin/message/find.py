@@ -98,6 +98,7 @@ TOPICS_MAX = 200
 #: Where brokers keep messages that no consumer gets yet.
 PENDING_TOPICS: Final = (
     "RMQ_SYS_TRANS_HALF_TOPIC",  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )

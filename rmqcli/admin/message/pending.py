@@ -32,6 +32,7 @@ from rmqcli.admin.transactions import (
     HALF_TOPIC,
     OP_TOPIC,
     PREPARED_OFFSET,
+    ROCKSDB_HALF_TOPIC,
     checks_of,
     ended_offsets,
 )
@@ -105,7 +106,7 @@ def judge_pending(
 
     `address` is that of its broker. Raises RmqError when that does not answer.
     """
-    if message.message_queue.topic == HALF_TOPIC:
+    if message.message_queue.topic in (HALF_TOPIC, ROCKSDB_HALF_TOPIC):
         return _half(client, address, message)
     if message.message_queue.topic == TIMER_TOPIC:
         return _timed(client, address, message)
@@ -195,6 +196,13 @@ def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcom
             verdict=MessageVerdict.ROLLED_BACK,
             evidence="the broker gave its transaction up: a copy is in"
             f" {_GIVEN_UP_TOPIC}",
+        )
+    if message.message_queue.topic == ROCKSDB_HALF_TOPIC:
+        at = format_rfc3339(message.store_timestamp_ms)
+        return PendingOutcome(
+            evidence=f"a half message is there since {at}",
+            reason="whether its transaction is open is not known: its broker notes that"
+            " in RocksDB (transRocksDBEnable)",
         )
     # A check that finds it still open writes it again.
     others = copies.of(HALF_TOPIC)

@@ -242,8 +242,8 @@ def _built_in(context: BrokerContext) -> list[TopicConfig]:
         nums = settings.default_topic_queue_nums
         topics.append(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
     if profile.has_schedule_topic:
-        levels = len(settings.message_delay_level.split())
-        topics.append(_own(SCHEDULE_TOPIC, queue_nums=levels))
+        # However many levels there are (SCHEDULE_TOPIC_QUEUE_NUM).
+        topics.append(_own(SCHEDULE_TOPIC, queue_nums=18))
     if profile.has_timer:
         topics += [
             _own(OP_TOPIC),

@@ -216,17 +216,23 @@ def test_the_timer_of_a_broker_that_was_just_started_is_not_called_late(rmq_clus
 
 @pytest.fixture
 def delayed(rmq_cluster_factory):
-    """A cluster whose first message of delay level 3 (10 s) was stored 15 min ago."""
-    cluster = rmq_cluster_factory(clock=ManualClock())
+    """A cluster whose first messages of delay levels were stored 15 min ago.
+
+    Levels 3 and 20 are 10 s.
+    """
+    levels = {"message_delay_level": f"1s 5s {'10s ' * 18}"}
+    cluster = rmq_cluster_factory(clock=ManualClock(), settings=levels)
     cluster.create_topic("orders", queues=1)
-    cluster.send("orders", [Seed(body=b"x", properties={"DELAY": "3"})])
+    for level in ("3", "20"):
+        cluster.send("orders", [Seed(body=b"x", properties={"DELAY": level})])
     cluster.advance(900_000)
     return cluster
 
 
-def test_delayed_messages_that_are_late_are_found(delayed):
-    assert findings(delayed.namesrv, "delay-backlog") == []  # it was delivered
-    plant_runtime(delayed, scheduleMessageOffset_3="0,1")
+@pytest.mark.parametrize("level", [3, 20])
+def test_delayed_messages_that_are_late_are_found(delayed, level):
+    assert findings(delayed.namesrv, "delay-backlog") == []  # they were delivered
+    plant_runtime(delayed, **{f"scheduleMessageOffset_{level}": "0,1"})
     (found,) = findings(delayed.namesrv, "delay-backlog")
     assert found.evidence.startswith(
         "messages of 1 delay level are late, by up to 14m5"
