@@ -44,9 +44,9 @@ def run_tasks(
     return ClientRunner(client, deadline).run(parts)
 
 
-def run_task(client: Client, task: Task[T], deadline: Deadline | None = None) -> T:
+def run_task(client: Client, task: Task[T]) -> T:
     """Run one task and return its result, or raise the error that it ended with."""
-    outcome = ClientRunner(client, deadline).run([task])[0]
+    outcome = ClientRunner(client).run([task])[0]
     if isinstance(outcome, RmqError):
         raise outcome
     return outcome  # type: ignore[no-any-return]  # the task's own

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.by_broker import raise_if_silent, rows_of_silent, show_list
 from rmqcli.cli.definitions import RESULT_COLUMNS, carry_out
 from rmqcli.cli.options import (
     Common,
@@ -26,9 +26,7 @@ from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rmqcli.admin.acl import AclEntries, AclEntry
+    from rmqcli.admin.acl import AclEntry
     from rmqcli.admin.definitions.settings import Value
 
 _PASSWORD_CHARACTERS_MAX = 64 * 1024
@@ -217,7 +215,7 @@ def _list(
             raise NotFoundError(
                 f"there is no {what} {name}", code=3001, name="USER_NOT_EXIST"
             )
-    rows += _unknown_rows(found, columns)
+    rows += rows_of_silent(found.errors, columns=columns)
     show_list(
         common,
         rows,
@@ -226,14 +224,6 @@ def _list(
         is_complete=not found.errors,
     )
     raise_if_silent(found.errors)
-
-
-def _unknown_rows(found: AclEntries, columns: Iterable[Column]) -> list[dict[str, Any]]:
-    empty = dict.fromkeys(column.name for column in columns)
-    return [
-        {**empty, "brokers": [name], "error": error.message}
-        for name, error in found.errors.items()
-    ]
 
 
 def _password_option() -> Any:

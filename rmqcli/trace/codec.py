@@ -19,7 +19,9 @@ Source: TraceDataEncoder in apache/rocketmq, 4.6.0 to 5.5.0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.dataclass import dataclass
 from rmqcli.trace.record import (
@@ -33,7 +35,7 @@ from rmqcli.trace.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from rmqcli.trace.record import TraceRecord
 
@@ -46,6 +48,10 @@ _FIELDS_MAX: Final = 32
 #: Records that are read of one message. A client writes 20 calls of a listener, each
 #: with 1,024 messages at most.
 RECORDS_MAX: Final = 65_536
+_OLDEST_PUB: Final = 12  # fields
+
+#: The name of each field, and what reads its text.
+_Fields: TypeAlias = list[tuple[str, Callable[[str], object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,10 @@ def decode_records(body: bytes) -> DecodedTrace:
     for line in body.decode("utf-8", "replace").split(RECORD_END, RECORDS_MAX):
         if not line:
             continue
-        kind, *fields = line.split(FIELD_END, _FIELDS_MAX)
-        read = _READERS.get(kind)
+        kind, *texts = line.split(FIELD_END, _FIELDS_MAX)
         try:
-            if read is None:
-                raise ValueError(kind)  # noqa: TRY301  # as of a record that is cut
-            records.append(read(fields))
-        except (ValueError, IndexError):
+            records.append(_read(kind, texts))
+        except (KeyError, TypeError, ValueError):
             unreadable += 1
     return DecodedTrace(tuple(records), unreadable)
 
@@ -90,41 +93,17 @@ def trace_keys(record: TraceRecord) -> list[str]:
 
 
 def _encode(record: TraceRecord) -> str:
-    fields: tuple[object, ...]
-    match record:
-        case Pub():
-            fields = (
-                *("Pub", record.timestamp_ms, record.region_id, record.group),
-                *(record.topic, record.msg_id, record.tags, record.keys),
-                *(record.store_host, record.body_bytes, record.cost_ms),
-                int(record.message_type or 0),
-                *(record.offset_msg_id, record.is_success),
-            )
-        case SubBefore():
-            fields = (
-                *("SubBefore", record.timestamp_ms, record.region_id, record.group),
-                *(record.request_id, record.msg_id, record.retry_times, record.keys),
-            )
-        case SubAfter():
-            fields = (
-                *("SubAfter", record.request_id, record.msg_id, record.cost_ms),
-                *(record.is_success, record.keys, int(record.return_type or 0)),
-            )
-            if record.timestamp_ms is not None:
-                fields += (record.timestamp_ms, record.group)
-        case EndTransaction():
-            fields = (
-                *("EndTransaction", record.timestamp_ms, record.region_id),
-                *(record.group, record.topic, record.msg_id, record.tags, record.keys),
-                *(record.store_host, int(record.message_type or 0)),
-                *(record.transaction_id, record.state, record.is_from_check),
-            )
-        case Recall():
-            fields = (
-                *("Recall", record.timestamp_ms, record.region_id, record.group),
-                *(record.topic, record.msg_id, record.is_success),
-            )
-    return FIELD_END.join([_text(each) for each in fields]) + RECORD_END
+    _, layout = _LAYOUTS[type(record).__name__]
+    values: list[object] = []
+    for name, read in layout:
+        value = getattr(record, name)
+        values.append(int(value or 0) if read in _NUMBERED else value)
+    if isinstance(record, Pub):
+        values.pop()  # Java's clients do not write their host any more
+    elif isinstance(record, SubAfter) and record.timestamp_ms is None:
+        del values[-2:]
+    texts = [type(record).__name__, *map(_text, values)]
+    return FIELD_END.join(texts) + RECORD_END
 
 
 def _text(value: object) -> str:
@@ -139,88 +118,15 @@ def _text(value: object) -> str:
 # --- reading ---
 
 
-def _read_pub(fields: Sequence[str]) -> Pub:
-    is_old = len(fields) == 12  # without the offset id
-    at = 11 if is_old else 12
-    return Pub(
-        timestamp_ms=_number(fields[0]),
-        region_id=_optional(fields[1]),
-        group=_optional(fields[2]),
-        topic=_optional(fields[3]),
-        msg_id=_required(fields[4]),
-        tags=_optional(fields[5]),
-        keys=_optional(fields[6]),
-        store_host=_optional(fields[7]),
-        body_bytes=_number(fields[8]),
-        cost_ms=_number(fields[9]),
-        message_type=_message_type(fields[10]),
-        offset_msg_id=None if is_old else _optional(fields[11]),
-        is_success=_flag(fields[at]),
-        client_host=_optional(fields[13]) if len(fields) > 13 else None,
-    )
-
-
-def _read_sub_before(fields: Sequence[str]) -> SubBefore:
-    return SubBefore(
-        timestamp_ms=_number(fields[0]),
-        region_id=_optional(fields[1]),
-        group=_optional(fields[2]),
-        request_id=_required(fields[3]),
-        msg_id=_required(fields[4]),
-        retry_times=_number(fields[5]),
-        keys=_optional(fields[6]),
-    )
-
-
-def _read_sub_after(fields: Sequence[str]) -> SubAfter:
-    has_type, has_time = len(fields) > 5, len(fields) > 7 and fields[6] != ""
-    return SubAfter(
-        request_id=_required(fields[0]),
-        msg_id=_required(fields[1]),
-        cost_ms=_number(fields[2]),
-        is_success=_flag(fields[3]),
-        keys=_optional(fields[4]),
-        return_type=_return_type(fields[5]) if has_type else None,
-        timestamp_ms=_number(fields[6]) if has_time else None,
-        group=_optional(fields[7]) if has_time else None,
-    )
-
-
-def _read_end_transaction(fields: Sequence[str]) -> EndTransaction:
-    return EndTransaction(
-        timestamp_ms=_number(fields[0]),
-        region_id=_optional(fields[1]),
-        group=_optional(fields[2]),
-        topic=_optional(fields[3]),
-        msg_id=_required(fields[4]),
-        tags=_optional(fields[5]),
-        keys=_optional(fields[6]),
-        store_host=_optional(fields[7]),
-        message_type=_message_type(fields[8]),
-        transaction_id=_optional(fields[9]),
-        state=_required(fields[10]),
-        is_from_check=_flag(fields[11]),
-    )
-
-
-def _read_recall(fields: Sequence[str]) -> Recall:
-    return Recall(
-        timestamp_ms=_number(fields[0]),
-        region_id=_optional(fields[1]),
-        group=_optional(fields[2]),
-        topic=_optional(fields[3]),
-        msg_id=_required(fields[4]),
-        is_success=_flag(fields[5]),
-    )
-
-
-_READERS: Final[dict[str, Callable[[Sequence[str]], TraceRecord]]] = {
-    "Pub": _read_pub,
-    "SubBefore": _read_sub_before,
-    "SubAfter": _read_sub_after,
-    "EndTransaction": _read_end_transaction,
-    "Recall": _read_recall,
-}
+def _read(kind: str, texts: list[str]) -> TraceRecord:
+    """Raises ValueError, or TypeError for missing fields."""
+    if kind == "Pub" and len(texts) == _OLDEST_PUB:
+        texts.insert(-1, _NULL)  # without the offset id
+    if kind == "SubAfter" and (len(texts) < 8 or not texts[6]):
+        del texts[6:]  # without time and group
+    make, layout = _LAYOUTS[kind]
+    read_texts = zip(layout, texts, strict=False)
+    return make(**{name: read(text) for (name, read), text in read_texts})
 
 
 def _number(text: str) -> int:
@@ -260,3 +166,25 @@ def _return_type(text: str) -> ConsumeReturnType | None:
     value = _number(text)
     known = value in ConsumeReturnType.__members__.values()
     return ConsumeReturnType(value) if known else None
+
+
+#: The type of a field -> what reads it.
+_READERS: Final[dict[str, Callable[[str], object]]] = {
+    "int": _number,
+    "int | None": _number,
+    "bool": _flag,
+    "str": _required,
+    "str | None": _optional,
+    "TraceMessageType | None": _message_type,
+    "ConsumeReturnType | None": _return_type,
+}
+#: What reads enumerations, which are written as numbers.
+_NUMBERED: Final = (_message_type, _return_type)
+#: Kind of record -> its class, and its fields in the order in which they are written.
+_LAYOUTS: Final[dict[str, tuple[Callable[..., TraceRecord], _Fields]]] = {
+    kind.__name__: (
+        kind,
+        [(each.name, _READERS[str(each.type)]) for each in fields(kind)],
+    )
+    for kind in (Pub, SubBefore, SubAfter, EndTransaction, Recall)
+}

@@ -82,9 +82,8 @@ class GroupTrend:
 class Samples:
     """Samples of some groups, back to one that is old enough to compare with."""
 
-    def __init__(self, *, least_ms: int = TREND_MIN_MS, apart_ms: int = 0) -> None:
+    def __init__(self, *, apart_ms: int = 0) -> None:
         """`apart_ms`: the next sample is taken no earlier; saves memory."""
-        self._least_ms = least_ms
         self._apart_ms = apart_ms
         #: (epoch ms, sample), oldest first. A list, because `rmq top` keeps one for
         #: each of thousands of groups, and an empty deque has room for 64 samples.
@@ -93,7 +92,7 @@ class Samples:
     def take(self, lags: Iterable[GroupLag], *, at_ms: int) -> dict[str, GroupTrend]:
         """Add a sample; return each group's trend since a sample that is old enough.
 
-        That is the newest sample that is at least `least_ms` old. A group that is not
+        That is the newest sample that is at least TREND_MIN_MS old. A group that is not
         in it has no trend, and without such a sample no group has.
         """
         now = {}
@@ -112,9 +111,9 @@ class Samples:
     def baseline(self, *, at_ms: int) -> tuple[int, Sample]:
         """Return the sample to compare one of `at_ms` with: empty if there is none."""
         samples = self._samples
-        while len(samples) > 1 and at_ms - samples[1][0] >= self._least_ms:
+        while len(samples) > 1 and at_ms - samples[1][0] >= TREND_MIN_MS:
             del samples[0]
-        if samples and at_ms - samples[0][0] >= self._least_ms:
+        if samples and at_ms - samples[0][0] >= TREND_MIN_MS:
             return samples[0]
         return at_ms, {}
 
@@ -123,7 +122,7 @@ class Samples:
         samples = self._samples
         samples.append((at_ms, sample))
         next_ms = at_ms + self._apart_ms
-        while len(samples) > 1 and next_ms - samples[1][0] >= self._least_ms:
+        while len(samples) > 1 and next_ms - samples[1][0] >= TREND_MIN_MS:
             del samples[0]
 
 

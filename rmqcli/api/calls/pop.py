@@ -128,13 +128,12 @@ def pop_message(
     expression_type: str,
     from_min: bool = False,
     is_order: bool = False,
-    queue_id: int = -1,
 ) -> Call[PopAnswer]:
     """Receive up to 32 messages and hide them from the group for `invisible_ms`.
 
     While there is no message, the broker holds the request for up to `poll_ms`, so the
-    request needs a longer deadline. With `queue_id` -1 the messages come from all the
-    broker's queues and from the topic's retries. The first receive of a group from a
+    request needs a longer deadline. The messages come from all the broker's queues and
+    from the topic's retries. The first receive of a group from a
     queue begins at the queue's lowest offset with `from_min`, and otherwise near its
     end (but at 0 if the queue is young). With `is_order` a queue delivers nothing while
     a message of it is hidden.
@@ -146,7 +145,7 @@ def pop_message(
         header=PopMessageRequestHeader(
             consumer_group=group,
             topic=topic,
-            queue_id=queue_id,
+            queue_id=-1,
             max_msg_nums=max_msg_nums,
             invisible_time=invisible_ms,
             poll_time=poll_ms,

@@ -26,7 +26,7 @@ from rmqcli.store.message_store import StoreError
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
-from rmqcli.wire.message.encode import MessageFields, encode_placed
+from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.properties import REAL_TOPIC, UNIQ_KEY
 from rmqcli.wire.message.system_flag import with_transaction_type
 
@@ -55,13 +55,13 @@ def _push_check(
     peer = clients.any_producer_peer(group)
     if peer is None:
         return
-    body = encode_placed(
+    body = encode_message(
         dataclasses.replace(
             fields_as_stored(half, properties=half.raw_properties, topic=topic),
             queue_id=queue_id,
-        ),
-        queue_offset=half.queue_offset,
-        commit_log_offset=half.commit_log_offset,
+            queue_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+        )
     )
     unique_key = properties.get(UNIQ_KEY)
     header = CheckTransactionStateRequestHeader(

@@ -8,7 +8,7 @@ also mean that nothing was committed and the queue still has its first message.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.api.calls.offset import (
     get_all_consumer_offset,
@@ -24,13 +24,16 @@ from rmqcli.units import counted, format_duration
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.status import Status
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
+
+T = TypeVar("T")
 
 #: For how long queues that begin are collected for one line.
 _GATHER_MS: Final = 200
@@ -48,22 +51,15 @@ def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committ
 
     Raises NoBrokerError when no broker answers.
     """
-    asked = []
-    for topic in topics:
-        route = client.route(topic)
-        for queue in route.read_queues():
-            try:
-                address = client.master_of(route, queue.broker_name)
-            except RmqError:
-                continue
-            call = query_consumer_offset(group, topic, queue.queue_id)
-            pending = client.submit(address, call, timeout_ms=_TIMEOUT_MS)
-            asked.append((queue, address, pending))
-    outcomes = client.gather([pending for _, _, pending in asked])
-    client.raise_if_none_answers(e for e in outcomes if isinstance(e, RmqError))
+    found = _ask_masters(
+        client,
+        topics,
+        lambda queue: query_consumer_offset(group, queue.topic, queue.queue_id),
+    )
+    client.raise_if_none_answers(e for _, _, e in found if isinstance(e, RmqError))
     committed: Committed = {}
     doubtful: dict[str, list[MessageQueue]] = {}
-    for (queue, address, _), outcome in zip(asked, outcomes, strict=True):
+    for queue, address, outcome in found:
         if isinstance(outcome, RmqError):
             continue
         if outcome == 0 and client.broker_version(address) < V5_0_0:
@@ -85,6 +81,16 @@ def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committ
 
 def read_min_offsets(client: Client, topics: Iterable[str]) -> dict[MessageQueue, int]:
     """Return the min offset of each queue whose broker answers."""
+    found = _ask_masters(
+        client, topics, lambda queue: get_min_offset(queue.topic, queue.queue_id)
+    )
+    return {queue: each for queue, _, each in found if isinstance(each, int)}
+
+
+def _ask_masters(
+    client: Client, topics: Iterable[str], make: Callable[[MessageQueue], Call[T]]
+) -> list[tuple[MessageQueue, str, T | RmqError]]:
+    """Return each queue that has a master, its address, and the answer of that."""
     asked = []
     for topic in topics:
         route = client.route(topic)
@@ -93,14 +99,13 @@ def read_min_offsets(client: Client, topics: Iterable[str]) -> dict[MessageQueue
                 address = client.master_of(route, queue.broker_name)
             except RmqError:
                 continue
-            call = get_min_offset(topic, queue.queue_id)
-            asked.append((queue, client.submit(address, call, timeout_ms=_TIMEOUT_MS)))
-    outcomes = client.gather([pending for _, pending in asked])
-    return {
-        queue: outcome
-        for (queue, _), outcome in zip(asked, outcomes, strict=True)
-        if isinstance(outcome, int)
-    }
+            pending = client.submit(address, make(queue), timeout_ms=_TIMEOUT_MS)
+            asked.append((queue, address, pending))
+    outcomes = client.gather([pending for _, _, pending in asked])
+    return [
+        (queue, address, outcome)
+        for (queue, address, _), outcome in zip(asked, outcomes, strict=True)
+    ]
 
 
 class Starts:

@@ -21,13 +21,12 @@ from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import ARGUMENT_NAMES, Names
 from rmqcli.errors import DisconnectedError, PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
-from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.export.executors import TIMEOUT_MS as EXECUTOR_TIMEOUT_MS
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
-from rmqcli.spark.export.part import PartContext, PartFailure
+from rmqcli.spark.export.part import PartContext, PartFailure, inferred_schema
 from rmqcli.spark.export.part_files import FilesContext, write_empty
 from rmqcli.spark.export.plan import ExportPlan, rows_per_part
 from rmqcli.spark.extent import (
@@ -483,22 +482,14 @@ class Export:
         decoding = request.decoding
         if decoding is None or decoding.schema is not None:
             return plan
-        from rmqcli.decode.infer import infer_schema
-        from rmqcli.spark.rows import first_bodies, wanted_tags
-
-        topic = request.topic
-        ranges = [
-            OffsetRange(MessageQueue(topic, q.broker_name, q.queue_id), q.start, q.end)
-            for q in plan.queues
-        ]
-        with self.cluster.source.connect() as reader:
-            bodies = first_bodies(
-                ranges,
-                decoding.infer or 0,
-                read=reader.read,
-                tags={topic: wanted_tags(topic, request.tag)},
-            )
-            schema = infer_schema(bodies, names=self.decode_names)
+        schema = inferred_schema(
+            self.cluster.source,
+            request.topic,
+            plan.queues,
+            tag=request.tag,
+            messages_max=decoding.infer or 0,
+            names=self.decode_names,
+        )
         self.report.info(f"inferred schema: {schema}")
         return replace(plan, request=replace(request, decode_inferred=schema))
 

@@ -21,22 +21,23 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, StorageError, TransportError
-from rmqcli.model import MessageQueue
+from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export.directory import ExportDirectory
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
 from rmqcli.spark.export.part_files import FilesContext, PartFiles
-from rmqcli.spark.rows import RangeRows, wanted_tags
+from rmqcli.spark.rows import RangeRows, first_bodies, wanted_tags
 from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from typing import BinaryIO
 
     from rmqcli.admin.read.body import Chunk
-    from rmqcli.model import OffsetRange
+    from rmqcli.decode.settings import Names
     from rmqcli.spark.export.plan import PartSpec
+    from rmqcli.spark.extent import QueueRange
     from rmqcli.spark.rows import Decoder
     from rmqcli.wire.message.record import DecodeFailure
 
@@ -378,3 +379,25 @@ class _Progress:
     def set(self, offsets: int) -> None:
         """Record how many offsets of the part have been read."""
         os.pwrite(self._handle, b"%020d" % offsets, 0)
+
+
+def inferred_schema(
+    source: ChunkSource,
+    topic: str,
+    queues: Iterable[QueueRange],
+    *,
+    tag: str | None,
+    messages_max: int,
+    names: Names,
+) -> str:
+    """Infer a schema from the first messages of a topic. Raises as `infer_schema`."""
+    from rmqcli.decode.infer import infer_schema
+
+    ranges = [
+        OffsetRange(MessageQueue(topic, q.broker_name, q.queue_id), q.start, q.end)
+        for q in queues
+    ]
+    tags = {topic: wanted_tags(topic, tag)}
+    with source.connect() as reader:
+        bodies = first_bodies(ranges, messages_max, read=reader.read, tags=tags)
+        return infer_schema(bodies, names=names)

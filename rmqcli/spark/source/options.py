@@ -136,7 +136,7 @@ class SourceOptions:
     secrets in the pickle.
     """
 
-    given: frozenset[str]
+    given: frozenset[str] = frozenset()
     connection: ClusterConnection
     subscription: Subscription
     start: Positions
@@ -144,16 +144,16 @@ class SourceOptions:
     fail_on_data_loss: bool
     #: whether a record that cannot be decoded fails the query
     fail_on_undecodable: bool
-    partitions_min: int | None
+    partitions_min: int | None = None
     records_per_partition_max: int | None
-    offsets_per_trigger_max: int | None
-    with_properties: bool
-    with_body: bool
+    offsets_per_trigger_max: int | None = None
+    with_properties: bool = True
+    with_body: bool = True
     #: None when bodies stay bytes
-    decoding: Decoding | None
+    decoding: Decoding | None = None
     #: the tags of the messages to read; empty for all messages
-    tags: frozenset[str]
-    commit_group: str | None
+    tags: frozenset[str] = frozenset()
+    commit_group: str | None = None
     offsets_per_trigger_min: int | None = None
     trigger_delay_max_ms: int = TRIGGER_DELAY_MAX_MS
     retry_for_ms: int = RETRY_FOR_MS

@@ -73,21 +73,13 @@ def pin_topic(
     route.
     """
     options = SourceOptions(
-        given=frozenset(),
         connection=ClusterConnection(client.config, None),
         subscription=Subscription(topics=(topic,)),
         start=Positions("start", start),
         end=Positions("end", end),
         fail_on_data_loss=not allow_gaps,
         fail_on_undecodable=not allow_gaps,
-        partitions_min=None,
         records_per_partition_max=RECORDS_PER_PARTITION_MAX,
-        offsets_per_trigger_max=None,
-        with_properties=True,
-        with_body=True,
-        tags=frozenset(),
-        commit_group=None,
-        decoding=None,
     )
     check_topic(client, topic)
     if not allow_gaps:

@@ -16,9 +16,10 @@ from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.model import MessageQueue
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.export import SINCE_LAST, SourceCluster
+from rmqcli.spark.export.part import inferred_schema
 from rmqcli.spark.export.plan import ROWS_PER_FILE_DEFAULT
 from rmqcli.spark.extent import (
     continued,
@@ -346,22 +347,14 @@ class TableExport:
         """The decoding with a schema, which may be inferred from the first messages."""
         if decoding is None or decoding.schema is not None:
             return decoding
-        from rmqcli.decode.infer import infer_schema
-        from rmqcli.spark.rows import first_bodies
-
-        topic = self.request.topic
-        ranges = [
-            OffsetRange(MessageQueue(topic, q.broker_name, q.queue_id), q.start, q.end)
-            for q in queues
-        ]
-        with self.cluster.source.connect() as reader:
-            bodies = first_bodies(
-                ranges,
-                decoding.infer or 0,
-                read=reader.read,
-                tags={topic: wanted_tags(topic, tag)},
-            )
-            schema = infer_schema(bodies, names=self.decode_names)
+        schema = inferred_schema(
+            self.cluster.source,
+            self.request.topic,
+            queues,
+            tag=tag,
+            messages_max=decoding.infer or 0,
+            names=self.decode_names,
+        )
         self.report.info(f"inferred schema: {schema}")
         return replace(decoding, schema=schema)
 
@@ -409,7 +402,6 @@ class TableExport:
 
         topic = request.topic
         options = SourceOptions(
-            given=frozenset(),
             connection=ClusterConnection(self.cluster.config, None),
             subscription=Subscription(topics=(topic,)),
             start=Positions("start", None),
@@ -418,11 +410,7 @@ class TableExport:
             fail_on_undecodable=not self.allow_undecodable,
             partitions_min=request.min_partitions,
             records_per_partition_max=ROWS_PER_FILE_DEFAULT,
-            offsets_per_trigger_max=None,
-            with_properties=True,
-            with_body=True,
             tags=wanted_tags(topic, request.tag),
-            commit_group=None,
             decoding=decoding,
         )
         plans = {MessageQueue(topic, q.broker_name, q.queue_id): q for q in queues}
