@@ -318,8 +318,7 @@ class Client:
 
     def _post_if_supported(self, pending: PendingCall[T]) -> None:
         """Post a call that needs a version, once the peer's version is known."""
-        if pending.address in self._peers.versions:
-            self._check_version(pending.address, pending.call)
+        if pending.address in self._peers.versions and self._is_supported(pending):
             self._post(pending)
             return
         from rmqcli.api.calls.config import get_broker_runtime_info
@@ -633,13 +632,25 @@ class Client:
             self.invoke(address, get_broker_runtime_info())
         return self._peers.versions[address]
 
-    def _check_version(self, address: str, call: Call[T]) -> None:
+    def _is_supported(self, pending: PendingCall[T]) -> bool:
+        """Return whether the peer knows the call, and False if it is to be asked again.
+
+        A broker that is too old may be upgraded: a call is refused for as long as a
+        route is believed. Raises UnsupportedError.
+        """
+        address, call = pending.address, pending.call
         version = self._peers.versions[address]
-        if version < call.needs_version:
-            raise UnsupportedError(
-                f"{call.what}: {address} runs RocketMQ {version_name(version)};"
-                f" the request needs {version_name(call.needs_version)} or later"
-            )
+        if version >= call.needs_version:
+            return True
+        now_ms = self.clock.monotonic_ms()
+        refused_ms = self._peers.too_old_ms.setdefault(address, now_ms)
+        if now_ms - refused_ms >= _RENEWED_AFTER_MS:
+            self._peers.too_old_ms.pop(address, None)
+            return False
+        raise UnsupportedError(
+            f"{call.what}: {address} runs RocketMQ {version_name(version)};"
+            f" the request needs {version_name(call.needs_version)} or later"
+        )
 
     def remember(self, topic: str, route: TopicRoute) -> None:
         """Keep a route that was not fetched by `route`."""

@@ -29,6 +29,8 @@ class Peers:
         self._address_map = address_map
         #: address -> MQVersion ordinal of its last answer
         self.versions: dict[str, int] = {}
+        #: address -> since when (monotonic) its version is known to be too old
+        self.too_old_ms: dict[str, int] = {}
         #: address -> the broker that advertises it, according to the newest route
         self._advertised: dict[str, str] = {}
         #: address -> how many routes name it; the list of all brokers counts as a route
@@ -53,6 +55,7 @@ class Peers:
                 if not mentions[address]:
                     del mentions[address], self._advertised[address]
                     self.versions.pop(address, None)
+                    self.too_old_ms.pop(address, None)
                     gone.append(address)
         return gone
 

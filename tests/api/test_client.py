@@ -235,6 +235,39 @@ def test_a_code_that_an_old_broker_ignores_is_never_sent_to_it():
     assert asked == [28]
 
 
+def test_a_broker_that_was_too_old_is_asked_again_after_a_while():
+    """Calls were refused for ever although the broker had been upgraded.
+
+    A SimpleConsumer makes no others.
+    """
+    version, asked = 333, []
+
+    def broker(connection):
+        for request in connection.requests():
+            asked.append(request.code)
+            body = b'{"table":{}}' if request.code == 28 else b'{"topicList":["T"]}'
+            connection.answer(request, version=version, body=body)
+
+    clock = ManualClock()
+    with Peer(broker) as peer:
+        config = ClientConfig(namesrv=(peer.address,))
+        with Client(config, clock=clock) as client:
+            call = query_topics_by_consumer("g")
+            for passed_ms in (0, 1_000, 28_999):
+                clock.advance(passed_ms)
+                with pytest.raises(UnsupportedError):
+                    client.invoke(peer.address, call)
+            assert asked == [28]
+            clock.advance(1)
+            with pytest.raises(UnsupportedError):
+                client.invoke(peer.address, call)
+            assert asked == [28, 28]
+            version = 513
+            clock.advance(30_000)
+            assert client.invoke(peer.address, call) == ["T"]
+    assert asked == [28, 28, 28, 343]
+
+
 @pytest.mark.parametrize(
     ("code", "remark", "kind", "says"),
     [
