@@ -164,9 +164,17 @@ _OWN_COLUMNS = tuple(
 STACK_COLUMNS = (
     Column("client_id", "ID of the client"),
     Column("listener", "frame of the listener that the threads run; null for none"),
-    Column("threads", "names of the threads that have this stack"),
+    Column(
+        "threads",
+        "names of the threads that have this stack",
+        value=lambda stacks: list(stacks.threads),
+    ),
     Column("state", "Java's Thread.State; null for a client in another language"),
-    Column("frames", "the calls, the innermost first"),
+    Column(
+        "frames",
+        "the calls, the innermost first",
+        value=lambda stacks: list(stacks.frames),
+    ),
     Column("error", "why the stacks of the client are not known"),
 )
 #: Sections of the help of `group create` and `group update`.
@@ -552,8 +560,8 @@ def stack(
         stacks_of = member_stacks(client, group, client_id)
     found = stacks_of.members
     rows = [
-        {**row_of(STACK_COLUMNS[1:5], stacks), "client_id": member.client_id}
-        | {"threads": list(stacks.threads), "frames": list(stacks.frames)}
+        {"client_id": member.client_id}
+        | row_of(STACK_COLUMNS[1:5], stacks)
         | {"error": None}
         for member in found
         for stacks in member.stacks

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +12,8 @@ from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import FakeMember
 from tests.consumer.collecting import committed
+from tests.kit.terminal import typed
 
-ROOT = Path(__file__).parents[2]
 LIKE = ("4.6.0", "4.9.7", "5.5.0")
 UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 DELETE = RequestCode.DELETE_SUBSCRIPTIONGROUP
@@ -76,6 +71,32 @@ broker-a  yes      yes                   1          3
 broker-b  yes      yes                   1          3
 """
     )
+
+
+def test_groups_are_a_table_without_those_of_rocketmq(start, capsys):
+    cluster, _ = start(brokers=2)
+    hidden = "not shown: 8 system groups; --all shows them\n"
+    assert run(["groups", "-n", cluster.namesrv]) == 0
+    assert capsys.readouterr() == ("", f"no consumer groups\n{hidden}")
+    cluster.create_group("audit")
+    cluster.create_group("billing")
+    with FakeMember(cluster, "billing"):
+        assert run(["groups", "-n", cluster.namesrv]) == 0
+    head, audit, billing = (
+        ["GROUP", "MEMBERS", "CONSUME_TYPE", "MESSAGE_MODEL"],
+        ["audit", "0", "-", "-", "broker-a,broker-b", "-", "-"],
+        ["billing", "1", "CONSUME_PASSIVELY", "CLUSTERING", "broker-a,broker-b"],
+    )
+    out, err = capsys.readouterr()
+    assert [line.split() for line in out.splitlines()] == [
+        [*head, "BROKERS", "REASON", "ERROR"],
+        audit,
+        [*billing, "-", "-"],
+    ]
+    assert err == hidden
+    assert run(["groups", "--all", "-n", cluster.namesrv]) == 0
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), err) == (11, "")
 
 
 @pytest.mark.parametrize("like", LIKE)
@@ -486,7 +507,7 @@ def test_what_does_not_exist_is_3(start):
             ("delete", "G", "--remove-topics", "--broker", "b"),
             "--remove-topics and --broker cannot be used together",
         ),
-        (("update", "G"), "nothing to change"),
+        (("update", "G"), "nothing to change\nhint: see: rmq group update --help"),
     ],
 )
 def test_usage_errors(words, said, capsys):
@@ -503,31 +524,31 @@ def test_nothing_is_deleted_without_agreement(start):
     assert rmq.settings("G") is not None
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"G\n", 0), (b"y\n", 7)])
-def test_on_a_terminal_the_name_is_asked_for(start, answer, code):
-    cluster, rmq = start()
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ((), "group G"),
+        (("-r",), "group G and its offsets"),
+        (
+            ("-r", "--remove-topics"),
+            "group G and its offsets and its retry and dead letter topics",
+        ),
+    ],
+)
+@pytest.mark.parametrize("answer", ["G", "y"])
+def test_on_a_terminal_the_name_is_asked_for(start, words, what, answer):
+    cluster, rmq = start(like="4.9.7", brokers=2)
     cluster.create_group("G")
-    ours, theirs = pty.openpty()
-    try:
-        os.write(ours, answer)
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "rmqcli", "group", "delete", "G", "-r"),
-                *("-n", cluster.namesrv, "-o", "json"),
-            ],
-            cwd=ROOT,
-            stdin=theirs,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == code, done.stderr
-    assert "This deletes group G and its offsets on broker-a." in done.stderr
-    assert (rmq.settings("G") is None) == (code == 0)
+    with typed(f"{answer}\n"):
+        code, _, err = rmq("delete", "G", *words)
+    question = f"This deletes {what} on broker-a, broker-b.\nType G to confirm: "
+    assert err.startswith(question)
+    is_deleted = answer == "G"
+    assert code == (0 if is_deleted else 7)
+    assert (rmq.settings("G") is None) == is_deleted
+    if not is_deleted:
+        said = "not confirmed: 'G' was not typed, nothing was changed"
+        assert json.loads(err.removeprefix(question))["error"]["message"] == said
 
 
 def test_the_table_shows_what_matters(start, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import redirect_stdout
 
 import pytest
@@ -10,13 +11,17 @@ import pytest
 from rmqcli import Consumer, Producer, ProducerMessage
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import LanguageCode, RequestCode
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import SerializeType
+from rmqcli.wire.subscription import SubscriptionData
 from rmqcli.wire.version import V4_9_7
 from tests.admin.lag.test_pop import heartbeat
+from tests.admin.reset.member import FakeMember
+from tests.admin.test_stacks import JAVA
 from tests.broker.wire_client import WireClient
 from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
@@ -85,6 +90,204 @@ def test_stacks_are_text_in_a_table_and_rows_elsewhere(cluster, rmq):
     assert len(every) > len(some) >= 1
     assert {row["client_id"] for row in every} == {running.client_id}
     assert rmq("group", "stack", "G")[0] == 3
+
+
+def running_info(dump):
+    """Return the answer of a member that began at 1,700,000,000 s, with its threads."""
+    info = ConsumerRunningInfo(
+        properties={"PROP_CONSUMER_START_TIMESTAMP": "1700000000000"},
+        subscriptions=(
+            SubscriptionData(topic="%RETRY%G"),
+            SubscriptionData(topic="orders", sub_string="A || B"),
+            SubscriptionData(topic="bills"),
+        ),
+        jstack=dump,
+    )
+    return faults.answer(0, body=encode_body(info))
+
+
+@pytest.fixture
+def pair(rmq_cluster_factory, capsys):
+    """Two members of group G on two brokers, of which c2 does not tell about itself.
+
+    Returns what runs a command and returns its exit code, stdout and stderr, with words
+    in the place of addresses.
+    """
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("G")
+    about = RequestCode.GET_CONSUMER_RUNNING_INFO
+    cluster.faults.add(running_info(JAVA), code=about, broker="broker-a")
+    cluster.faults.add(faults.answer(1, "busy"), code=about, broker="broker-b")
+    topics = ("orders", "%RETRY%G")
+
+    def rmq_(*words):
+        capsys.readouterr()
+        code = run([*words, "-n", cluster.namesrv])
+        out, err = capsys.readouterr()
+        for name in ("broker-a", "broker-b"):
+            err = err.replace(cluster.broker(name).address, f"address of {name}")
+        return code, re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:12345", out), err
+
+    with (
+        FakeMember(cluster, topics=topics, client_id="c1"),
+        FakeMember(cluster, topics=topics, client_id="c2", broker="broker-b"),
+    ):
+        yield rmq_
+
+
+def test_members_are_a_table_with_what_they_say_about_themselves(pair):
+    code, out, err = pair("group", "members", "G")
+    assert (code, err) == (0, "")
+    assert [re.split(" {2,}", line) for line in out.splitlines()] == [
+        [
+            *("CLIENT_ID", "ADDRESS", "LANGUAGE", "VERSION", "BROKERS", "PROXY"),
+            *("SINCE", "SUBSCRIBES", "REASON"),
+        ],
+        [
+            *("c1", "127.0.0.1:12345", "PYTHON", "4.9.8", "broker-a", "-"),
+            *("2023-11-14T22:13:20.000Z", "bills, orders (A || B)", "-"),
+        ],
+        [
+            *("c2", "127.0.0.1:12345", "PYTHON", "4.9.8", "broker-b", "-", "-", "-"),
+            "running info of c2: 127.0.0.1:12345 answered SYSTEM_ERROR: busy",
+        ],
+    ]
+
+
+def test_a_group_is_shown_with_its_members_subscriptions_and_settings(pair):
+    code, out, err = pair("group", "show", "G")
+    assert (code, err) == (0, "")
+    assert (
+        out
+        == """\
+group G: CONSUME_PASSIVELY CLUSTERING CONSUME_FROM_FIRST_OFFSET
+topics: orders
+
+CLIENT_ID  ADDRESS          LANGUAGE  VERSION  BROKERS   PROXY  SINCE
+c1         127.0.0.1:12345  PYTHON    4.9.8    broker-a  -      2023-11-14T22:13:20.000Z
+c2         127.0.0.1:12345  PYTHON    4.9.8    broker-b  -      -
+
+TOPIC     TYPE  EXPRESSION
+%RETRY%G  TAG   *
+orders    TAG   *
+
+BROKER    CONSUME  BROADCAST  RETRY QUEUES  RETRY MAX
+broker-a  yes      yes                   1         16
+broker-b  yes      yes                   1         16
+"""
+    )
+    _, out, _ = pair("group", "show", "G", "-o", "json")
+    data = json.loads(out)
+    assert data["subscriptions"][1] == {
+        "topic": "orders",
+        "expression_type": "TAG",
+        "sub_string": "*",
+        "sub_version": 0,
+    }
+    assert [each["topic"] for each in data["members"][0]["subscriptions"]] == [
+        "%RETRY%G",
+        "bills",
+        "orders",
+    ]
+    assert data["configs"][1] == {
+        "broker_name": "broker-b",
+        "consume_enable": True,
+        "consume_from_min_enable": True,
+        "consume_broadcast_enable": True,
+        "consume_message_orderly": False,
+        "retry_queue_nums": 1,
+        "retry_max_times": 16,
+        "broker_id": 0,
+        "which_broker_when_consume_slowly": 1,
+        "notify_consumer_ids_changed_enable": True,
+        "consume_timeout_minute": 15,
+        "attributes": {},
+    }
+
+
+STACKS = """\
+c1: 2 threads WAITING (ConsumeMessageThread_G_1, ConsumeMessageThread_G_3)
+  listener: shop.Listener.consumeMessage(Listener.java:9)
+    at java.base@17.0.15/jdk.internal.misc.Unsafe.park(Native Method)
+    at shop.Listener.consumeMessage(Listener.java:9)
+    at app//org.apache.rocketmq.client.impl.consumer.ConsumeMessageConcurrentlyService\
+$ConsumeRequest.run(ConsumeMessageConcurrentlyService.java:402)
+    at java.lang.Thread.run(Thread.java:840)
+
+c1: 1 thread WAITING (ConsumeMessageThread_G_2)
+  in no listener
+    at java.util.concurrent.ThreadPoolExecutor.getTask(ThreadPoolExecutor.java:1062)
+"""
+OTHER_STACK = """
+c1: 1 thread RUNNABLE (a thread with a name of more than forty characters)
+  in no listener
+    at java.lang.Thread.run(Thread.java:840)
+"""
+NOT_KNOWN = "running info of c2: address of broker-b answered SYSTEM_ERROR: busy"
+
+
+@pytest.mark.parametrize(
+    ("words", "others", "hidden"),
+    [
+        ([], "", "c1: 1 other thread not shown; --all shows them\n"),
+        (["--all"], OTHER_STACK, ""),
+    ],
+)
+def test_stacks_of_some_members_are_shown_and_the_other_one_is_named(
+    pair, words, others, hidden
+):
+    code, out, err = pair("group", "stack", "G", *words)
+    assert code == 6
+    silent = f"\nc2: not known: {NOT_KNOWN}\n"
+    silent = silent.replace("address of broker-b", "127.0.0.1:12345")
+    assert out == STACKS + others + silent
+    said = f"error: the stacks of 1 of 2 members are not known: {NOT_KNOWN}\n"
+    assert err == hidden + said
+    code, out, err = pair("group", "stack", "G", "c1", *words)
+    assert (code, out, err) == (0, STACKS + others, hidden)
+
+
+def test_stacks_are_rows_with_all_of_the_fields(pair):
+    code, out, _ = pair("group", "stack", "G", "-o", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 6
+    assert (
+        list(map(list, rows))
+        == [["client_id", "listener", "threads", "state", "frames", "error"]] * 3
+    )
+    assert rows[1] == {
+        "client_id": "c1",
+        "listener": None,
+        "threads": ["ConsumeMessageThread_G_2"],
+        "state": "WAITING",
+        "frames": [
+            "java.util.concurrent.ThreadPoolExecutor.getTask(ThreadPoolExecutor.java:1062)"
+        ],
+        "error": None,
+    }
+    assert {name for name, value in rows[2].items() if value is not None} == {
+        "client_id",
+        "error",
+    }
+
+
+def test_of_a_member_without_consume_threads_that_is_said(cluster, rmq):
+    dump = "timer  TID: 7 STATE: RUNNABLE\ntimer  shop.Timer.run(Timer.java:1)\n"
+    cluster.create_group("G")
+    cluster.faults.add(running_info(dump), code=RequestCode.GET_CONSUMER_RUNNING_INFO)
+    with FakeMember(cluster, client_id="c1"):
+        found = rmq("group", "stack", "G", output="table")
+    said = "c1 has no thread that calls listeners\n"
+    assert found == (0, "", f"{said}c1: 1 other thread not shown; --all shows them\n")
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_group_without_members_is_no_mistake(cluster, rmq, output):
+    cluster.create_group("G")
+    found = rmq("group", "members", "G", output=output)
+    listed = "" if output == "table" else []
+    assert found == (0, listed, "no member of group G is online\n")
 
 
 def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):

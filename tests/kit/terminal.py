@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Terminal(io.StringIO):
@@ -10,3 +18,16 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+@contextmanager
+def typed(text: str) -> Iterator[None]:
+    """Make stdin a terminal on which a user has typed `text`, with its newline."""
+    ours, theirs = pty.openpty()
+    os.write(ours, text.encode())
+    stdin = sys.stdin
+    with open(ours, "wb"), open(theirs, encoding="utf-8") as sys.stdin:
+        try:
+            yield
+        finally:
+            sys.stdin = stdin
