@@ -234,6 +234,7 @@ class MetricsCollector:
                 for reason in (
                     lag.reading.members_unknown,
                     lag.reading.dead_letters_unknown,
+                    lag.reading.ages_unknown,
                 ):
                     if reason is not None:
                         found.errors.setdefault("groups", f"{lag.group}: {reason}")
