@@ -430,7 +430,9 @@ class _GroupRows:
         is_whole = lag.total_lag is not None
         rates = None if trend is None else trend.group
         members: float | None = None
-        if not reading.failures and reading.members_unknown is None:
+        # Members may be connected only to a broker that has left the route.
+        has_left = any(q.broker_name not in self._brokers for q in lag.queues)
+        if not (reading.failures or reading.members_unknown or has_left):
             found = reading.members
             members = 0 if found is None else len(found.connections)
         inflight = _sum(queue.inflight for queue in lag.queues)
