@@ -729,11 +729,15 @@ class Admin:
 
         Brokers do not know which topics a producer sends to. So with `topic` the newest
         32 messages of each queue are read, and their senders are listed, connected or
-        not. Brokers before 4.9.4 list the producers of a given `group` only.
+        not. Brokers before 4.9.4 list the producers of a given `group` only. Without
+        `topic`, `untold` of the result is as that of `topics`.
         """
         from rmqcli.admin.producers import list_producers
 
-        return list_producers(self._client, topic=topic, group=group)
+        found = list_producers(self._client, topic=topic, group=group)
+        if topic is not None:
+            return found
+        return replace(found, untold=untold_errors(self._client))
 
     def dead_letters(self) -> LetterList:
         """List the dead letters of all groups that have a topic of them: how many.

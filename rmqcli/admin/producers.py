@@ -68,13 +68,16 @@ class ProducerList:
     """Producers, sorted by group, client and broker, and what is not known.
 
     `messages_read` is how many messages were read to find their senders. `denial` is
-    the error if all brokers denied access.
+    the error if all brokers denied access. `untold` are brokers that have left the
+    route, or have no master, if that was asked: producers that are connected only to
+    them are not here.
     """
 
     producers: list[ProducerRow]
     errors: dict[str, RmqError] = field(hash=False)
     messages_read: int = 0
     denial: DeniedError | None = None
+    untold: dict[str, RmqError] = field(default_factory=dict, hash=False)
 
 
 def list_producers(

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
-from rmqcli.errors import PartialError
+from rmqcli.errors import DeniedError, PartialError, TransportError
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqcli.admin.brokers import (
         BrokerDetail,
         BrokerRow,
         SyncState,
         ThreadPoolQueue,
     )
+    from rmqcli.errors import RmqError
 
 
 def _pool_column(pool: str) -> Column:
@@ -148,7 +151,7 @@ COLUMNS = (
     ),
     Column(
         "error",
-        "why it did not answer",
+        "why it did not answer, or what it refused",
         value=lambda row: row.error and row.error.message,
         priority=1,
     ),
@@ -188,11 +191,24 @@ def brokers(common: Common) -> None:
     if denial is not None:
         raise denial
     if errors:
-        raise PartialError(
-            f"{len(errors)} of {counted(len(found), 'broker')} did not answer:"
-            f" {errors[0].message}",
-            hint=errors[0].hint,
-        )
+        raise _partial_error(errors, len(found))
+
+
+def _partial_error(errors: Sequence[RmqError], count: int) -> PartialError:
+    """Return the error when some of `count` brokers did not tell what was asked."""
+    words = dict.fromkeys(
+        "denied access"
+        if isinstance(each, DeniedError)
+        else "did not answer"
+        if isinstance(each, TransportError)
+        else "refused"
+        for each in errors
+    )
+    return PartialError(
+        f"{len(errors)} of {counted(count, 'broker')} {' or '.join(words)}:"
+        f" {errors[0].message}",
+        hint=errors[0].hint,
+    )
 
 
 @command_options(fields=SHOW_COLUMNS, changes=False)
@@ -234,11 +250,7 @@ def show(
             client.raise_if_none_answers(errors)
             raise errors[0]
     if errors:
-        raise PartialError(
-            f"{len(errors)} of {counted(len(found), 'broker')} did not answer:"
-            f" {errors[0].message}",
-            hint=errors[0].hint,
-        )
+        raise _partial_error(errors, len(found))
     if settings:
         hidden = {each.row.address: each.settings_error for each in found}
         raise_if_silent({n: e for n, e in hidden.items() if e is not None})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.by_broker import raise_if_silent, show_list
+from rmqcli.cli.by_broker import raise_if_silent, show_list, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import NotFoundError
@@ -80,6 +80,8 @@ def producers(
 
     with common.open_client() as client:
         found = list_producers(client, topic=topic, group=group)
+        if topic is None:
+            warn_about_departed(common, client)
         if group is not None and not found.producers and not found.errors:
             _check_online(client, group)
     rows = [row_of(COLUMNS, each) for each in found.producers]

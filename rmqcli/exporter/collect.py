@@ -235,6 +235,7 @@ class MetricsCollector:
                 for reason in (
                     lag.reading.members_unknown,
                     lag.reading.dead_letters_unknown,
+                    lag.reading.ages_unknown,
                 ):
                     if reason is not None:
                         found.errors.setdefault("groups", f"{lag.group}: {reason}")
@@ -430,7 +431,9 @@ class _GroupRows:
         is_whole = lag.total_lag is not None
         rates = None if trend is None else trend.group
         members: float | None = None
-        if not reading.failures and reading.members_unknown is None:
+        # Members may be connected only to a broker that has left the route.
+        has_left = any(q.broker_name not in self._brokers for q in lag.queues)
+        if not (reading.failures or reading.members_unknown or has_left):
             found = reading.members
             members = 0 if found is None else len(found.connections)
         inflight = _sum(queue.inflight for queue in lag.queues)

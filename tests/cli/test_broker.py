@@ -90,6 +90,25 @@ def test_a_broker_that_does_not_exist_is_named_with_what_it_was_meant_to_be(rmq)
     assert "broker brokr-a does not exist" in err
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (faults.answer(16, "no rights"), "denied access"),
+        (faults.answer(1, "busy"), "refused"),
+        (faults.drop_request(), "did not answer"),
+    ],
+)
+def test_a_broker_that_refuses_is_not_said_not_to_have_answered(
+    rmq_cluster_factory, capsys, fault, said
+):
+    """Its row had the answer."""
+    cluster = rmq_cluster_factory(brokers=2)
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    cluster.faults.add(fault, code=code, broker="broker-b")
+    assert run(["brokers", "-n", cluster.namesrv, "--timeout", "1s"]) == 6
+    assert f"error: 1 of 2 brokers {said}: " in capsys.readouterr().err
+
+
 def test_a_broker_that_does_not_answer_is_an_error(rmq, rmq_cluster):
     rmq_cluster.faults.add(faults.answer(1), code=RequestCode.GET_BROKER_RUNTIME_INFO)
     code, out, _ = rmq("broker", "show", "broker-a", "-o", "json")

@@ -55,6 +55,14 @@ def rmq(cluster, capsys):
     return call
 
 
+def test_a_list_of_producers_does_not_have_those_of_the_broker(rmq):
+    """It did not say so."""
+    code, _, err = rmq("producers")
+    assert code == 0
+    assert "warning: broker-b is no longer in the route (last seen " in err
+    assert "what was only there is not listed" in err
+
+
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -103,6 +111,9 @@ def test_a_program_sees_what_the_commands_say(cluster):
         for errors in (
             admin.topics().untold,
             admin.groups().untold,
+            admin.producers().untold,
+            admin.producers(group="shop").untold,
+            admin.producers("orders").errors,
             admin.topic("orders").errors,
         ):
             assert {name: str(error) for name, error in errors.items()} == {

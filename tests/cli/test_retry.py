@@ -149,6 +149,19 @@ def test_where_a_broker_denies_its_settings_it_is_not_known_when_messages_are_du
     )
 
 
+def test_where_the_retry_topic_is_denied_the_delay_levels_are_shown(cluster, capsys):
+    """They were not read, and nothing said so."""
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=0)
+    denied = faults.answer(16, "no permission")
+    cluster.faults.add(denied, code=202, topic="%RETRY%billing")
+    code, rows, err = shown(cluster, capsys)
+    assert (code, [row["place"] for row in rows]) == (6, ["delay"])
+    assert "at least 1 in delay levels" in err
+    assert "what waits on broker-a is not known: " in err
+    assert "%RETRY%billing" in err
+
+
 def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):
     code, _, err = shown(cluster, capsys, group="nobody")
     assert code == 3

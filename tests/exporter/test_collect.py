@@ -473,6 +473,7 @@ def test_a_broker_that_left_the_route_is_down_and_its_groups_are_not_known(two_b
         values = scrapes.collect()
     assert values["rocketmq_broker_up", "broker-b", "", ""] == 0
     assert ("rocketmq_group_lag_messages", "billing") not in values
+    assert ("rocketmq_group_count", "billing") not in values  # it was 0
     assert values["rocketmq_group_state", "billing", "UNKNOWN"] == 1
 
 

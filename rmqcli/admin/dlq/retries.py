@@ -33,7 +33,7 @@ from rmqcli.api.calls.offset import (
 )
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
 from rmqcli.wire.message.properties import REAL_TOPIC
 
@@ -130,10 +130,15 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
         try:
             broker.read_retries(committed, found, limit)
             has_answers = True
-            broker.read_delayed(found, limit)
         except RmqError as error:
             found.errors[name] = error
-    if not has_answers:
+            if isinstance(error, TransportError):
+                continue
+        try:
+            broker.read_delayed(found, limit)
+        except RmqError as error:
+            found.errors.setdefault(name, error)
+    if not has_answers and not found.messages:
         found.denial = denial_of(found.errors.get(name) for name in addresses)
     found.errors |= departed_errors_of_group(client, group, addresses)
     if not is_known and not found.errors:

@@ -101,7 +101,8 @@ class BrokerPart:
     #: group -> number of its dead letters; a missing group was not reported
     dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
+    #: group -> why it is not known how old messages of some of its topics are
+    unread_ages: dict[str, list[str]] = field(default_factory=dict)
     #: topics of which the broker refused to tell the ends, and why
     unread_topics: dict[str, str] = field(default_factory=dict)
     #: retry topics of which the broker did not tell what waits there, and why
@@ -242,8 +243,12 @@ class Assembler:
                     f"{part.broker_name}: {part.unread_letters[group]}"
                 )
                 reading.notes.append(reading.dead_letters_unknown)
-            if group in part.notes:
-                reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
+            if group in part.unread_ages:
+                reading.ages_unknown = (
+                    f"{part.broker_name}: age is unknown:"
+                    f" {'; '.join(part.unread_ages[group])}"
+                )
+                reading.notes.append(reading.ages_unknown)
         reading.queues += self._lost.get(group, ())
         if self._lost.get(group):
             reading.dead_letters = None

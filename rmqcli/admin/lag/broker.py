@@ -665,11 +665,6 @@ def _all(part: BrokerPart, *calls: Call[Any]) -> All:
     return All([Request(part.address or "", call) for call in calls])
 
 
-def _add_note(part: BrokerPart, group: str, note: str) -> None:
-    before = part.notes.get(group)
-    part.notes[group] = note if before is None else f"{before}; {note}"
-
-
 def _read_rest(part: BrokerPart, query: LagQuery, shared: SharedAnswers) -> Task[None]:
     pairs = [pair for pair in part.committed if _has_lag(part, pair)]
     extra = list(_queues_left_out(part))
@@ -694,7 +689,7 @@ def _read_rest(part: BrokerPart, query: LagQuery, shared: SharedAnswers) -> Task
     answers = yield All(requests)
     for pair, outcome in zip(pairs, answers, strict=False):
         if isinstance(outcome, RmqError):
-            _add_note(part, pair[0], f"age is unknown: {outcome.message}")
+            part.unread_ages.setdefault(pair[0], []).append(outcome.message)
         else:
             part.spans[pair] = {span.queue.queue_id: span for span in outcome}
     rest = iter(answers[len(pairs) :])

@@ -134,6 +134,8 @@ class GroupReading:
     dead_letters: int | None = None
     #: why a broker that answers did not report them
     dead_letters_unknown: str | None = None
+    #: why a broker that answers did not report how old messages are
+    ages_unknown: str | None = None
     #: why it is not known what POP has handed out to it; None when it is, or is nothing
     pop_unknown: str | None = None
 

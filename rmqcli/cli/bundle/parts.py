@@ -277,6 +277,7 @@ def _lag(facts: Facts, errors: dict[str, str]) -> Any:
         for what, reason in (
             ("members", lag.reading.members_unknown),
             ("dead letters", lag.reading.dead_letters_unknown),
+            ("ages", lag.reading.ages_unknown),
         ):
             if reason is not None:
                 errors.setdefault(what, reason)

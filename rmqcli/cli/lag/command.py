@@ -269,6 +269,7 @@ def _exit_code(
     if any(
         g.is_partial
         or g.reading.dead_letters_unknown is not None
+        or g.reading.ages_unknown is not None
         or g.reading.members_unknown not in (None, MEMBERS_UNKNOWN)
         for g in lags
     ):

@@ -195,8 +195,9 @@ class GroupsView(View):
         ]
         unknown = LagView(groups=lags, failures=reading.failures).unknown()
         for lag in lags:
-            if (reason := lag.reading.dead_letters_unknown) is not None:
-                unknown.setdefault(reason, []).append(lag.group)
+            for reason in (lag.reading.dead_letters_unknown, lag.reading.ages_unknown):
+                if reason is not None:
+                    unknown.setdefault(reason, []).append(lag.group)
         failures += [
             f"{listed(groups, _GROUPS_NAMED)}: {self.worded(text)}"
             for text, groups in unknown.items()

@@ -444,6 +444,23 @@ def test_where_members_of_proxies_are_denied_the_others_are_not_said_to_be_all(
 
 
 @pytest.mark.parametrize("named", [["billing"], []])
+def test_a_denied_age_is_a_missing_part(rmq_cluster, lag, named):
+    """The reason was shown, and the exit code was 0."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["a", "b"])
+    commit(rmq_cluster, "billing", "orders", {0: 1})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=303)
+    found, code = lag(rmq_cluster, *named)
+    (note,) = found["billing"]["notes"]
+    assert note.startswith("broker-a: age is unknown: ")
+    assert "no permission" in note
+    assert pick(found["billing"], "age_ms", "total_lag") == (None, 1)
+    assert code == 6
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
 def test_a_denied_dead_letter_topic_is_reported(rmq_cluster, lag, capsys, named):
     """The exit code was 0, and the table of all groups did not say why."""
     rmq_cluster.create_topic("orders", queues=1)
