@@ -20,6 +20,8 @@ from rmqcli.dataclass import dataclass
 from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Value: TypeAlias = (
         "str | int | bool | MessageQueue | dict[str, str] | list[str] | Blank | None"
     )
@@ -108,6 +110,29 @@ class Hint(str):
 
     def __reduce__(self) -> tuple[type[Hint], tuple[Part, ...]]:
         return Hint, self.parts
+
+
+def command_line(command: str, *names: str, options: Sequence[str] = ()) -> str:
+    """Return a command that can be pasted into a shell: `rmq lag billing`.
+
+    `names` are its arguments, and words that need quotes have them.
+    """
+    import shlex  # for the few texts that contain a command
+
+    words = [*command.split(), *placed(*names)]
+    return shlex.join(with_options(words, options))
+
+
+def placed(*names: str) -> list[str]:
+    """Return the arguments of a command: after `--` if one begins with a dash."""
+    is_like_an_option = any(name.startswith("-") for name in names)
+    return ["--", *names] if is_like_an_option else [*names]
+
+
+def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a command with more options, which come before `--`."""
+    at = words.index("--") if "--" in words else len(words)
+    return [*words[:at], *options, *words[at:]]
 
 
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, UsageError
+from rmqcli.hint import command_line
 from rmqcli.units import counted, format_rfc3339, listed
 
 if TYPE_CHECKING:
@@ -716,9 +717,11 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
             else groups_change.brokers_with_offsets(client, group, masters)
         )
     show_results(common, results, columns=RESULT_COLUMNS)
+    option = ["--remove-offsets"]
+    remove = command_line("rmq group delete", group, options=option)
     for name, can_remove in kept.items():
         way = (
-            f"remove them with: rmq group delete {safe(group)} --remove-offsets"
+            f"remove them with: {safe(remove)}"
             if can_remove
             else "brokers before 4.9.0 cannot remove them"
         )

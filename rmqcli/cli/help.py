@@ -30,6 +30,7 @@ from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
 from rmqcli.cli.options import COMMON_SECTION, argument, command_options
 from rmqcli.cli.ui.messages import color_is_on, is_screen, screen_size
 from rmqcli.errors import UsageError
+from rmqcli.hint import command_line
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
@@ -381,7 +382,7 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
         if first == "message" and not similar(word, below):
             return UsageError(
                 f"command {word} does not exist",
-                hint=f"write: rmq message show {shlex.quote(word)}",
+                hint=f"write: {command_line('rmq message show', word)}",
             )
         deeper = [
             f"rmq {each.path}"
@@ -396,8 +397,9 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
         if "show" in below and not similar(word, below):
             return UsageError(
                 f"command {word} does not exist",
-                hint=f"to show what has this name: rmq {first} show"
-                f" {shlex.quote(word)}; commands: rmq {first} --help",
+                hint="to show what has this name:"
+                f" {command_line(f'rmq {first} show', word)}; commands: rmq {first}"
+                " --help",
             )
         return unknown_name("command", word, below, help_command=f"rmq {first}")
     hint = hint_for_command(first)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shlex
 import sys
 import threading
 from dataclasses import replace
@@ -26,6 +25,7 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.files import state_folder
+from rmqcli.hint import command_line
 from rmqcli.units import SECOND_MS
 
 if TYPE_CHECKING:
@@ -201,6 +201,6 @@ def _save_plan(
             old.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    words = ["rmq", "reset-offset", plan.group, plan.topic, "--apply", str(path)]
-    words += ["--execute", *common.flags_to_repeat()]
-    return str(path), shlex.join(words)
+    options = ["--apply", str(path), "--execute", *common.flags_to_repeat()]
+    names = plan.group, plan.topic
+    return str(path), command_line("rmq reset-offset", *names, options=options)

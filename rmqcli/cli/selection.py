@@ -6,11 +6,11 @@ and the same mistake has the same error.
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.options import option
 from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.hint import command_line
 from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import format_duration
 
@@ -207,7 +207,7 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
     route = client.route(topic)
     queues = route.read_queues()
     if not queues:
-        hint = f"see its permissions with: rmq topic show {shlex.quote(topic)}"
+        hint = f"see its permissions with: {command_line('rmq topic show', topic)}"
         if not any(each.is_readable for each in route.queues):  # as dead letters are
             from rmqcli.admin.lag.memory import how_to_make_readable
 
@@ -237,5 +237,6 @@ def check_queue_starts(
         if queue not in queues:
             raise UsageError(
                 f"--from-queue {queue} is not one of the queues to read",
-                hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
+                hint="see the queues with:"
+                f" {command_line('rmq topic show', queue.topic)}",
             )

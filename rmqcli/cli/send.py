@@ -39,6 +39,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.files import check_readable
+from rmqcli.hint import command_line
 from rmqcli.names import check_topic
 from rmqcli.producer.delay import Delay, parse_delay
 from rmqcli.producer.message import (
@@ -823,7 +824,8 @@ class _Job:
             )
         if self._is_cut:
             self._say_where()
-        look = f"rmq tail {self._options.topic} --key MSG_ID --from -15m --no-follow"
+        options = ["--key", "MSG_ID", "--from", "-15m", "--no-follow"]
+        look = command_line("rmq tail", self._options.topic, options=options)
         if self._unknown:
             messages.warn(
                 f"{counted(self._unknown, 'message')} may or may not be stored, and"

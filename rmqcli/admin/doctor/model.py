@@ -14,7 +14,6 @@ good.
 
 from __future__ import annotations
 
-import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -151,11 +150,6 @@ def warning(subject: str, evidence: str, meaning: str, command: str) -> Finding:
 def unknown(subject: str, reason: str) -> Finding:
     """Return a finding that says why something could not be checked."""
     return Finding(status=CheckStatus.UNKNOWN, subject=subject, evidence=reason)
-
-
-def command_line(*words: str) -> str:
-    """Return a command line in which words that need quotes have them."""
-    return " ".join(map(shlex.quote, words))
 
 
 def named(names: Iterable[str], *, limit: int = 5) -> str:

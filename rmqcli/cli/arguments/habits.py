@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.hint import command_line
 from rmqcli.units import counted
 
 #: Commands that work: what is typed -> the command.
@@ -318,9 +319,7 @@ def hint_for_extra(path: str, word: str) -> str:
     """Return what to type instead of an argument that the command does not take."""
     if path not in _SHOW:
         return ""
-    import shlex  # only when it was mistyped
-
-    return f"write: rmq {_SHOW[path]} {shlex.quote(word)}"
+    return f"write: {command_line(f'rmq {_SHOW[path]}', word)}"
 
 
 def command_of(path: str, known: Collection[str]) -> str:
@@ -359,7 +358,8 @@ def hint_for_value(path: str, option: str, value: str) -> str:
 
         return f"the file to write: --to-jsonl {shlex.quote(value)}"
     if path == "copy" and option == "--to" and re.fullmatch(_TOPIC, value):
-        return f"to copy to topic {value}: rmq copy SOURCE_TOPIC {value}"
+        command = command_line("rmq copy", "SOURCE_TOPIC", value)
+        return f"to copy to topic {value}: {command}"
     if option == "--output" and value in _STARTS:
         return f"the start position: --from {_STARTS[value]}"
     if re.fullmatch(_TIME_OF_DAY, value):

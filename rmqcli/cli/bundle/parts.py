@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli import __version__
 from rmqcli.bundle.archive import BundlePart
 from rmqcli.errors import RmqError
+from rmqcli.hint import command_line
 from rmqcli.wire.body import encode_body
 
 if TYPE_CHECKING:
@@ -455,7 +456,7 @@ def _of_messages(client: Client, topics: Sequence[str]) -> BundlePart:
     return BundlePart(
         file="messages.json",
         title=f"the newest {MESSAGES_PER_TOPIC} messages of topics, with bodies",
-        source=f"rmq tail --last {MESSAGES_PER_TOPIC} {' '.join(topics)}",
+        source=command_line(f"rmq tail --last {MESSAGES_PER_TOPIC}", *topics),
         data=found,
         errors=errors,
     )

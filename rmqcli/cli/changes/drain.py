@@ -7,7 +7,6 @@ and how to undo it.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +31,7 @@ from rmqcli.cli.ui.output import Column, row_of, write_table
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.hint import command_line
 from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:
@@ -322,8 +322,9 @@ def _end(
 
 
 def _say_how_to_undo(common: Common, name: str) -> None:
-    words = ["rmq", "broker", "undrain", name, *common.flags_to_repeat()]
-    common.messages.info(f"to undo: {shlex.join(words)}")
+    options = common.flags_to_repeat()
+    undo = command_line("rmq broker undrain", name, options=options)
+    common.messages.info(f"to undo: {undo}")
 
 
 @command_options(fields=COLUMNS, asks=True)

@@ -10,6 +10,7 @@ from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import NotFoundError
+from rmqcli.hint import command_line
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def get_value(
     if not errors and all(key not in (each.values or {}) for each in found):
         raise _none(
             f"no name server has a value for {key} in {namespace}",
-            hint=f"list the keys with: rmq nameserver kv list {namespace}",
+            hint="list the keys with: "
+            + command_line("rmq nameserver kv list", namespace),
         )
     rows = [
         {

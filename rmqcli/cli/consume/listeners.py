@@ -29,6 +29,7 @@ from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.credentials import without_secrets
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import DecodeError
+from rmqcli.hint import command_line
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue
 from rmqcli.units import format_duration
 from rmqcli.wire.message.json import JsonWriter
@@ -204,11 +205,12 @@ class CommandRunner:
         if not self._counts.take(1):
             raise LeaveRest
         self._counts.settle(1, consumed=True, undecodable=1)
+        options = ["--queue", f"{queue.broker_name}:{queue.queue_id}"]
+        options += ["--from", f"{offset}", "--to", f"{offset + 1}", "-o", "jsonl"]
+        show = command_line("rmq tail", queue.topic, options=options)
         self._warn(
             f"{queue} offset {offset} cannot be decoded and is skipped:"
-            f" {message.failure.error}; show it with: rmq tail {queue.topic}"
-            f" --queue {queue.broker_name}:{queue.queue_id}"
-            f" --from {offset} --to {offset + 1} -o jsonl"
+            f" {message.failure.error}; show it with: {show}"
         )
 
     def close(self) -> bool:

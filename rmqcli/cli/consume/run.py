@@ -38,7 +38,6 @@ from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.subscriptions import sql
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import ConsumerConfig, MessageModel
-from rmqcli.errors import (
     ConfigError,
     ExitCode,
     NotFoundError,
@@ -46,6 +45,8 @@ from rmqcli.errors import (
     RmqError,
     UnsupportedError,
 )
+from rmqcli.errors import ConfigError, ExitCode, PartialError, RmqError
+from rmqcli.hint import command_line
 from rmqcli.model import dlq_topic
 from rmqcli.position import AtTime, Earliest, Latest, Position
 from rmqcli.units import format_duration
@@ -348,17 +349,17 @@ class _Run:
             raise PartialError(
                 "not every message that was consumed is known to be committed: the"
                 f" group {self._options.group} may receive some again",
-                hint=f"see where it stands with: rmq lag {self._options.group}",
+                hint="see where it stands with:"
+                f" {command_line('rmq lag', self._options.group)}",
             )
         if error is None and failure is not None:
             if failure.hint == "" and counts.has_dead_letters():
-                letters = dlq_topic(self._options.group)
-                failure.hint = (
-                    f"read the dead letters with: rmq tail '{letters}' --from earliest"
-                    " --to latest"
-                )
+                options = ["--from", "earliest", "--to", "latest"]
                 if self._by_proxy:
-                    failure.hint += " --namesrv HOST:PORT"
+                    options += ["--namesrv", "HOST:PORT"]
+                letters = dlq_topic(self._options.group)
+                read = command_line("rmq tail", letters, options=options)
+                failure.hint = f"read the dead letters with: {read}"
             raise failure
 
     def _leave_at_once(self, code: ExitCode) -> NoReturn:
@@ -401,12 +402,13 @@ def _check_group(client: Client, group: str, topics: Iterable[str]) -> None:
 
 def _starts(options: ConsumeOptions, counts: Counts) -> Starts:
     start = options.from_ or StartAt()
-    words = ["rmq", "reset-offset", options.group, options.topic_names[0]]
-    words += ["--to", start.text]
+    names = options.group, options.topic_names[0]
     return Starts(
         counts,
         position=start.position,
         is_typed=options.from_ is not None,
-        reset_hint=shlex.join(words),
+        reset_hint=command_line(
+            "rmq reset-offset", *names, options=["--to", start.text]
+        ),
         is_local=options.broadcast,
     )

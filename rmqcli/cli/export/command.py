@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export import table as table_export
@@ -34,6 +33,7 @@ from rmqcli.cli.selection import refuse_empty, tag_option
 from rmqcli.cli.ui.output import Column, write_summary
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
+from rmqcli.hint import command_line
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -635,6 +635,5 @@ def resume_command(
 
     `repeated` are the flags of the export that its plan lacks.
     """
-    words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
-    words += [*common.flags_to_repeat(), *repeated]
-    return shlex.join(words)
+    options = ["--to-parquet", path, "--resume", *common.flags_to_repeat(), *repeated]
+    return command_line("rmq export", topic, options=options)

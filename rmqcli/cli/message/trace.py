@@ -19,6 +19,7 @@ from rmqcli.cli.ui.output import (
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError
+from rmqcli.hint import command_line
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.codes import ResponseCode
@@ -144,7 +145,6 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
     and rmq consume. A report that is missing does not mean that nothing happened: rmq
     message show says what brokers know. A report is found about a second after it.
     """
-    from shlex import quote
 
     from rmqcli.admin.brokers import denial_of
     from rmqcli.admin.message.trace import traces_of
@@ -173,7 +173,7 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
             f" {options.trace_topic}",
             code=int(ResponseCode.NO_MESSAGE),
             name=ResponseCode.NO_MESSAGE.name,
-            hint=f"what brokers know: rmq message show {quote(options.ref)}",
+            hint="what brokers know: " + command_line("rmq message show", options.ref),
         )
 
 

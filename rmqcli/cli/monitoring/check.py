@@ -8,7 +8,6 @@ UNKNOWN; only options that cannot be used end as with other commands (2).
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -26,6 +25,7 @@ from rmqcli.cli.ui.output import Column, emit_json
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, UsageError
+from rmqcli.hint import command_line
 from rmqcli.units import DAY_MS, MINUTE_MS, counted, format_duration
 
 if TYPE_CHECKING:
@@ -297,10 +297,11 @@ def _run(
     warn, crit = bounds
     if warn is None and crit is None and is_bounded:
         other = ", or --behaviour" if check == "lag" else ""
-        words = shlex.join(patterns)
-        hint = f"for example: rmq check {check} {words} {_EXAMPLES[check]}"
+        command, example = f"rmq check {check}", _EXAMPLES[check].split()
+        hint = f"for example: {command_line(command, *patterns, options=example)}"
         if other:
-            hint += f", or rmq check {check} {words} --behaviour"
+            option = ["--behaviour"]
+            hint += f", or {command_line(command, *patterns, options=option)}"
         raise UsageError(f"--warn, --crit or both are needed{other}", hint=hint)
     if (
         warn is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +26,7 @@ from rmqcli.cli.reset_offset.view import (
     noted_ends,
     show_plan,
     summary,
+    undo_command,
     write_backups,
     write_reset,
 )
@@ -40,6 +40,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.files import check_readable
+from rmqcli.hint import command_line
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -230,7 +231,8 @@ class ResetOptions:
         if self.group is None:
             raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
         if self.topic is None:
-            wanted = f"rmq reset-offset {shlex.quote(self.group)} TOPIC {mode}"
+            names = self.group, "TOPIC"
+            wanted = command_line("rmq reset-offset", *names, options=mode.split())
             raise UsageError("TOPIC is missing", hint=f"write: {wanted}")
 
     @property
@@ -392,7 +394,10 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
             raise RefusedError(
                 f"backup {backup.backup_id} belongs to group {backup.group} and topic"
                 f" {backup.topic}: nothing was changed",
-                hint=f"see: rmq reset-offset {group} {topic} --list-backups",
+                hint="see: "
+                + command_line(
+                    "rmq reset-offset", group, topic, options=["--list-backups"]
+                ),
             )
         here = identity_of(client.route(topic))
         if not is_same_cluster(backup.cluster, here):
@@ -566,13 +571,12 @@ def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) ->
 
     outcomes = run.outcomes()
     common.messages.info(summary(outcomes))
-    words = ["rmq", "reset-offset", plan.group, plan.topic, *common.flags_to_repeat()]
-    undo = shlex.join([*words, "--undo", backup_id, "--execute"])
-    common.messages.info(f"to undo: {undo}")
+    target, flags = (plan.group, plan.topic), common.flags_to_repeat()
+    common.messages.info(f"to undo: {undo_command(*target, backup_id, flags=flags)}")
     with contextlib.suppress(RmqError):  # of a file that was removed or is damaged
         begun = begun_by(backup_directory(os.environ), backup_id)
         if begun is not None:
-            undo = shlex.join([*words, "--undo", begun.backup_id, "--execute"])
+            undo = undo_command(*target, begun.backup_id, flags=flags)
             common.messages.warn(
                 "other queues were moved by the run that this one has completed; to"
                 f" undo that: {undo}"

@@ -12,6 +12,7 @@ from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.hint import command_line, placed
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -253,6 +254,15 @@ def summary(outcomes: Outcomes) -> str:
         counts[outcome.result.value] = counts.get(outcome.result.value, 0) + 1
     parts = ", ".join(f"{count} {name}" for name, count in counts.items())
     return f"{counted(len(outcomes), 'queue')}: {parts}"
+
+
+def undo_command(group: str, topic: str, backup_id: str, *, flags: list[str]) -> str:
+    """Return the command that undoes a reset; `flags` reach its cluster."""
+    names, undo = [group, topic], ["--undo", backup_id]
+    if "--" in placed(*names):  # all arguments come last, and the backup is one
+        names, undo = [*names, backup_id], ["--undo"]
+    options = [*flags, *undo, "--execute"]
+    return command_line("rmq reset-offset", *names, options=options)
 
 
 def rows_of_reset(

@@ -18,6 +18,7 @@ from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, write_summary
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.hint import command_line
 from rmqcli.names import check_topic
 from rmqcli.units import counted
 
@@ -188,9 +189,8 @@ def _queues(
         brokers = {queue.broker_name for queue in content.queues}
         count = max((queue.queue_id + 1 for queue in content.queues), default=1)
         on = "" if len(brokers) == 1 else f" on {counted(len(brokers), 'broker')}"
-        error.hint = (
-            f"create it with the export's queues{on}: rmq topic create {topic}"
-            f" --queues {count}"
+        error.hint = f"create it with the export's queues{on}: " + command_line(
+            "rmq topic create", topic, options=["--queues", f"{count}"]
         )
         raise
 

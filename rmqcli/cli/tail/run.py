@@ -37,6 +37,7 @@ from rmqcli.cli.ui.queues import lines_about
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, RmqError
+from rmqcli.hint import command_line, with_options
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     EPOCH_MS_MIN,
@@ -303,8 +304,8 @@ def _unread(
         if unread:
             common.messages.warn(
                 f"no consumer may read {listed(unread, _GAPS_LISTED)}: messages there"
-                " are not shown; see the permissions and numbers of queues with: rmq"
-                f" topic show {shlex.quote(topic)}"
+                " are not shown; see the permissions and numbers of queues with:"
+                f" {command_line('rmq topic show', topic)}"
             )
             found.append(counted(len(unread), "queue"))
     return found
@@ -453,13 +454,13 @@ def resume_command(
 
     `count_left` is how many messages of `--count` are left; None without `--count`.
     """
-    words = _without(sys.argv[1:], _START_FLAGS)
-    if count_left is not None:
-        words += ["--count", str(max(1, count_left))]
+    options = [] if count_left is None else ["--count", str(max(1, count_left))]
     if len(starts) == 1:
-        return shlex.join(["rmq", *words, "--from", *starts.values()])
-    for queue, start in sorted(starts.items()):
-        words += ["--from-queue", f"{queue}={start}"]
+        options += ["--from", *starts.values()]
+    else:
+        for queue, start in sorted(starts.items()):
+            options += ["--from-queue", f"{queue}={start}"]
+    words = with_options(_without(sys.argv[1:], _START_FLAGS), options)
     return shlex.join(["rmq", *words])
 
 

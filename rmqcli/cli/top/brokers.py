@@ -12,6 +12,7 @@ from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
 from rmqcli.cli.top.view import View, clock_time
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.dataclass import dataclass
+from rmqcli.hint import placed, with_options
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ class BrokerView(View):
 
     @property
     def command(self) -> list[str]:
-        return ["broker", "show", self._name, *(["--settings"] if self.part else [])]
+        words = ["broker", "show", *placed(self._name)]
+        return with_options(words, ["--settings"] if self.part else [])
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -233,5 +235,6 @@ class DoctorView(View):
             if row["meaning"]:
                 lines.append(row["meaning"])
             if row["command"]:
-                lines.append(f"try: {row['command']} {shlex.join(self.flags)}".rstrip())
+                words = with_options(shlex.split(row["command"]), self.flags)
+                lines.append(f"try: {shlex.join(words)}")
         return lines

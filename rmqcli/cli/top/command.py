@@ -21,6 +21,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.messages import is_screen, is_terminal
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, ExitCode, UsageError
+from rmqcli.hint import command_line
 
 if TYPE_CHECKING:
     from rmqcli.cli.top.app import TopApp
@@ -78,10 +79,11 @@ def top(common: Common, options: TopOptions) -> int:
     if not (
         is_screen(sys.stdout) and is_terminal(sys.stdin) and is_terminal(sys.stderr)
     ):
-        words = "rmq lag" if options.group is None else f"rmq lag {options.group}"
+        names = [] if options.group is None else [options.group]
+        watch = ["--watch", "2s", "-o", "jsonl"]
         raise UsageError(
             "rmq top needs a terminal that can move its cursor",
-            hint=f"elsewhere run: {words} --watch 2s -o jsonl",
+            hint=f"elsewhere run: {command_line('rmq lag', *names, options=watch)}",
         )
     if importlib.util.find_spec("textual") is None:
         raise ConfigError(

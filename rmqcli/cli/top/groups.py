@@ -32,6 +32,7 @@ from rmqcli.cli.top.messages import LettersView, TailView
 from rmqcli.cli.top.reset import ask_reset
 from rmqcli.cli.top.view import View, ViewKey
 from rmqcli.dataclass import dataclass
+from rmqcli.hint import placed, with_options
 from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:
@@ -286,7 +287,8 @@ class GroupView(View):
 
     @property
     def command(self) -> list[str]:
-        return ["lag", self.group, "--process-queues", "--explain"]
+        words = ["lag", *placed(self.group)]
+        return with_options(words, ["--process-queues", "--explain"])
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -29,6 +29,7 @@ from rmqcli.cli.ui.records.text import Pretty
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, RmqError
+from rmqcli.hint import placed, with_options
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.message.record import DecodeFailure
@@ -139,10 +140,10 @@ class TailView(View):
 
     @property
     def command(self) -> list[str]:
-        words = ["tail", self.topic]
-        if self._queue is not None:
-            words += ["--queue", f"{self._queue[0]}:{self._queue[1]}"]
-        return words
+        words = ["tail", *placed(self.topic)]
+        if self._queue is None:
+            return words
+        return with_options(words, ["--queue", f"{self._queue[0]}:{self._queue[1]}"])
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -318,7 +319,7 @@ class LettersView(View):
 
     @property
     def command(self) -> list[str]:
-        return ["dlq", "show", self.group]
+        return ["dlq", "show", *placed(self.group)]
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -376,7 +377,7 @@ class LettersView(View):
         if found.missing:
             notes.append(f"{found.missing:,} are not stored any more")
         if found.is_cut:
-            more = shlex.join(["rmq", *self.command, *self.flags])
+            more = shlex.join(["rmq", *self.command_for(None)])
             notes.append(f"there are more: {more}")
         return notes
 
@@ -430,7 +431,7 @@ class MessageView(View):
     @property
     def command(self) -> list[str]:
         more = [] if self._topic is None else ["--topic", self._topic]
-        return ["message", "show", self._ref, *more]
+        return with_options(["message", "show", *placed(self._ref)], more)
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -6,14 +6,19 @@ does it, by the same functions of `Admin`.
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
-from rmqcli.cli.reset_offset.view import rows_of_reset, shown_columns, summary
+from rmqcli.cli.reset_offset.view import (
+    rows_of_reset,
+    shown_columns,
+    summary,
+    undo_command,
+)
 from rmqcli.cli.top.view import Question, View, ViewKey
 from rmqcli.cli.ui.prompt import is_name
 from rmqcli.errors import RmqError
+from rmqcli.hint import placed, with_options
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -65,7 +70,8 @@ class ResetView(View):
 
     @property
     def command(self) -> list[str]:
-        return ["reset-offset", self.group, self.topic, "--to", self.to, "--execute"]
+        words = ["reset-offset", *placed(self.group, self.topic)]
+        return with_options(words, ["--to", self.to, "--execute"])
 
     @property
     def is_applying(self) -> bool:
@@ -151,9 +157,8 @@ class ResetView(View):
         text = f"{self.title}: {summary(result.outcomes)}"
         if result.backup_id is None:
             return text
-        words = ["rmq", "reset-offset", self.group, self.topic]
-        words += [*self.flags, "--undo", result.backup_id, "--execute"]
-        undo = shlex.join(words)
+        target = self.group, self.topic
+        undo = undo_command(*target, result.backup_id, flags=[*self.flags])
         return f"{text}; to undo: {undo}"
 
     def notes(self) -> Sequence[str]:

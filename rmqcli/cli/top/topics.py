@@ -19,6 +19,7 @@ from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, queue_rows
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
+from rmqcli.hint import placed, with_options
 from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
@@ -268,11 +269,11 @@ class TopicQueuesView(View):
     @property
     def command(self) -> list[str]:
         if not self.part:
-            return ["topic", "show", self.topic]
+            return ["topic", "show", *placed(self.topic)]
         groups = [] if self._found is None else self._found.detail.groups
         if len(groups) > _NAMED_MAX:
             groups = []  # then it shows all groups of the topic, and takes longer
-        return ["lag", *groups, "--topic", self.topic]
+        return with_options(["lag", *placed(*groups)], ["--topic", self.topic])
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.hint import with_options
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class View:
 
     def command_for(self, row: Row | None) -> list[str]:
         """Return `command` with what reaches the cluster; `row` is the chosen one."""
-        return [*self.command, *self.flags]
+        return with_options(self.command, self.flags)
 
     def worded(self, text: str) -> str:
         """Return an error or a hint whose commands reach the same cluster."""

@@ -11,6 +11,7 @@ from typing import Final
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_terminal, wrapped
 from rmqcli.errors import RefusedError
+from rmqcli.hint import with_options
 
 #: How often a question looks for signals: one that comes just before a read begins
 #: does not end the read.
@@ -55,6 +56,4 @@ def is_name(answer: str, name: str) -> bool:
 def this_command_with(words: Sequence[str]) -> str:
     """Return the command that is running, with more options, as a user types it."""
     arguments = [a for a in sys.argv[1:] if a != "--no-input"]
-    split_at = arguments.index("--") if "--" in arguments else len(arguments)
-    arguments[split_at:split_at] = words
-    return shlex.join(["rmq", *arguments])
+    return shlex.join(["rmq", *with_options(arguments, words)])

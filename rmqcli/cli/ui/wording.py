@@ -107,14 +107,20 @@ def with_flags(text: str, cluster: Sequence[str] = ()) -> str:
     if not isinstance(text, Hint):
         return text
     words, before = "", None
+    last = ""  # an argument like an option, which comes after the options
     for part in text.parts:
+        if last and isinstance(part, str) and part != " ":
+            words, last = words.rstrip() + last, ""
         if isinstance(before, Setting) and isinstance(part, Setting):
             words += " "
         words += _word(part)
-        if isinstance(part, LibraryCall) and COMMANDS[part.name].startswith("rmq "):
-            words += "".join(f" {_quoted(each)}" for each in cluster)
+        if isinstance(part, LibraryCall):
+            if COMMANDS[part.name].startswith("rmq "):
+                words += "".join(f" {_quoted(each)}" for each in cluster)
+            if part.argument is not None and part.argument.startswith("-"):
+                last = f" -- {_quoted(part.argument)}"
         before = part
-    return words
+    return words.rstrip() + last if last else words
 
 
 def _word(part: Part) -> str:
@@ -124,8 +130,9 @@ def _word(part: Part) -> str:
         case Argument(name):
             return FLAGS[name]
         case LibraryCall(name, argument):
-            command = COMMANDS[name]
-            return command if argument is None else f"{command} {_quoted(argument)}"
+            if argument is None or argument.startswith("-"):
+                return COMMANDS[name]
+            return f"{COMMANDS[name]} {_quoted(argument)}"
         case ForPrograms():
             return ""
     return part

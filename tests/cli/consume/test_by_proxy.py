@@ -208,7 +208,7 @@ def test_the_only_dead_letter_is_read_by_a_name_server(cluster, consume):
     command = 'test "$RMQ_OFFSET" = 1'
     _, err = consume("--exec", command, "--shell", "--count", "1", code=6)
     assert err.splitlines()[-1] == (
-        "hint: read the dead letters with: rmq tail '%DLQ%g' --from earliest --to"
+        "hint: read the dead letters with: rmq tail %DLQ%g --from earliest --to"
         " latest --namesrv HOST:PORT"
     )
 

@@ -128,7 +128,7 @@ def test_in_order_retries_are_local_and_then_it_is_a_dead_letter(
         ),
     ]
     assert "1 consumed; 2 failed: 1 retry, 1 dead letter; " in err
-    assert "hint: read the dead letters with: rmq tail '%DLQ%g'" in err
+    assert "hint: read the dead letters with: rmq tail %DLQ%g" in err
     assert dead_letters() == ["m0"]
 
 

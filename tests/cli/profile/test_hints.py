@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -10,6 +11,7 @@ from rmqcli.cli.configuration.profile import Profile
 from rmqcli.cli.export.command import resume_command
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
+from rmqcli.hint import with_options
 from rmqcli.transport.tls import TlsOptions
 from tests.cli.sample_command import TABLE
 
@@ -75,6 +77,22 @@ def test_the_command_that_undoes_a_reset_is_for_the_same_profile(
         "to undo: rmq reset-offset billing orders --profile here --undo "
     )
     assert run([*undo.split()[3:], "--yes"]) == 0
+
+
+def test_the_command_that_undoes_a_reset_can_be_pasted_for_names_like_options(
+    rmq_cluster, capfd
+):
+    """It was refused: option -billing does not exist."""
+    rmq_cluster.create_topic("-orders", queues=1)
+    rmq_cluster.create_group("-billing")
+    rmq_cluster.send("-orders", ["1", "2"])
+    reset = ["reset-offset", "--to", "latest", "--execute", "--yes"]
+    reset += ["-n", rmq_cluster.namesrv, "--", "-billing", "-orders"]
+    assert run(reset) == 0
+    err = capfd.readouterr().err
+    (undo,) = [line for line in err.splitlines() if line.startswith("to undo: ")]
+    words = shlex.split(undo.removeprefix("to undo: rmq "))
+    assert run(with_options(words, ["--yes"])) == 0
 
 
 def test_an_error_points_to_the_profile_and_not_to_options(write, capfd):

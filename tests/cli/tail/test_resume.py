@@ -21,6 +21,7 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
+from rmqcli.hint import with_options
 from rmqcli.model import MessageQueue, OffsetRange
 
 ROOT = Path(__file__).parents[3]
@@ -104,6 +105,23 @@ def test_messages_of_one_millisecond_come_neither_twice_nor_not_at_all(cluster):
     assert go_on(arguments, "--count", "2", "--for", "60s") == ["new-0", "new-1"]
     starts = [word for word in arguments if "@" in word]
     assert starts == ["T@broker-a:0=5", "T@broker-a:1=4", "T@broker-a:2=4"]
+
+
+def test_a_topic_that_is_like_an_option_can_be_gone_on_with(cluster):
+    """The positions came after `--`, and were taken for topics."""
+    cluster.create_topic("-T")
+    process = subprocess.Popen(
+        [*RMQ, "tail", "-n", cluster.namesrv, "-o", "jsonl", "--from=now", "--", "-T"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_holds(cluster, 3)
+    _, arguments = interrupt(process)
+    cluster.send("-T", ["new-0", "new-1"])
+    more = ["--count", "2", "--for", "60s"]
+    assert go_on(with_options(arguments, more)) == ["new-0", "new-1"]
 
 
 def test_a_hint_can_be_interrupted_and_gone_on_from_again(cluster):

@@ -58,6 +58,7 @@ _NO_COUNT = re.compile(r"^_?[A-Z_]+$|queue_id$")
 _PARTS = {"Setting": FLAGS, "Argument": FLAGS, "LibraryCall": COMMANDS}
 
 
+SETTINGS = (Setting("perm", 6), Setting("brokers", ["b"]))
 QUEUE = MessageQueue("T", "b", 3)
 
 
@@ -140,6 +141,28 @@ def test_a_hint_is_worded_for_programs_and_for_the_command_line(
 ):
     assert hint == library
     assert with_flags(hint) == command_line
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (
+            Hint("see: ", LibraryCall("Admin.topic", "-T")),
+            "see: rmq topic show -n a:1 -- -T",
+        ),
+        (
+            Hint("do: ", LibraryCall("Admin.update_topic", "-T"), " ", *SETTINGS),
+            "do: rmq topic update -n a:1 --perm rw --broker b -- -T",
+        ),
+        (
+            Hint("do: ", LibraryCall("Admin.topic", "-T"), ", or wait"),
+            "do: rmq topic show -n a:1 -- -T, or wait",
+        ),
+    ],
+)
+def test_a_name_that_is_like_an_option_comes_after_the_options(hint, expected):
+    """The command was refused: option -T does not exist."""
+    assert with_flags(hint, ["-n", "a:1"]) == expected
 
 
 def test_a_hint_is_the_same_after_it_was_pickled_or_put_into_another():

@@ -12,7 +12,6 @@ from rmqcli.admin.doctor.facts import GROUPS, LAGS, LETTERS, Facts
 from rmqcli.admin.doctor.model import (
     Finding,
     check,
-    command_line,
     named,
     problem,
     unknown,
@@ -27,6 +26,7 @@ from rmqcli.admin.lag.process_queues import (
 )
 from rmqcli.engine.queue_lag import LagState
 from rmqcli.errors import RmqError
+from rmqcli.hint import command_line
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group
 from rmqcli.units import counted, format_duration
 
@@ -65,7 +65,7 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
                 difference,
                 "members that subscribe differently skip messages of each other: these"
                 " are lost",
-                command_line("rmq", "group", "show", lag.group),
+                command_line("rmq group show", lag.group),
             )
         silent = [i for i, each in (clients or {}).items() if each.failure is not None]
         if silent and len(members.connections) > 1:
@@ -85,7 +85,7 @@ def _client_ids(facts: Facts) -> Iterator[Finding]:
                 f" {named(addresses)}",
                 "members with the same id consume the same queues, and nobody consumes"
                 " the others",
-                command_line("rmq", "group", "members", lag.group),
+                command_line("rmq group members", lag.group),
             )
 
 
@@ -130,7 +130,7 @@ def _queue_owners(facts: Facts) -> Iterator[Finding]:
         for client_id, client in clients.items():
             for queue in client.held_queues():
                 holders[str(queue)].append(client_id)
-        show = command_line("rmq", "lag", lag.group) + " --process-queues"
+        show = command_line("rmq lag", lag.group, options=["--process-queues"])
         shared = {queue: ids for queue, ids in holders.items() if len(ids) > 1}
         if shared:
             first, ids = min(shared.items())
@@ -185,7 +185,7 @@ def _member_queues(facts: Facts) -> Iterator[Finding]:
                 f"{counted(count, 'queue')} of member {client_id}: {_FLAGS[flag]}"
                 f" ({flag})",
                 "its listener is slow, or hangs: look at its threads",
-                command_line("rmq", "group", "stack", lag.group, client_id),
+                command_line("rmq group stack", lag.group, client_id),
             )
 
 
@@ -207,7 +207,7 @@ def _no_member(facts: Facts) -> Iterator[Finding]:
             lag.group,
             f"{least}{number} waiting{age}, and no member online",
             "nobody consumes them; delete the group if it is not used any more",
-            command_line("rmq", "lag", lag.group),
+            command_line("rmq lag", lag.group),
         )
 
 
@@ -223,7 +223,7 @@ def _offsets_ahead(facts: Facts) -> Iterator[Finding]:
                 f" {first.committed}, and ends at {first.max_offset}",
                 "the broker has lost messages, or was replaced: new ones up to the"
                 " offset may be skipped",
-                command_line("rmq", "lag", lag.group),
+                command_line("rmq lag", lag.group),
             )
 
 
@@ -235,7 +235,7 @@ def _removed_queues(facts: Facts) -> Iterator[Finding]:
                 lag.group,
                 str(each),
                 f"the topic has fewer queues than before; with {many} they are read",
-                command_line("rmq", "topic", "show", each.topic),
+                command_line("rmq topic show", each.topic),
             )
 
 
@@ -264,7 +264,7 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
                 group,
                 f"it may not consume on {there}, with {number} waiting",
                 "its members get nothing from there",
-                command_line("rmq", "group", "update", group, "--consume"),
+                command_line("rmq group update", group, options=["--consume"]),
             )
 
 
@@ -282,7 +282,7 @@ def _pop_revive(facts: Facts) -> Iterator[Finding]:
                 f"{counted(len(late), 'message')} not acknowledged in time, waiting"
                 f" for a retry for up to {format_duration(max(late))}",
                 "the broker is late in delivering them again",
-                command_line("rmq", "lag", lag.group),
+                command_line("rmq lag", lag.group),
             )
 
 
@@ -319,7 +319,7 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
                 group.group,
                 f"{number} in the last hour, {group.count:,} in all",
                 "the group gives messages up",
-                command_line("rmq", "dlq", "show", group.group),
+                command_line("rmq dlq show", group.group),
             )
 
 

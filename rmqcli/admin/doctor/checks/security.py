@@ -10,9 +10,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
-from rmqcli.admin.doctor.model import Finding, check, command_line, unknown, warning
+from rmqcli.admin.doctor.model import Finding, check, unknown, warning
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
+from rmqcli.hint import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,8 +150,9 @@ def _access_control(facts: Facts) -> Iterator[Finding]:
             subject,
             evidence,
             meaning,
-            command_line("rmq", "broker", "show", detail.row.broker_name)
-            + " --settings",
+            command_line(
+                "rmq broker show", detail.row.broker_name, options=["--settings"]
+            ),
         )
 
 

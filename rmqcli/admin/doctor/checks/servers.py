@@ -22,13 +22,13 @@ from rmqcli.admin.doctor.facts import (
 from rmqcli.admin.doctor.model import (
     Finding,
     check,
-    command_line,
     named,
     problem,
     unknown,
     warning,
 )
 from rmqcli.errors import RmqError
+from rmqcli.hint import command_line
 from rmqcli.model import MASTER_ID, PERM_READ, PERM_WRITE
 from rmqcli.units import counted, format_duration, format_size
 
@@ -95,7 +95,7 @@ def _namesrv_answers(facts: Facts) -> Iterator[Finding]:
                 found.info.message,
                 "clients that ask this name server first wait for it, and brokers"
                 " cannot register there",
-                command_line("rmq", "brokers", "--namesrv", address),
+                command_line("rmq brokers", options=["--namesrv", address]),
             )
 
 
@@ -118,7 +118,7 @@ def _namesrv_agree(facts: Facts) -> Iterator[Finding]:
                 address,
                 f"it does not know {shown}, which another name server does",
                 "clients of this name server do not find these brokers",
-                command_line("rmq", "brokers", "--namesrv", address),
+                command_line("rmq brokers", options=["--namesrv", address]),
             )
     if len(infos) < 2:  # one has nothing to differ from
         return
@@ -138,7 +138,7 @@ def _namesrv_agree(facts: Facts) -> Iterator[Finding]:
                 f"it does not know {counted(len(absent), 'topic')} that another name"
                 f" server knows: {named(absent)}",
                 "clients of this name server do not find these topics",
-                command_line("rmq", "topics", "--namesrv", address),
+                command_line("rmq topics", options=["--namesrv", address]),
             )
 
 
@@ -159,7 +159,7 @@ def _broker_answers(facts: Facts) -> Iterator[Finding]:
             detail.row.error.message,
             "what is stored there cannot be read, and nothing can be sent to it from"
             " here",
-            command_line("rmq", "broker", "show", detail.row.broker_name),
+            command_line("rmq broker show", detail.row.broker_name),
         )
     for name, seen in sorted(facts.departed.items()):
         yield problem(
@@ -169,7 +169,7 @@ def _broker_answers(facts: Facts) -> Iterator[Finding]:
             + (f" at {seen.address}" if seen.address else ""),
             "what is stored there is missing from all numbers; if it was removed for"
             " good, let rmq forget it",
-            command_line("rmq", "lag", "--forget"),
+            "rmq lag --forget",
         )
 
 
@@ -185,7 +185,8 @@ def _broker_address(facts: Facts) -> Iterator[Finding]:
             "clients from here find no broker; set its brokerIP1, or use an address"
             " map",
             command_line(
-                "rmq", "doctor", "--address-map", f"{detail.row.address}={found}"
+                "rmq doctor",
+                options=["--address-map", f"{detail.row.address}={found}"],
             ),
         )
 
@@ -197,7 +198,7 @@ def _broker_master(facts: Facts) -> Iterator[Finding]:
             name,
             f"no master is registered, only the slaves {ids}",
             "nothing can be sent to it, and its groups cannot commit offsets",
-            command_line("rmq", "broker", "show", name),
+            command_line("rmq broker show", name),
         )
 
 
@@ -243,7 +244,7 @@ def _broker_settings(facts: Facts) -> Iterator[Finding]:
                     f"{name} differs: {shown}",
                     "what clients see depends on the broker that they use",
                     command_line(
-                        "rmq", "broker", "config", "diff", "--cluster", cluster
+                        "rmq broker config diff", options=["--cluster", cluster]
                     ),
                 )
 
@@ -375,8 +376,10 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
                 name,
                 f"brokerPermission is {perm}: it {does}",
                 "clients leave it out; that is right while it is drained",
-                "rmq broker config set brokerPermission=6 "
-                + command_line("--broker", name),
+                command_line(
+                    "rmq broker config set brokerPermission=6",
+                    options=["--broker", name],
+                ),
             )
             continue
         compared, without = _write_perms(facts, name)
@@ -387,7 +390,7 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
                 f" {counted(compared, 'topic')}",
                 "nothing is sent to it since it was drained (wipeWritePerm); a restart"
                 " of the broker undoes that, too",
-                command_line("rmq", "broker", "undrain", name),
+                command_line("rmq broker undrain", name),
             )
 
 
@@ -434,7 +437,7 @@ def _flow_control(facts: Facts) -> Iterator[Finding]:
                 f" {pool} thread, the first for {format_duration(waits)}",
                 "the broker refuses requests when the queue is full, or when they"
                 " wait for too long (broker busy)",
-                command_line("rmq", "broker", "show", detail.row.broker_name),
+                command_line("rmq broker show", detail.row.broker_name),
             )
 
 
@@ -458,7 +461,7 @@ def _page_cache(facts: Facts) -> Iterator[Finding]:
             f" {format_duration(lock_ms)}; the limit is {format_duration(limit_ms)}",
             "the broker refuses messages while its page cache is busy; look at the"
             " disk",
-            command_line("rmq", "broker", "show", detail.row.broker_name),
+            command_line("rmq broker show", detail.row.broker_name),
         )
 
 
@@ -475,7 +478,7 @@ def _dispatch(facts: Facts) -> Iterator[Finding]:
                 process_name(detail),
                 f"{format_size(behind)} of its log are not in the consume queues",
                 "consumers do not get these messages yet",
-                command_line("rmq", "broker", "show", detail.row.broker_name),
+                command_line("rmq broker show", detail.row.broker_name),
             )
 
 
@@ -487,8 +490,10 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
                 "longPollingEnable is false",
                 "consumers get messages up to shortPollingTimeMills late, and ask more"
                 " often",
-                "rmq broker config set longPollingEnable=true "
-                + command_line("--broker", detail.row.broker_name),
+                command_line(
+                    "rmq broker config set longPollingEnable=true",
+                    options=["--broker", detail.row.broker_name],
+                ),
             )
 
 

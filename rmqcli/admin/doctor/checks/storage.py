@@ -21,11 +21,11 @@ from rmqcli.admin.doctor.facts import (
 from rmqcli.admin.doctor.model import (
     Finding,
     check,
-    command_line,
     problem,
     unknown,
     warning,
 )
+from rmqcli.hint import command_line
 from rmqcli.units import HOUR_MS, counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _disk(facts: Facts) -> Iterator[Finding]:
         expired = min(95, max(10, expired))  # as the broker bounds it
         used = ratio * 100
         evidence = f"its disk is {used:.0f} % full"
-        show = command_line("rmq", "broker", "show", detail.row.broker_name)
+        show = command_line("rmq broker show", detail.row.broker_name)
         if used >= refused - _NEAR:
             yield problem(
                 process_name(detail),
@@ -117,7 +117,7 @@ def _retention(facts: Facts) -> Iterator[Finding]:
             f" retention of {items[0].reserved_ms // HOUR_MS} h; the oldest is"
             f" {format_duration(oldest_ms)} old",
             f"the broker deletes what is unread {when}",
-            command_line("rmq", "lag", group),
+            command_line("rmq lag", group),
         )
 
 
@@ -133,7 +133,7 @@ def _expired(facts: Facts) -> Iterator[Finding]:
                 f"{counted(count, 'message')} of {topic} {was} deleted before the group"
                 f" read {it}"
             )
-            show = command_line("rmq", "lag", lag.group)
+            show = command_line("rmq lag", lag.group)
             if lag.reading.members is None and not lag.reading.members_unknown:
                 yield warning(
                     lag.group,

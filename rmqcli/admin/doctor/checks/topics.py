@@ -23,7 +23,6 @@ from rmqcli.admin.doctor.facts import (
 from rmqcli.admin.doctor.model import (
     Finding,
     check,
-    command_line,
     named,
     problem,
     unknown,
@@ -31,6 +30,7 @@ from rmqcli.admin.doctor.model import (
 )
 from rmqcli.admin.topics import perm_text
 from rmqcli.errors import NotFoundError, RmqError, StaticTopicError
+from rmqcli.hint import command_line
 from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     PERM_WRITE,
@@ -75,7 +75,7 @@ def _topic_route(facts: Facts) -> Iterator[Finding]:
             " were compared",
         )
     for topic, route in facts.routes.items():
-        show = command_line("rmq", "topic", "show", topic)
+        show = command_line("rmq topic show", topic)
         if isinstance(route, NotFoundError):
             yield warning(
                 topic,
@@ -126,7 +126,7 @@ def _topic_brokers(facts: Facts) -> Iterator[Finding]:
             f"it lacks {counted(len(topics), 'topic')} that another broker of its"
             f" cluster has: {named(topics)}",
             "these topics use only some of the brokers, and stop with them",
-            command_line("rmq", "topic", "show", topics[0]),
+            command_line("rmq topic show", topics[0]),
         )
 
 
@@ -142,7 +142,7 @@ def _topic_writable(facts: Facts) -> Iterator[Finding]:
             topic,
             f"its permission is {perms}, and it has {counted(count, 'queue')} to write",
             "nothing can be sent to it",
-            command_line("rmq", "topic", "update", topic, "--perm", "rw"),
+            command_line("rmq topic update", topic, options=["--perm", "rw"]),
         )
 
 
@@ -163,7 +163,7 @@ def _topic_settings(facts: Facts) -> Iterator[Finding]:
                     topic,
                     f"{setting} differs: {shown}",
                     "what clients may do depends on the broker that they use",
-                    command_line("rmq", "topic", "show", topic),
+                    command_line("rmq topic show", topic),
                 )
         for name, config in configs.items():
             read, write = config.read_queue_nums, config.write_queue_nums
@@ -173,8 +173,11 @@ def _topic_settings(facts: Facts) -> Iterator[Finding]:
                     f"{counted(write, 'write queue')} on {name} and"
                     f" {counted(read, 'read queue')}",
                     f"no consumer reads what producers send to queue {read} and beyond",
-                    f"{command_line('rmq', 'topic', 'update', topic)}"
-                    f" --queues {write} --broker {name}",
+                    command_line(
+                        "rmq topic update",
+                        topic,
+                        options=["--queues", str(write), "--broker", name],
+                    ),
                 )
 
 
@@ -219,7 +222,7 @@ def _orphaned_retry(facts: Facts) -> Iterator[Finding]:
             f"{counted(len(topics), 'retry topic')} of groups that no broker knows:"
             f" {named(topics)}",
             "what waits there is delivered to nobody, until the group is created again",
-            command_line("rmq", "topic", "show", first),
+            command_line("rmq topic show", first),
         )
 
 
@@ -233,7 +236,7 @@ def _orphaned_letters(facts: Facts) -> Iterator[Finding]:
             f" knows: {named(topics)}",
             "nobody looks after these letters; delete the topics when they are not"
             " needed",
-            command_line("rmq", "dlq", "show", group),
+            command_line("rmq dlq show", group),
         )
 
 
@@ -265,7 +268,7 @@ def _timer_backlog(facts: Facts) -> Iterator[Finding]:
                 name,
                 f"its timer is {format_duration(behind_ms)} late",
                 "messages with a delivery time come late by as much",
-                command_line("rmq", "broker", "show", name),
+                command_line("rmq broker show", name),
             )
         if unread >= _TIMER_UNREAD_WARNING:
             yield warning(
@@ -273,7 +276,7 @@ def _timer_backlog(facts: Facts) -> Iterator[Finding]:
                 f"messages with a delivery time that are not yet in its timer:"
                 f" {unread:,}",
                 "those that are due meanwhile come late",
-                command_line("rmq", "broker", "show", name),
+                command_line("rmq broker show", name),
             )
 
 
@@ -295,7 +298,7 @@ def _delay_backlog(facts: Facts) -> Iterator[Finding]:
                 f"messages of {counted(len(late), 'delay level')} are late, by up to"
                 f" {format_duration(worst_ms)}",
                 "delayed messages and retries are not delivered",
-                command_line("rmq", "broker", "show", name),
+                command_line("rmq broker show", name),
             )
 
 
@@ -322,7 +325,7 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
                 " connected",
                 "nobody answers the broker's checks, after which it discards the"
                 " messages",
-                command_line("rmq", "producers", "--group", group),
+                command_line("rmq producers", options=["--group", group]),
             )
         stuck: Counter[str] = Counter()
         for each in found.transactions:
@@ -335,7 +338,7 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
                 f" {count:,}",
                 "the producers do not decide, and in the end the broker discards the"
                 " messages",
-                command_line("rmq", "producers", "--group", group),
+                command_line("rmq producers", options=["--group", group]),
             )
 
 
