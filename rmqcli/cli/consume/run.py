@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from rmqcli.admin.brokers import ask_each
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
+    get_all_subscription_group_config,
     get_broker_config,
     get_subscription_group_config,
-    get_subscription_group_names,
 )
 from rmqcli.api.client import Client
 from rmqcli.cli.consume.counts import Counts
@@ -268,7 +268,12 @@ class _Run:
         with Client(self._client_config) as client:
             for topic in options.topic_names:
                 readable_queues(client, topic)
-            _check_group(client, options.group, options.topic_names)
+            lossy = _check_group(client, options.group, options.topic_names)
+            if lossy and not options.broadcast and not options.orderly:
+                self.status.warn(
+                    f"messages that fail are lost: group {options.group} has no retry"
+                    f" queue at {', '.join(lossy)}"
+                )
             if not options.broadcast:
                 self._starts.committed = read_committed(
                     client, options.group, options.topic_names
@@ -369,11 +374,12 @@ class _Run:
         os._exit(code)
 
 
-def _check_group(client: Client, group: str, topics: Iterable[str]) -> None:
-    """Raise NotFoundError if a broker of the topics neither has nor creates the group.
+def _check_group(client: Client, group: str, topics: Iterable[str]) -> list[str]:
+    """Return the brokers of the topics at which the group has no retry queue.
 
-    It would refuse each pull, or not even tell the group's members. What a broker does
-    not answer is not checked.
+    Raises NotFoundError if one neither has nor creates the group: it would refuse each
+    pull, or not even tell the group's members. What a broker does not answer is not
+    checked.
     """
     at: dict[str, str] = {}
     for route in map(client.route, topics):
@@ -383,13 +389,18 @@ def _check_group(client: Client, group: str, topics: Iterable[str]) -> None:
     found = ask_each(client, at, get_subscription_group_config(group))
     older = {n: at[n] for n, e in found.items() if isinstance(e, UnsupportedError)}
     refusing = [n for n, each in found.items() if isinstance(each, NotFoundError)]
-    known = ask_each(client, older, get_subscription_group_names())
+    known = ask_each(client, older, get_all_subscription_group_config())
     settings = ask_each(client, older, get_broker_config())
     for name, groups in known.items():
         config = settings[name]
-        if isinstance(groups, RmqError) or isinstance(config, RmqError):
+        if isinstance(groups, RmqError):
             continue
-        if group not in groups and config.get("autoCreateSubscriptionGroup") == "false":
+        if group in groups:
+            found[name] = groups[group]
+        elif (
+            not isinstance(config, RmqError)
+            and config.get("autoCreateSubscriptionGroup") == "false"
+        ):
             refusing.append(name)
     if refusing:
         raise not_found(
@@ -398,6 +409,11 @@ def _check_group(client: Client, group: str, topics: Iterable[str]) -> None:
             meant=f"clients cannot create groups at {', '.join(refusing)}",
             hint=f"create it with: rmq group create {shlex.quote(group)}",
         )
+    return [
+        name
+        for name, each in found.items()
+        if not isinstance(each, RmqError) and each.retry_queue_nums < 1
+    ]
 
 
 def _starts(options: ConsumeOptions, counts: Counts) -> Starts:

@@ -153,6 +153,16 @@ def test_a_group_that_may_not_consume_is_found_while_messages_wait(shop):
     )
 
 
+def test_a_group_without_retry_queues_is_found(shop):
+    """Brokers confirm what its members send back, and store nothing."""
+    shop.create_group("billing", retry_queue_nums=0)
+    assert only_finding(shop, "retry-queues") == (
+        "warning",
+        "billing",
+        "it has no retry queue on broker-a",
+    )
+
+
 def test_a_group_that_may_not_consume_counts_what_waits_where_it_may_not(
     rmq_cluster_factory,
 ):

@@ -117,6 +117,22 @@ def test_a_group_that_no_client_may_create_ends_it_before_it_joins(
     assert capsys.readouterr().out == "a\n"
 
 
+@pytest.mark.parametrize("like", ["5.5.0", "4.9.7"])
+def test_a_group_without_retry_queues_is_warned_of(rmq_cluster_factory, capsys, like):
+    """The broker confirms a message that is sent back, and stores nothing."""
+    cluster = rmq_cluster_factory(like=like)
+    cluster.create_topic("T")
+    cluster.create_group("g", retry_queue_nums=0)
+    arguments = ["consume", "T", "-g", "g", "-n", cluster.namesrv, "--for", "1ms"]
+    assert run(arguments) == 0
+    assert (
+        "warning: messages that fail are lost: group g has no retry queue at broker-a"
+    ) in capsys.readouterr().err
+
+    assert run([*arguments, "--orderly"]) == 0
+    assert "are lost" not in capsys.readouterr().err
+
+
 def test_a_topic_that_nobody_may_read_ends_it_and_the_remedy_works(rmq_cluster, capsys):
     """Brokers up to 4.9 create dead letter topics like this."""
     topic = rmq_cluster.create_topic("%DLQ%g", perm=2)

@@ -82,7 +82,7 @@ def test_the_report_has_the_worst_first_with_what_to_do(rmq, rmq_cluster):
         "         it asks for no account: authenticationEnabled is not true\n"
         "         whoever reaches its port may read, change and delete\n"
         "         try: rmq broker show broker-a --settings\n"
-        "39 checks: 37 ok, 1 warning, 1 problem\n"
+        "40 checks: 38 ok, 1 warning, 1 problem\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_json_has_every_check_with_its_findings(rmq, rmq_cluster):
 def test_json_lines_have_a_row_for_each_finding_and_each_healthy_check(rmq):
     _, out, _ = rmq("doctor", "-o", "jsonl")
     rows = [json.loads(line) for line in out.splitlines()]
-    assert len(rows) == 39
+    assert len(rows) == 40
     keys = ["check", "command", "evidence", "meaning", "status", "subject"]
     assert {tuple(sorted(row)) for row in rows} == {tuple(keys)}
     assert [r["check"] for r in rows if r["status"] != "ok"] == ["access-control"]
@@ -130,7 +130,7 @@ def test_json_lines_have_a_row_for_each_finding_and_each_healthy_check(rmq):
 def test_the_list_of_checks_asks_no_server(capsys):
     assert run(["doctor", "--list", "-o", "json", "-n", "127.0.0.1:1"]) == 0
     checks = json.loads(capsys.readouterr().out)
-    assert len(checks) == 39
+    assert len(checks) == 40
     assert checks[0] == {
         "name": "namesrv-answers",
         "title": "every name server answers",

@@ -268,6 +268,22 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _retry_queues(facts: Facts) -> Iterator[Finding]:
+    without: dict[str, list[str]] = defaultdict(list)
+    for name, table in facts.groups.items():
+        if not isinstance(table, RmqError):
+            for group, config in table.items():
+                if config.retry_queue_nums < 1:
+                    without[group].append(name)
+    for group, names in sorted(without.items()):
+        yield warning(
+            group,
+            f"it has no retry queue on {named(names)}",
+            "messages that its members send back there are lost",
+            command_line("rmq", "group", "update", group, "--retry-queues", "1"),
+        )
+
+
 def _pop_revive(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         pop = lag.pop
@@ -343,6 +359,7 @@ CHECKS = (
         GROUPS,
         LAGS,
     ),
+    check("retry-queues", "groups can store retries", _retry_queues, GROUPS),
     check(
         "pop-revive", "POP delivers again what was not acknowledged", _pop_revive, LAGS
     ),
