@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Messages of one key or id whose groups are asked about.
 SHOWN_MAX = 20
+#: So many of them are asked about side by side.
+_AT_ONCE = 5
 
 
 def _time(epoch_ms: int | None) -> str | None:
@@ -146,7 +148,7 @@ def show(common: Common, options: MessageShowOptions) -> None:
     reading a topic by the time in an ID may take longer.
     """
     from rmqcli.admin.message.find import find_messages, missing_message
-    from rmqcli.admin.message.gather import outcome_of
+    from rmqcli.admin.message.gather import outcomes_of
 
     refuse_empty(topic=options.topic)
     with common.open_client() as client, client.one_limit():
@@ -161,15 +163,15 @@ def show(common: Common, options: MessageShowOptions) -> None:
             raise missing_message(found, options.ref, options.topic)
         backups = known_backups()
         outcomes: list[MessageOutcome] = []
-        for message in reversed(found.messages[-SHOWN_MAX:]):
-            # The questions about one more would have too little time.
-            if outcomes and client.limit_left_ms() < client.config.timeout_ms // 2:
-                break
-            outcomes.insert(
-                0,
-                outcome_of(
-                    client, message, groups=options.group or (), backups=backups
-                ),
+        left = found.messages[-SHOWN_MAX:]
+        # The questions about some more must have enough time.
+        while left and not (
+            outcomes and client.limit_left_ms() < client.config.timeout_ms // 2
+        ):
+            newest = left[-_AT_ONCE:]
+            del left[-_AT_ONCE:]
+            outcomes[:0] = outcomes_of(
+                client, newest, groups=options.group or (), backups=backups
             )
     _write(common, outcomes, options.decode)
     errors = dict(found.errors)
