@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
-from rmqcli.cli.message.find import write_messages
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import decode_option, refuse_empty
 from rmqcli.cli.ui.escape import safe
@@ -20,9 +20,10 @@ from rmqcli.cli.ui.output import (
     write_table,
     write_whole,
 )
-from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
+from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError
+from rmqcli.files import state_folder
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
@@ -204,15 +205,16 @@ def show(common: Common, options: MessageShowOptions) -> None:
 
 def known_backups() -> list[Any]:
     """Return the backups of resets, which verdicts take account of."""
-    import os
-
-    from rmqcli.admin.reset.backup import backup_directory, list_backups
-    from rmqcli.errors import ConfigError
-
-    try:
-        return list_backups(backup_directory(os.environ))
-    except ConfigError:  # no home folder, so no backups
+    folder = state_folder(os.environ, "reset-offset")
+    if folder is None:
         return []
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return []
+    from rmqcli.admin.reset.backup import backup_directory, list_backups
+
+    return list_backups(backup_directory(os.environ))
 
 
 def _write(
