@@ -160,6 +160,20 @@ def test_in_a_pipe_a_command_loads_nothing_heavy(cluster, arguments):
     assert "typer" not in modules  # its arguments are ordinary
 
 
+def test_showing_a_message_loads_nothing_of_other_commands(cluster):
+    words = ["message", "show", "T@broker-a:0:0", "-n", cluster.namesrv]
+    returned, modules = modules_after(words)
+    assert returned == 0
+    others = {
+        "rmqcli.admin.reset.backup",  # there are no backups
+        "rmqcli.admin.reset.target",
+        "rmqcli.api.calls.producer",
+        "rmqcli.cli.message.find",
+        "rmqcli.cli.tail.command",
+    }
+    assert modules & others == set()
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with EmbeddedCluster(queues=1) as cluster:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.brokers import (
     ask_each,
-    ask_many,
     change_each,
     change_many,
     denial_of,
@@ -55,7 +54,7 @@ from rmqcli.api.calls.namesrv_config import (
     put_kv_config,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info, query_topic_consume_by_who
-from rmqcli.api.runner import run_task
+from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.checked import check_fields
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
@@ -81,7 +80,7 @@ from rmqcli.model import (
     MessageQueue,
 )
 from rmqcli.names import similar
-from rmqcli.tasks import Sleep
+from rmqcli.tasks import All, Request, Sleep
 from rmqcli.units import counted
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
@@ -359,36 +358,34 @@ def read_topic(client: Client, topic: str) -> TopicDetail:
 
     Raises NotFoundError for an unknown topic, NoBrokerError when no broker answers.
     """
-    route = client.route(topic)
-    info = client.cluster_info()
+    client.cluster_info()
+    return run_task(client, ask_topic(client, client.route(topic)))
+
+
+def ask_topic(client: Client, route: TopicRoute) -> Task[TopicDetail]:
+    """Do as `read_topic`, with a topic's route; the client knows its brokers."""
+    topic = route.topic
     addresses = reader_addresses(route.brokers)
-    stats = ask_each(client, addresses, get_topic_stats_info(topic))
-    errors = {n: e for n, e in stats.items() if isinstance(e, RmqError)}
-    client.raise_if_none_answers(errors.values())
-    answering = {n: a for n, a in addresses.items() if n not in errors}
-    groups = ask_each(client, answering, query_topic_consume_by_who(topic))
-    configs = topic_configs(client, topic, answering)
+    answers = yield All([_ask_broker(client, a, topic) for a in addresses.values()])
+    stats: dict[str, Any] = {}
+    configs: dict[str, TopicConfig | RmqError | None] = {}
     names: set[str] = set()
-    for broker_name in answering:
-        found = groups[broker_name]
-        config = configs[broker_name]
-        if not isinstance(found, RmqError) and topic in found:
-            found = _groups_of_5_3(client, topic, answering[broker_name], found)
-        if isinstance(found, RmqError):
-            errors[broker_name] = found
-        else:
-            names.update(found)
-        if isinstance(config, RmqError):
-            errors[broker_name] = config
-        elif config is not None and message_type([config]) == _LITE:
-            bound = _groups_of_lite_topics(client, topic, answering[broker_name])
-            if isinstance(bound, RmqError):
-                errors[broker_name] = bound
+    errors: dict[str, RmqError] = {}
+    for name, (ends, config, *groups) in zip(addresses, answers, strict=True):
+        stats[name] = ends
+        if isinstance(ends, RmqError):
+            errors[name] = ends
+            continue
+        configs[name] = config
+        for found in groups:
+            if isinstance(found, RmqError):
+                errors[name] = found
             else:
-                names.update(bound)
+                names.update(found)
+    client.raise_if_none_answers(errors[n] for n in stats if n not in configs)
     return TopicDetail(
         topic=topic,
-        kind=topic_kind(topic, info),
+        kind=topic_kind(topic, client.cluster_info()),
         message_type=message_type(
             c for c in configs.values() if c is not None and not isinstance(c, RmqError)
         ),
@@ -400,18 +397,38 @@ def read_topic(client: Client, topic: str) -> TopicDetail:
     )
 
 
-def _groups_of_lite_topics(
-    client: Client, topic: str, address: str
-) -> list[str] | RmqError:
+def _ask_broker(client: Client, address: str, topic: str) -> Task[list[Any]]:
+    """Ask a broker all about a topic; errors are values, also the first one.
+
+    Returns the ends of its queues, its settings, and one or more lists of groups.
+    """
+    ends, groups = yield All(
+        [
+            Request(address, get_topic_stats_info(topic)),
+            Request(address, query_topic_consume_by_who(topic)),
+        ]
+    )
+    if isinstance(ends, RmqError):
+        return [ends, None]
+    # The broker has answered, so that its version is known now.
+    (config,) = yield All([_ask_config(client, address, topic)])
+    if not isinstance(groups, RmqError) and topic in groups:
+        (groups,) = yield All([_groups_of_5_3(address, topic, groups)])
+    bound: list[Any] = []
+    if isinstance(config, RmqError):
+        bound = [config]
+    elif config is not None and message_type([config]) == _LITE:
+        bound = yield All([_groups_of_lite_topics(address, topic)])
+    return [ends, config, groups, *bound]
+
+
+def _groups_of_lite_topics(address: str, topic: str) -> Task[list[str]]:
     """Return the groups that are bound to a topic, and consume its lite topics.
 
     Brokers list no group with such a topic: offsets and subscriptions are those of the
     lite topics.
     """
-    try:
-        groups = client.invoke(address, get_all_subscription_group_config())
-    except RmqError as error:
-        return error
+    groups = yield Request(address, get_all_subscription_group_config())
     return [
         name
         for name, config in groups.items()
@@ -419,26 +436,21 @@ def _groups_of_lite_topics(
     ]
 
 
-def _groups_of_5_3(
-    client: Client, topic: str, address: str, found: list[str]
-) -> list[str] | RmqError:
+def _groups_of_5_3(address: str, topic: str, found: list[str]) -> Task[list[str]]:
     """Return the groups of a topic from a broker that listed the topic itself.
 
     5.3.3 lists the topic's name in place of the names of groups that are online without
     a committed offset. So all groups of the broker are asked for their subscriptions.
     Source: ConsumerManager.topicGroupTable.
     """
-    try:
-        groups = client.invoke(address, get_all_subscription_group_config())
-    except RmqError as error:
-        return error
-    answers = ask_many(
-        client, {g: (address, get_consumer_connection_list(g)) for g in groups}
+    groups = yield Request(address, get_all_subscription_group_config())
+    answers = yield All(
+        [Request(address, get_consumer_connection_list(each)) for each in groups]
     )
     online = []
-    for group, answer in answers.items():
+    for group, answer in zip(groups, answers, strict=True):
         if isinstance(answer, RmqError):
-            return answer
+            raise answer
         if answer is not None and topic in answer.subscriptions:
             online.append(group)
     return online + [name for name in found if name != topic or name in groups]
@@ -452,16 +464,21 @@ def topic_configs(
     The brokers must have answered before, so that their versions are known: 4.x has no
     request for a single topic, and never answers that of 5.x.
     """
-    single = {n: a for n, a in addresses.items() if client.broker_version(a) >= V5_0_0}
-    found: dict[str, TopicConfig | RmqError | None] = {}
-    for broker_name, one in ask_each(client, single, get_topic_config(topic)).items():
-        found[broker_name] = None if isinstance(one, NotFoundError) else one
-    rest = {n: a for n, a in addresses.items() if n not in single}
-    for broker_name, answer in ask_each(client, rest, get_all_topic_config()).items():
-        found[broker_name] = (
-            answer if isinstance(answer, RmqError) else answer.get(topic)
-        )
-    return found
+    for address in addresses.values():
+        client.broker_version(address)
+    tasks = [_ask_config(client, each, topic) for each in addresses.values()]
+    return dict(zip(addresses, run_tasks(client, tasks), strict=True))
+
+
+def _ask_config(client: Client, address: str, topic: str) -> Task[TopicConfig | None]:
+    """Ask a broker whose version is known for a topic's settings."""
+    if (client.known_version(address) or 0) < V5_0_0:
+        table = yield Request(address, get_all_topic_config())
+        return table.get(topic)  # type: ignore[no-any-return]  # of the answer
+    try:
+        return (yield Request(address, get_topic_config(topic)))  # type: ignore[no-any-return]
+    except NotFoundError:
+        return None
 
 
 def batch_topics(client: Client, topics: Iterable[str]) -> list[str]:

@@ -29,7 +29,6 @@ from rmqcli.api.calls.offset import (
     get_min_offset,
     query_consumer_offset,
 )
-from rmqcli.api.calls.producer import get_producer_connection_list
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, RmqError
 from rmqcli.model import MessageQueue
@@ -281,6 +280,8 @@ def _with_producers(
     client: Client, address: str, queue: MessageQueue, messages: Iterable[StoredMessage]
 ) -> list[OpenTransaction]:
     """Add who could answer the broker's check, and how often it asks."""
+    from rmqcli.api.calls.producer import get_producer_connection_list
+
     messages = list(messages)
     if not messages:
         return []

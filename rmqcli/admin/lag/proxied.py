@@ -17,7 +17,7 @@ from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.positions import broker_clock
-from rmqcli.api.runner import run_tasks
+from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BodyError,
@@ -26,7 +26,7 @@ from rmqcli.errors import (
     RmqError,
     TransportError,
 )
-from rmqcli.tasks import Request
+from rmqcli.tasks import All, Request
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.bodies.proxy import HeartbeatSyncerData, RemoteChannel
 from rmqcli.wire.body import decode_body
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.clock import Clock
-    from rmqcli.model import MessageQueue
+    from rmqcli.model import BrokerData, MessageQueue
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import TopicOffset
 
@@ -172,10 +172,20 @@ def find_proxied_members(
     no broker of which only slaves are left: proxies write to masters. It is an error if
     such a broker may have the topic.
     """
+    brokers = client.cluster_info().brokers
+    return run_task(client, ask_proxied_members(client, brokers, failed))
+
+
+def ask_proxied_members(
+    client: Client,
+    brokers: Mapping[str, BrokerData],
+    failed: Mapping[str, RmqError] | None = None,
+) -> Task[ProxiedMembers]:
+    """Do as `find_proxied_members`; `brokers` are those of the cluster."""
     now_ms = client.clock.epoch_ms()
     silent = {n: e for n, e in (failed or {}).items() if isinstance(e, TransportError)}
     masters: dict[str, str] = {}
-    for name, broker in client.cluster_info().brokers.items():
+    for name, broker in brokers.items():
         if name in silent:
             continue
         if broker.master_address is None:
@@ -183,9 +193,7 @@ def find_proxied_members(
             silent[name] = ConnectError(error, address=name)
         else:
             masters[name] = broker.master_address
-    answers = run_tasks(
-        client, [_read_broker(each, client.clock) for each in masters.values()]
-    )
+    answers = yield All([_read_broker(each, client.clock) for each in masters.values()])
     known: list[ProxyHeartbeats] = []
     errors: dict[str, RmqError] = {}
     for name, answer in zip(masters, answers, strict=True):
@@ -194,12 +202,15 @@ def find_proxied_members(
         elif not isinstance(answer, NotFoundError):  # without proxies no such topic
             errors[name] = answer
     if silent:
-        route = client.routes([HEARTBEAT_TOPIC])[HEARTBEAT_TOPIC]
-        if not isinstance(route, RmqError):
+        try:
+            route = yield from client.ask_route(HEARTBEAT_TOPIC)
+        except NotFoundError:
+            pass
+        except RmqError:
+            errors |= silent
+        else:
             having = {each.broker_name for each in route.brokers}
             errors |= {n: e for n, e in silent.items() if n in having}
-        elif not isinstance(route, NotFoundError):
-            errors |= silent
     return ProxiedMembers(proxied_members(known, now_ms=now_ms), errors)
 
 

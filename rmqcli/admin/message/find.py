@@ -40,7 +40,6 @@ from rmqcli.admin.message.records import (
     waits_for,
 )
 from rmqcli.admin.positions import resolve_times_each
-from rmqcli.admin.reset.target import PastMessage
 from rmqcli.admin.topics import list_topics, topic_configs
 from rmqcli.api.broker_errors import is_nothing_there, not_found
 from rmqcli.api.calls.config import get_broker_config
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rmqcli.admin.message.by_time import TimeSearch
+    from rmqcli.admin.reset.target import PastMessage
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
     from rmqcli.model import MessageQueue
@@ -386,6 +386,8 @@ def find_past(client: Client, topic: str, message_id: str) -> PastMessage:
 
     Raises the errors of `find_message`.
     """
+    from rmqcli.admin.reset.target import PastMessage
+
     try:
         found = find_message(client, topic, message_id)
     except (NotFoundError, PartialError) as error:

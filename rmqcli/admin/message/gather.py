@@ -1,8 +1,9 @@
 """Reads what became of a message in each group of its topic.
 
-All brokers are asked side by side, in an order that matters: committed offsets are read
-before copies are looked for. A member that fails sends its message back before it
-commits, so a group that is past the message has left its copy by then.
+All brokers are asked side by side, for several messages at once, in steps whose order
+matters: committed offsets are read before members, and before copies are looked for. A
+member that fails sends its message back before it commits, so a group that is past the
+message has left its copy by then.
 
 Copies of a message for a retry keep its unique id, under which the index has them in
 `%RETRY%group`, in the retry topics of POP, in `SCHEDULE_TOPIC_XXXX` while their delay
@@ -15,9 +16,9 @@ KeyBuilder in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.dlq.letter import ORIGIN_MESSAGE_ID
 from rmqcli.admin.lag.check_points import (
     REVIVE_TOPIC_PREFIX,
@@ -25,7 +26,7 @@ from rmqcli.admin.lag.check_points import (
     read_deliveries,
 )
 from rmqcli.admin.lag.memory import departed_brokers
-from rmqcli.admin.lag.proxied import filters_since_ms, find_proxied_members
+from rmqcli.admin.lag.proxied import ask_proxied_members, filters_since_ms
 from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
     GroupEvidence,
@@ -50,10 +51,11 @@ from rmqcli.admin.message.records import (
     decode_found,
     query_message_max,
 )
-from rmqcli.admin.positions import check_group_names
+from rmqcli.admin.positions import is_missing
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
-from rmqcli.admin.topics import read_topic
+from rmqcli.admin.topics import ask_topic
 from rmqcli.admin.witness import ANOTHER
+from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
     get_broker_config,
@@ -79,7 +81,6 @@ from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
-    MessageQueue,
     dlq_topic,
     is_pop_retry,
     is_system_group,
@@ -94,17 +95,33 @@ from rmqcli.wire.subscription import SQL92
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import (
+        Collection,
+        Generator,
+        Hashable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
+    from typing import TypeAlias
 
     from rmqcli.admin.lag.check_points import PopDeliveries, PopDelivery
+    from rmqcli.admin.lag.proxied import ProxiedMembers
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.topics import TopicDetail
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
-    from rmqcli.tasks import Task
+    from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
+
+    #: What is asked at one time. Tasks with equal keys are the same question.
+    _Questions: TypeAlias = "Mapping[Any, Part]"
+    #: Yields questions, and is resumed with the answers by key, errors as values.
+    _Asking: TypeAlias = "Generator[_Questions, Any, T]"
+
+T = TypeVar("T")
 
 _FIRST_POP_TIME = "1ST_POP_TIME"  # MessageConst.PROPERTY_FIRST_POP_TIME
 _POP = "CONSUME_POP"  # ConsumeType.CONSUME_POP
@@ -175,8 +192,57 @@ def outcome_of(
     group over the message speaks against its having been consumed. Raises NotFoundError
     when the topic is gone, and for a group that does not exist.
     """
-    check_group_names(client, groups)
-    return _Reading(client, message).run(groups, backups)
+    return outcomes_of(client, [message], groups=groups, backups=backups)[0]
+
+
+def outcomes_of(
+    client: Client,
+    messages: Sequence[PulledMessage],
+    *,
+    groups: Collection[str] = (),
+    backups: Sequence[Backup] = (),
+) -> list[MessageOutcome]:
+    """Do as `outcome_of` for several messages, side by side."""
+    readings = [_Reading(client, each) for each in messages]
+    return _in_step(client, [each.run(groups, backups) for each in readings])
+
+
+def _in_step(client: Client, readings: Sequence[_Asking[T]]) -> list[T]:
+    """Run readings side by side; what several of them ask at a time is asked once.
+
+    Each is resumed only when all answers of a step are there. So what it asks later was
+    not read before these answers, whoever asked for it, too.
+    """
+    results: dict[int, T] = {}
+    answers: dict[int, Mapping[Any, Any] | None]
+    answers = dict.fromkeys(range(len(readings)))
+    while answers:
+        asked: dict[int, _Questions] = {}
+        for number, told in answers.items():
+            try:
+                asked[number] = readings[number].send(told)
+            except StopIteration as stop:
+                results[number] = stop.value
+        parts = {
+            _question(key, part): part
+            for each in asked.values()
+            for key, part in each.items()
+        }
+        outcomes = dict(zip(parts, run_tasks(client, parts.values()), strict=True))
+        answers = {
+            number: {key: outcomes[_question(key, part)] for key, part in each.items()}
+            for number, each in asked.items()
+        }
+    return [results[number] for number in range(len(readings))]
+
+
+def _question(key: Hashable, part: Part) -> Hashable:
+    """Return what is equal for equal questions."""
+    if not isinstance(part, Request):
+        return key
+    call = part.call
+    fields = tuple(sorted(call.ext_fields.items()))
+    return part.address, call.code, fields, call.body, part.timeout_ms
 
 
 class _Reading:
@@ -215,7 +281,9 @@ class _Reading:
         #: group -> the first broker that did not tell what its verdict needs, and why
         self._untold: dict[str, tuple[str, RmqError]] = {}
 
-    def run(self, groups: Collection[str], backups: Sequence[Backup]) -> MessageOutcome:
+    def run(
+        self, groups: Collection[str], backups: Sequence[Backup]
+    ) -> _Asking[MessageOutcome]:
         pending = self._pending()
         if pending is not None and pending.delivered is not None:
             self._take_delivered(pending.delivered)
@@ -224,13 +292,12 @@ class _Reading:
         if pending is not None:
             topic = self._message.properties[REAL_TOPIC]
         self._outcome.topic = topic
-        detail = read_topic(self._client, topic)
+        detail = yield from self._read_topic(topic, groups)
         self._outcome.errors |= detail.errors
         self._read_departed()
         names = sorted(
             set(groups) or {g for g in detail.groups if not is_system_group(g)}
         )
-        self._read_settings()
         min_offset = self._min_offset(detail)
         self._outcome.stored = self._stored(min_offset, pending)
         if pending is not None:
@@ -240,13 +307,13 @@ class _Reading:
             self._outcome.groups = [self._is_removed(name) for name in names]
             return self._outcome
         evidence = {name: GroupEvidence(group=name) for name in names}
-        self._read_offsets(evidence)
-        self._read_members(evidence)
-        self._read_holders(evidence)
+        yield from self._read_offsets(evidence)
+        copies = yield from self._read_members(evidence)
+        yield from self._read_holders(evidence)
         self._read_selection(evidence)
-        self._read_copies(evidence)
-        self._read_deliveries(evidence)
-        self._read_locks(evidence)
+        yield from self._read_copies(evidence, copies)
+        yield from self._read_deliveries(evidence)
+        yield from self._read_locks(evidence)
         self._read_filter_times(evidence)
         if backups:
             here = identity_of(self._client.route(self._queue.topic))
@@ -341,25 +408,44 @@ class _Reading:
         self._message = self._outcome.message = message
         self._queue = message.message_queue
 
-    def _read_settings(self) -> None:
-        """Read the settings of all brokers, and how far their indexes are behind.
+    def _read_topic(self, topic: str, groups: Collection[str]) -> _Asking[TopicDetail]:
+        """Read its topic, all brokers, and whether the message is in its queue still.
 
-        Also, in the same round, whether the message is in its queue still.
+        Raises NotFoundError for a group that does not exist.
         """
-        questions = {
-            (name, call.code): (address, call)
+        client, place = self._client, ("place", id(self))
+        settings = {
+            (name, call.code): Request(address, call)
             for name, address in self._brokers.items()
             for call in (get_broker_config(), get_broker_runtime_info())
         }
-        asked_ms = self._client.clock.epoch_ms()
-        self._place, *outcomes = run_tasks(
-            self._client,
-            [
-                check_place(self._address, self._queue, self._message),
-                *(Request(address, call) for address, call in questions.values()),
-            ],
-        )
-        answers = dict(zip(questions, outcomes, strict=True))
+        is_complete = len(self._brokers) == len(client.cluster_info().brokers)
+        asked_ms = client.clock.epoch_ms()
+        answers = yield {
+            ("topic", topic): ask_topic(client, client.route(topic)),
+            place: check_place(self._address, self._queue, self._message),
+            **settings,
+            **{
+                ("group", name): is_missing(
+                    name, self._brokers, is_complete=is_complete
+                )
+                for name in groups
+            },
+        }
+        for name in groups:
+            if answers["group", name] is True:
+                raise not_found("group", name)
+        self._place = answers[place]
+        self._take_settings({key: answers[key] for key in settings}, asked_ms)
+        detail: TopicDetail | RmqError = answers["topic", topic]
+        if isinstance(detail, RmqError):
+            raise detail
+        return detail
+
+    def _take_settings(
+        self, answers: Mapping[tuple[str, int], Any], asked_ms: int
+    ) -> None:
+        """Note the settings of all brokers, and how far their indexes are behind."""
         answered_ms = self._client.clock.epoch_ms()
         for (name, code), answer in answers.items():
             is_own = name == self._queue.broker_name
@@ -435,7 +521,7 @@ class _Reading:
     def _due_ms(self, message: PulledMessage) -> int | None:
         return level_due_ms(message, self._levels.get(message.broker_name, ()))
 
-    def _read_offsets(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_offsets(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
         """Read the committed and the pulled offset of each group in the queue."""
         client, queue, address = self._client, self._queue, self._address
         is_of_slave = address not in client.masters().values()
@@ -448,35 +534,22 @@ class _Reading:
                     else f"{queue.broker_name} did not answer: {error.message}"
                 )
             return
-        table = None
-        if client.broker_version(address) >= V5_0_0:
-            offsets = ask_many(
-                client,
-                {
-                    name: (
-                        address,
-                        query_consumer_offset(name, queue.topic, queue.queue_id),
-                    )
-                    for name in evidence
-                },
-            )
-        else:  # these brokers may answer 0 where nothing was committed
-            table = ask_each(client, {"": address}, get_all_consumer_offset())[""]
-            offsets = {
-                name: table
-                if isinstance(table, RmqError)
-                else table.get((name, queue.topic), {}).get(queue.queue_id)
-                for name in evidence
-            }
-        stats = ask_many(
-            client,
-            {
-                name: (address, get_consume_stats(name, queue.topic))
-                for name in evidence
-            },
-        )
+        has_table = client.broker_version(address) < V5_0_0
+        questions: dict[Any, Part] = {}
+        if has_table:  # these brokers may answer 0 where nothing was committed
+            questions["table"] = Request(address, get_all_consumer_offset())
+        for name in evidence:
+            if not has_table:
+                call = query_consumer_offset(name, queue.topic, queue.queue_id)
+                questions["offset", name] = Request(address, call)
+            stats = get_consume_stats(name, queue.topic)
+            questions["stats", name] = Request(address, stats)
+        answers = yield questions
         for name, seen in evidence.items():
-            offset, found = offsets[name], stats[name]
+            found = answers["stats", name]
+            offset = answers["table" if has_table else ("offset", name)]
+            if has_table and not isinstance(offset, RmqError):
+                offset = offset.get((name, queue.topic), {}).get(queue.queue_id)
             if isinstance(offset, RmqError):
                 seen.no_offset = offset.message
                 self._note_untold(name, offset)
@@ -491,37 +564,50 @@ class _Reading:
                     " committed offsets may be old"
                 )
 
-    def _read_members(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_members(
+        self, evidence: Mapping[str, GroupEvidence]
+    ) -> _Asking[Mapping[Any, Any]]:
+        """Read the members of each group, and the copies of the message.
+
+        Returns the answers to the questions about copies.
+        """
         address = self._address
+        copies = self._copies_asked(evidence)
         if address is None:
-            return
-        members = ask_many(
-            self._client,
-            {name: (address, get_consumer_connection_list(name)) for name in evidence},
-        )
-        call = get_all_subscription_group_config()
-        configs = ask_each(self._client, {"": address}, call)[""]
+            found: Mapping[Any, Any] = yield copies
+            return found
         topic = self._queue.topic
         pop = {name: pop_retry_topics(name, topic) for name in evidence}
-        routes = self._client.routes(t for pair in pop.values() for t in pair)
+        answers = yield {
+            "settings": Request(address, get_all_subscription_group_config()),
+            **{
+                ("members", name): Request(address, get_consumer_connection_list(name))
+                for name in evidence
+            },
+            **{
+                ("route", each): self._client.ask_route(each)
+                for pair in pop.values()
+                for each in pair
+            },
+            **copies,
+        }
+        configs = answers["settings"]
         for name, seen in evidence.items():
-            found = members[name]
-            if isinstance(found, RmqError):
-                seen.no_members = f"its members are not known: {found.message}"
-                self._note_untold(name, found)
+            members = answers["members", name]
+            if isinstance(members, RmqError):
+                seen.no_members = f"its members are not known: {members.message}"
+                self._note_untold(name, members)
             else:
-                seen.connection = found
+                seen.connection = members
             # Brokers create the topic when POP first revives a message. The retries of
             # another group may have the older of its names.
-            found_routes = [routes[t] for t in pop[name]]
+            found_routes = [answers["route", each] for each in pop[name]]
             if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
                 del found_routes[1:]
             has_retries = any(not isinstance(each, RmqError) for each in found_routes)
             if has_retries:
                 self._has_retries.add(name)
-            seen.is_pop = has_retries or (
-                found is not None and getattr(found, "consume_type", "") == _POP
-            )
+            seen.is_pop = has_retries or (getattr(members, "consume_type", "") == _POP)
             for route in found_routes:
                 if isinstance(route, RmqError) and not isinstance(route, NotFoundError):
                     seen.no_members = (
@@ -542,7 +628,7 @@ class _Reading:
             elif name in configs:
                 seen.retry_max_times = configs[name].retry_max_times
                 seen.is_orderly = configs[name].consume_message_orderly
-        self._read_proxied(evidence)
+        yield from self._read_proxied(evidence)
         if not isinstance(configs, RmqError):
             self._read_lite_offsets(
                 address,
@@ -553,6 +639,7 @@ class _Reading:
                     if configs[name].attributes.get(LITE_BIND_TOPIC) == topic
                 },
             )
+        return {key: answers[key] for key in copies}
 
     def _read_lite_offsets(
         self, address: str, evidence: Mapping[str, GroupEvidence]
@@ -592,7 +679,7 @@ class _Reading:
                     " what it has handed out of lite topics where it cannot be read"
                 )
 
-    def _read_proxied(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_proxied(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
         """Add members behind proxies in cluster mode, which brokers do not know."""
         alone = [
             seen
@@ -601,7 +688,9 @@ class _Reading:
         ]
         if not alone:
             return
-        proxied = find_proxied_members(self._client)
+        brokers = self._client.cluster_info().brokers
+        answers = yield {"proxied": ask_proxied_members(self._client, brokers)}
+        proxied: ProxiedMembers = answers["proxied"]
         for seen in alone:
             if seen.group in proxied.by_group:
                 seen.connection = proxied.by_group[seen.group][0]
@@ -645,7 +734,7 @@ class _Reading:
                     },
                 )
 
-    def _read_holders(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_holders(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
         """Find the member of each group that pulls the queue, and what it holds.
 
         Members behind a proxy do not answer the question, and members that use POP have
@@ -653,10 +742,11 @@ class _Reading:
         """
         if self._address is None:
             return
-        asked = {
-            (name, member.client_id): (
+        asked: dict[tuple[str, str], Part] = {
+            (name, member.client_id): Request(
                 self._address,
                 get_consumer_running_info(name, member.client_id),
+                _MEMBER_TIMEOUT_MS,
             )
             for name, seen in evidence.items()
             if seen.connection is not None
@@ -665,9 +755,10 @@ class _Reading:
         }
         if not asked:
             return
-        answers = ask_many(self._client, asked, timeout_ms=_MEMBER_TIMEOUT_MS)
+        answers = yield asked
         asked_ms = self._client.clock.epoch_ms() + self._ahead_ms
-        for (name, client_id), answer in answers.items():
+        for name, client_id in asked:
+            answer = answers[name, client_id]
             if isinstance(answer, RmqError):
                 continue
             held = answer.process_queues.get(self._queue)
@@ -734,17 +825,21 @@ class _Reading:
             return None, "cannot be evaluated: the message is not in its queue any more"
         return offset in selected, None
 
-    def _read_copies(self, evidence: Mapping[str, GroupEvidence]) -> None:
-        """Find the copies of the message in the retry and dead-letter topics."""
-        message = self._message
-        if not message.msg_id:
+    def _read_copies(
+        self, evidence: Mapping[str, GroupEvidence], answers: Mapping[Any, Any]
+    ) -> _Asking[None]:
+        """Find the copies of the message in the retry and dead-letter topics.
+
+        `answers` are those to what `_copies_asked` returns.
+        """
+        if not self._message.msg_id:
             for seen in evidence.values():
                 seen.no_copies = "it has no unique id, by which retries are found"
             return
-        first = self._look_up(evidence, message.msg_id)
+        first = self._look_up(evidence, answers)
         if not any(seen.copies for seen in evidence.values()):
             return
-        gone = self._read_passed(evidence)
+        gone = yield from self._read_passed(evidence)
         # A retry that failed meanwhile has left a later copy, which counts.
         passed = {
             (name, copy.place): copy.is_passed
@@ -752,7 +847,7 @@ class _Reading:
             for copy in seen.copies
         }
         if first:
-            self._look_up(evidence, message.msg_id)
+            self._look_up(evidence, (yield self._copies_asked(evidence)))
         for name, seen in evidence.items():
             seen.copies = [
                 replace(copy, is_passed=passed.get((name, copy.place), False))
@@ -762,8 +857,13 @@ class _Reading:
             for place in gone.get(name, {}).values():
                 seen.no_copies = f"a copy of it was at {place}: {ANOTHER}"
 
-    def _look_up(self, evidence: Mapping[str, GroupEvidence], msg_id: str) -> bool:
-        topic, message = self._queue.topic, self._message
+    def _copies_asked(
+        self, evidence: Iterable[str]
+    ) -> dict[tuple[str, str, str], Request[Any]]:
+        """Return the questions for the copies, by broker name, topic and id."""
+        topic, msg_id = self._queue.topic, self._message.msg_id
+        if not msg_id:
+            return {}
         topics = [
             each
             for name in evidence
@@ -773,23 +873,26 @@ class _Reading:
                 *pop_retry_topics(name, topic),
             )
         ]
-        answers = ask_many(
-            self._client,
-            {
-                (broker_name, each): (
-                    address,
-                    query_message(
-                        each,
-                        msg_id,
-                        begin_ms=0,
-                        end_ms=QUERY_END_MS,
-                        max_num=QUERY_MESSAGE_MAX,
-                    ),
-                )
-                for broker_name, address in self._brokers.items()
-                for each in dict.fromkeys((topic, SCHEDULE_TOPIC, *topics))
-            },
-        )
+        return {
+            (broker_name, each, msg_id): Request(
+                address,
+                query_message(
+                    each,
+                    msg_id,
+                    begin_ms=0,
+                    end_ms=QUERY_END_MS,
+                    max_num=QUERY_MESSAGE_MAX,
+                ),
+            )
+            for broker_name, address in self._brokers.items()
+            for each in dict.fromkeys((topic, SCHEDULE_TOPIC, *topics))
+        }
+
+    def _look_up(
+        self, evidence: Mapping[str, GroupEvidence], answers: Mapping[Any, Any]
+    ) -> bool:
+        """Note the copies of each group; return whether there are any."""
+        topic, message = self._queue.topic, self._message
         # A retry that fails has its next copy in its own topic.
         is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         originals: list[PulledMessage] = []
@@ -797,7 +900,8 @@ class _Reading:
         full: list[str] = []
         damaged: dict[str, int] = {}
         failed: dict[str, RmqError] = {}
-        for (broker_name, each), body in answers.items():
+        for broker_name, each, msg_id in self._copies_asked(evidence):
+            body = answers[broker_name, each, msg_id]
             if isinstance(body, RmqError):
                 failed[broker_name] = body
                 continue
@@ -892,36 +996,28 @@ class _Reading:
 
     def _read_passed(
         self, evidence: Mapping[str, GroupEvidence]
-    ) -> dict[str, dict[str, str]]:
+    ) -> _Asking[dict[str, dict[str, str]]]:
         """Note whether groups are past their copies in the retry topics.
 
         Returns the places of the copies that are not there any more, by group and id.
         """
-        asked = {}
-        checks: dict[tuple[str, str, str], Task[PlaceState]] = {}
+        asked: dict[Any, Part] = {}
+        checks: dict[tuple[str, str, str], Part] = {}
         for name, seen in evidence.items():
             for copy in seen.copies:
                 queue = copy.message.message_queue
                 call = query_consumer_offset(name, queue.topic, queue.queue_id)
                 if copy.kind == "retry":
-                    asked[name, queue] = (self._brokers[queue.broker_name], call)
+                    address = self._brokers[queue.broker_name]
+                    asked[name, queue] = Request(address, call)
                 if copy.kind in ("retry", "dead"):
                     checks[name, copy.message.offset_msg_id, copy.place] = check_place(
                         self._brokers[queue.broker_name], queue, copy.message
                     )
-        outcomes = run_tasks(
-            self._client,
-            [
-                *(Request(address, call) for address, call in asked.values()),
-                *checks.values(),
-            ],
-        )
-        answers = dict(zip(asked, outcomes, strict=False))
+        answers = yield {**asked, **checks}
         gone: dict[str, dict[str, str]] = {}
-        for (name, msg_id, place), state in zip(
-            checks, outcomes[len(asked) :], strict=True
-        ):
-            if state.is_there is False:
+        for name, msg_id, place in checks:
+            if answers[name, msg_id, place].is_there is False:
                 gone.setdefault(name, {})[msg_id] = place
         for name, seen in evidence.items():
             seen.copies = [
@@ -930,7 +1026,7 @@ class _Reading:
             ]
         return gone
 
-    def _read_deliveries(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_deliveries(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
         """Read what POP recorded about the message and its retries."""
         message = self._message
         own = PopPlace(
@@ -950,27 +1046,29 @@ class _Reading:
                     place = _place_of(name, copy)
                     wanted.setdefault(copy.message.broker_name, []).append(place)
         for broker_name, places in wanted.items():
-            self._read_deliveries_of(broker_name, places, evidence)
+            yield from self._read_deliveries_of(broker_name, places, evidence)
 
     def _read_deliveries_of(
         self,
         broker_name: str,
         places: Sequence[PopPlace],
         evidence: Mapping[str, GroupEvidence],
-    ) -> None:
+    ) -> _Asking[None]:
         address = self._brokers.get(broker_name)
         if address is None or self._client.broker_version(address) < V5_0_0:
             return
         is_own = broker_name == self._queue.broker_name
         found: dict[PopPlace, PopDelivery] = {}
         reason = self._no_records() if is_own else None
-        try:
-            read = None if reason else self._deliveries(broker_name, address, places)
-        except RmqError as error:
-            read, reason = None, f"the records of POP were not read: {error.message}"
+        read = None
+        if not reason:
+            key = ("deliveries", id(self), broker_name)
+            read = (yield {key: self._deliveries(broker_name, address, places)})[key]
+        if isinstance(read, RmqError):
+            reason = f"the records of POP were not read: {read.message}"
             for place in places:
-                self._note_untold(place.group, error, broker_name)
-        if read is not None:
+                self._note_untold(place.group, read, broker_name)
+        elif read is not None:
             found, reason = read.found, read.reason
         for place in places:
             seen = evidence[place.group]
@@ -986,7 +1084,7 @@ class _Reading:
                 for copy in seen.copies
             ]
 
-    def _read_locks(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_locks(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
         """Ask whether orderly POP waits for what it has handed out of the queue.
 
         The offset is read again afterwards: a queue whose offset has moved meanwhile
@@ -1005,16 +1103,17 @@ class _Reading:
             if seen.delivery is None and seen.holder is None
             if seen.is_pop or seen.connection is None
         }
-        finds, offsets = (
-            ask_many(
-                client,
-                {
-                    name: (address, call(name, queue.topic, queue.queue_id))
-                    for name in asked
-                },
-            )
-            for call in (orderly_pop_has_messages, query_consumer_offset)
-        )
+        if not asked:
+            return
+        place = (queue.topic, queue.queue_id)
+        finds = yield {
+            name: Request(address, orderly_pop_has_messages(name, *place))
+            for name in asked
+        }
+        offsets = yield {
+            name: Request(address, query_consumer_offset(name, *place))
+            for name in asked
+        }
         for name, seen in asked.items():
             found, committed = finds[name], offsets[name]
             if isinstance(found, RmqError):
@@ -1046,31 +1145,23 @@ class _Reading:
 
     def _deliveries(
         self, broker_name: str, address: str, places: Sequence[PopPlace]
-    ) -> PopDeliveries | None:
+    ) -> Task[PopDeliveries | None]:
         """Read the records; None if the broker has never used POP."""
         cluster = self._client.cluster_info().brokers[broker_name].cluster
         topic = f"{REVIVE_TOPIC_PREFIX}{cluster}"
-        (ends,) = run_tasks(
-            self._client, [Request(address, get_topic_stats_info(topic))]
-        )
-        if isinstance(ends, NotFoundError):
+        try:
+            ends = yield Request(address, get_topic_stats_info(topic))
+            return (
+                yield from read_deliveries(
+                    address,
+                    broker_name,
+                    revive_queues=ends.keys(),
+                    places=places,
+                    since_ms=self._message.store_timestamp_ms - _CLOCK_SLACK_MS,
+                )
+            )
+        except NotFoundError:  # also of the timer topic
             return None
-        if isinstance(ends, RmqError):
-            raise ends
-        task = read_deliveries(
-            address,
-            broker_name,
-            revive_queues=ends.keys(),
-            places=places,
-            since_ms=self._message.store_timestamp_ms - _CLOCK_SLACK_MS,
-        )
-        found: PopDeliveries | RmqError
-        (found,) = run_tasks(self._client, [task])
-        if isinstance(found, NotFoundError):
-            return None  # no timer topic
-        if isinstance(found, RmqError):
-            raise found
-        return found
 
 
 def _owner(
@@ -1113,7 +1204,7 @@ def _place_of(group: str, copy: MessageCopy) -> PopPlace:
 def _is_passed(
     copy: MessageCopy,
     group: str,
-    answers: Mapping[tuple[str, MessageQueue], int | RmqError | None],
+    answers: Mapping[Any, Any],
 ) -> bool | None:
     offset = answers.get((group, copy.message.message_queue))
     if isinstance(offset, RmqError):

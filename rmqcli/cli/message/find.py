@@ -35,17 +35,14 @@ from rmqcli.cli.ui.records.output import (
     HELP_FIELDS,
     make_writer,
     record_schema,
+    write_messages,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, PartialError, UsageError
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rmqcli.admin.message.find import FoundMessages
-    from rmqcli.cli.ui.records.output import Writer
-    from rmqcli.engine.message import PulledMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,14 +238,3 @@ def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
     if options.fail_if_empty and not found.messages:
         return ExitCode.EMPTY
     return ExitCode.OK
-
-
-def write_messages(writer: Writer, messages: Sequence[PulledMessage]) -> None:
-    """Write messages of any queues, in their order, as `rmq tail` shows them."""
-    from rmqcli.admin.tail.batch import TailCounts
-    from rmqcli.admin.tail.filter import make_filter
-
-    batcher = writer.batcher(make_filter(), TailCounts())
-    for message in messages:
-        writer.write(batcher.items(message.message_queue, [message]))
-    writer.close()

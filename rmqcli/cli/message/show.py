@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
-from rmqcli.cli.message.find import write_messages
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import decode_option, refuse_empty
 from rmqcli.cli.ui.escape import safe
@@ -20,9 +20,10 @@ from rmqcli.cli.ui.output import (
     write_table,
     write_whole,
 )
-from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer
+from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError
+from rmqcli.files import state_folder
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Messages of one key or id whose groups are asked about.
 SHOWN_MAX = 20
+#: So many of them are asked about side by side.
+_AT_ONCE = 5
 
 
 def _time(epoch_ms: int | None) -> str | None:
@@ -146,7 +149,7 @@ def show(common: Common, options: MessageShowOptions) -> None:
     reading a topic by the time in an ID may take longer.
     """
     from rmqcli.admin.message.find import find_messages, missing_message
-    from rmqcli.admin.message.gather import outcome_of
+    from rmqcli.admin.message.gather import outcomes_of
 
     refuse_empty(topic=options.topic)
     with common.open_client() as client, client.one_limit():
@@ -161,15 +164,15 @@ def show(common: Common, options: MessageShowOptions) -> None:
             raise missing_message(found, options.ref, options.topic)
         backups = known_backups()
         outcomes: list[MessageOutcome] = []
-        for message in reversed(found.messages[-SHOWN_MAX:]):
-            # The questions about one more would have too little time.
-            if outcomes and client.limit_left_ms() < client.config.timeout_ms // 2:
-                break
-            outcomes.insert(
-                0,
-                outcome_of(
-                    client, message, groups=options.group or (), backups=backups
-                ),
+        left = found.messages[-SHOWN_MAX:]
+        # The questions about some more must have enough time.
+        while left and not (
+            outcomes and client.limit_left_ms() < client.config.timeout_ms // 2
+        ):
+            newest = left[-_AT_ONCE:]
+            del left[-_AT_ONCE:]
+            outcomes[:0] = outcomes_of(
+                client, newest, groups=options.group or (), backups=backups
             )
     _write(common, outcomes, options.decode)
     errors = dict(found.errors)
@@ -202,15 +205,16 @@ def show(common: Common, options: MessageShowOptions) -> None:
 
 def known_backups() -> list[Any]:
     """Return the backups of resets, which verdicts take account of."""
-    import os
-
-    from rmqcli.admin.reset.backup import backup_directory, list_backups
-    from rmqcli.errors import ConfigError
-
-    try:
-        return list_backups(backup_directory(os.environ))
-    except ConfigError:  # no home folder, so no backups
+    folder = state_folder(os.environ, "reset-offset")
+    if folder is None:
         return []
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return []
+    from rmqcli.admin.reset.backup import backup_directory, list_backups
+
+    return list_backups(backup_directory(os.environ))
 
 
 def _write(

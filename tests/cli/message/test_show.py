@@ -1182,13 +1182,24 @@ def test_a_silent_member_is_waited_for_once_for_all_messages_of_a_key(cluster, s
     assert len(rule.requests) == 1
 
 
+def test_messages_of_a_key_are_asked_about_side_by_side(cluster, show):
+    """Brokers were asked for their settings once for each message, one by one."""
+    for body in "abc":
+        send(cluster, body, keys=("k",))
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    rule = cluster.faults.add(faults.delay(1), code=code)
+    exit_code, rows, _ = show(cluster, "k", "-t", "orders")
+    assert (exit_code, [row["body"] for row in rows]) == (0, ["a", "b", "c"])
+    assert len(rule.requests) == 1
+
+
 def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, show):
     """It ended with `no broker answers`, although the broker answered everything."""
     with Producer(namesrv=cluster.namesrv) as producer:
         for number in range(30):
             body = b"%d" % number
             producer.send(ProducerMessage("orders", body, keys=("k",)))
-    slow = faults.delay(150)
+    slow = faults.delay(400)
     cluster.faults.add(slow, code=RequestCode.GET_BROKER_CONFIG)
     code, rows, err = show(cluster, "k", "-t", "orders", "--timeout", "2s")
     assert code == 6

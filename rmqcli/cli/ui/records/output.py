@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.batch import Batcher, TailCounts
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.decode import Decode
+    from rmqcli.engine.message import PulledMessage
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import Record
 
@@ -247,3 +248,14 @@ def _safe_json(text: str) -> str:
 def _json_escape(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def write_messages(writer: Writer, messages: Sequence[PulledMessage]) -> None:
+    """Write messages of any queues, in their order, as `rmq tail` shows them."""
+    from rmqcli.admin.tail.batch import TailCounts
+    from rmqcli.admin.tail.filter import make_filter
+
+    batcher = writer.batcher(make_filter(), TailCounts())
+    for message in messages:
+        writer.write(batcher.items(message.message_queue, [message]))
+    writer.close()
