@@ -12,7 +12,7 @@ import heapq
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -186,6 +186,23 @@ class AssistantTool:
     run: Callable[[Toolbox, Any], Result]
 
 
+def _tool(
+    name: str, description: str
+) -> Callable[[Callable[[Toolbox, Any], Result]], AssistantTool]:
+    """Make a tool of the function that follows, whose annotations are its types."""
+
+    def make(run: Callable[[Toolbox, Any], Result]) -> AssistantTool:
+        _, arguments, result = get_type_hints(run).values()
+        return AssistantTool(name, description, arguments, result, run)
+
+    return make
+
+
+@_tool(
+    "cluster",
+    "Look at the cluster: what is wrong, brokers, and numbers of topics, groups by"
+    " state, unread messages and dead letters.",
+)
 def _cluster(box: Toolbox, _arguments: NoArguments) -> ClusterResult:
     with box.admin() as admin:
         found = admin.cluster()
@@ -217,6 +234,11 @@ def _cluster(box: Toolbox, _arguments: NoArguments) -> ClusterResult:
     )
 
 
+@_tool(
+    "doctor",
+    "Run all checks on the cluster. Each finding has its evidence, what it means,"
+    " and a command that a person can try.",
+)
 def _doctor(box: Toolbox, _arguments: NoArguments) -> DoctorResult:
     with box.admin() as admin:
         found = admin.doctor()
@@ -227,6 +249,7 @@ def _doctor(box: Toolbox, _arguments: NoArguments) -> DoctorResult:
     )
 
 
+@_tool("topics", "List topics with their queues and brokers.")
 def _topics(box: Toolbox, arguments: ListArguments) -> TopicsResult:
     with box.admin() as admin:
         found = admin.topics()
@@ -238,6 +261,7 @@ def _topics(box: Toolbox, arguments: ListArguments) -> TopicsResult:
     )
 
 
+@_tool("groups", "List consumer groups, and how many members are online.")
 def _groups(box: Toolbox, arguments: ListArguments) -> GroupsResult:
     with box.admin() as admin:
         found = admin.groups()
@@ -249,6 +273,9 @@ def _groups(box: Toolbox, arguments: ListArguments) -> GroupsResult:
     )
 
 
+@_tool(
+    "lag", "Show how far a consumer group is behind, in which queues, and explain why."
+)
 def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
     from rmqcli.admin.lag.explain import explain
 
@@ -284,6 +311,11 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
     )
 
 
+@_tool(
+    "tail",
+    "Read the last messages of a topic, or those since a time, the oldest first."
+    " Nothing is consumed." + _DATA,
+)
 def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
     from rmqcli.admin.lag.memory import check_complete
     from rmqcli.admin.positions import check_groups, resolve_ranges
@@ -348,6 +380,11 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
     return TailResult(messages=messages, cut=cut)
 
 
+@_tool(
+    "message",
+    "Find a message, and say what became of it in each consumer group, with the"
+    " evidence." + _DATA,
+)
 def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
     from rmqcli.admin.message.find import missing_message
 
@@ -380,6 +417,10 @@ def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
     )
 
 
+@_tool(
+    "dead_letters",
+    "Count the dead letters of all groups, or show the newest of one group." + _DATA,
+)
 def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
     with box.admin() as admin:
         counts = admin.dead_letters()
@@ -439,6 +480,11 @@ def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
     )
 
 
+@_tool(
+    "plan_reset",
+    "Plan a reset of a group's offsets in a topic. Nothing is changed: the plan is"
+    " written to a file, and a person has to run the command in the result.",
+)
 def _plan_reset(box: Toolbox, arguments: ResetArguments) -> PlanResult:
     with box.admin() as admin:
         plan = admin.plan_reset(arguments.group, arguments.topic, to=arguments.to).plan
@@ -592,73 +638,13 @@ def _time(epoch_ms: int | None) -> str | None:
 
 
 TOOLS: Final = (
-    AssistantTool(
-        "cluster",
-        "Look at the cluster: what is wrong, brokers, and numbers of topics, groups by"
-        " state, unread messages and dead letters.",
-        NoArguments,
-        ClusterResult,
-        _cluster,
-    ),
-    AssistantTool(
-        "doctor",
-        "Run all checks on the cluster. Each finding has its evidence, what it means,"
-        " and a command that a person can try.",
-        NoArguments,
-        DoctorResult,
-        _doctor,
-    ),
-    AssistantTool(
-        "topics",
-        "List topics with their queues and brokers.",
-        ListArguments,
-        TopicsResult,
-        _topics,
-    ),
-    AssistantTool(
-        "groups",
-        "List consumer groups, and how many members are online.",
-        ListArguments,
-        GroupsResult,
-        _groups,
-    ),
-    AssistantTool(
-        "lag",
-        "Show how far a consumer group is behind, in which queues, and explain why.",
-        LagArguments,
-        LagResult,
-        _lag,
-    ),
-    AssistantTool(
-        "tail",
-        "Read the last messages of a topic, or those since a time, the oldest first."
-        " Nothing is consumed." + _DATA,
-        TailArguments,
-        TailResult,
-        _tail,
-    ),
-    AssistantTool(
-        "message",
-        "Find a message, and say what became of it in each consumer group, with the"
-        " evidence." + _DATA,
-        MessageArguments,
-        MessagesResult,
-        _find,
-    ),
-    AssistantTool(
-        "dead_letters",
-        "Count the dead letters of all groups, or show the newest of one group."
-        + _DATA,
-        LettersArguments,
-        LettersResult,
-        _letters,
-    ),
-    AssistantTool(
-        "plan_reset",
-        "Plan a reset of a group's offsets in a topic. Nothing is changed: the plan is"
-        " written to a file, and a person has to run the command in the result.",
-        ResetArguments,
-        PlanResult,
-        _plan_reset,
-    ),
+    _cluster,
+    _doctor,
+    _topics,
+    _groups,
+    _lag,
+    _tail,
+    _find,
+    _letters,
+    _plan_reset,
 )

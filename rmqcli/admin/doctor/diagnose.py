@@ -23,6 +23,7 @@ from rmqcli.admin.doctor.model import (
     CheckResult,
     CheckStatus,
     Diagnosis,
+    checks_of,
     unknown,
 )
 from rmqcli.errors import RmqError, UsageError
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 #: All checks, in the order in which they are shown.
 CHECKS: tuple[Check, ...] = (
-    *servers.CHECKS,
-    *security.CHECKS,
-    *storage.CHECKS,
-    *topics.CHECKS,
-    *groups.CHECKS,
+    *checks_of(servers),
+    *checks_of(security),
+    *checks_of(storage),
+    *checks_of(topics),
+    *checks_of(groups),
 )
 
 

@@ -22,6 +22,7 @@ from rmqcli.units import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import ModuleType
 
     from rmqcli.admin.doctor.facts import Facts
 
@@ -115,14 +116,23 @@ class Check:
 
 
 def check(
-    name: str,
-    title: str,
-    judge: Callable[[Facts], Iterable[Finding]],
-    *needs: str,
-    **flags: bool,
-) -> Check:
-    """Return a check; `flags` are its `judges_silence` and `works_without_master`."""
-    return Check(name=name, title=title, needs=frozenset(needs), judge=judge, **flags)
+    name: str, title: str, *needs: str, **flags: bool
+) -> Callable[[Callable[[Facts], Iterable[Finding]]], Check]:
+    """Make a check of the function that follows, which judges the facts.
+
+    `flags` are its `judges_silence` and `works_without_master`.
+    """
+
+    def make(judge: Callable[[Facts], Iterable[Finding]]) -> Check:
+        wanted = frozenset(needs)
+        return Check(name=name, title=title, needs=wanted, judge=judge, **flags)
+
+    return make
+
+
+def checks_of(module: ModuleType) -> tuple[Check, ...]:
+    """Return the checks of a module, in their order."""
+    return tuple(each for each in vars(module).values() if isinstance(each, Check))
 
 
 def problem(subject: str, evidence: str, meaning: str, command: str) -> Finding:

@@ -54,6 +54,7 @@ def _users_groups(facts: Facts) -> Iterator[GroupLag]:
             yield lag
 
 
+@check("subscriptions", "members of a group subscribe alike", LAGS)
 def _subscriptions(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         members, clients = lag.reading.members, lag.reading.clients
@@ -74,6 +75,7 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("client-ids", "members have ids of their own", LAGS)
 def _client_ids(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         if lag.reading.members is None:
@@ -89,6 +91,7 @@ def _client_ids(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("queue-owners", "each queue has one owner", LAGS)
 def _queue_owners(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         members, clients = lag.reading.members, lag.reading.clients or {}
@@ -167,6 +170,7 @@ def _may_wait(queue: QueueLag) -> bool:
     return bool(queue.lag)
 
 
+@check("member-queues", "members work through their queues", LAGS)
 def _member_queues(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         clients = lag.reading.clients or {}
@@ -189,6 +193,7 @@ def _member_queues(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("no-member", "groups with messages have members", LAGS)
 def _no_member(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         reading = lag.reading
@@ -211,6 +216,7 @@ def _no_member(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("offsets-ahead", "no offset is beyond its queue's end", LAGS)
 def _offsets_ahead(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         ahead = [queue for queue in lag.queues if queue.state is LagState.AHEAD]
@@ -227,6 +233,7 @@ def _offsets_ahead(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("removed-queues", "groups have read what removed queues hold", LAGS)
 def _removed_queues(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         for each in lag.reading.unreachable:
@@ -239,6 +246,7 @@ def _removed_queues(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("consume-disabled", "groups with messages may consume", GROUPS, LAGS)
 def _consume_disabled(facts: Facts) -> Iterator[Finding]:
     disabled: dict[str, list[str]] = defaultdict(list)
     for name, table in facts.groups.items():
@@ -284,6 +292,7 @@ def _retry_queues(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("pop-revive", "POP delivers again what was not acknowledged", LAGS)
 def _pop_revive(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         pop = lag.pop
@@ -312,6 +321,12 @@ def _late(lag: GroupLag) -> list[int]:
     ]
 
 
+@check(
+    "dead-letters",
+    "no group has given up messages lately",
+    LETTERS,
+    works_without_master=True,
+)
 def _dead_letters(facts: Facts) -> Iterator[Finding]:
     if facts.letters_error is not None:
         yield unknown("dead letters", facts.letters_error.message)

@@ -10,7 +10,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
-from rmqcli.admin.doctor.model import Finding, check, unknown, warning
+from rmqcli.admin.doctor.model import (
+    Finding,
+    check,
+    command_line,
+    unknown,
+    warning,
+)
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
 from rmqcli.hint import command_line
@@ -82,6 +88,12 @@ def parse_version(text: str | None) -> Version | None:
     return None if match is None else tuple(map(int, match.groups()))
 
 
+@check(
+    "known-cves",
+    "no server has a published vulnerability",
+    NAMESRVS,
+    works_without_master=True,
+)
 def _known_cves(facts: Facts) -> Iterator[Finding]:
     servers = [
         (_BROKER, process_name(detail), detail.row.version)
@@ -115,6 +127,11 @@ def _known_cves(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check(
+    "access-control",
+    "brokers ask for accounts and check rights",
+    works_without_master=True,
+)
 def _access_control(facts: Facts) -> Iterator[Finding]:
     for detail in facts.brokers:
         subject, settings = process_name(detail), detail.settings
@@ -156,6 +173,9 @@ def _access_control(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check(
+    "encryption", "connections over a network are encrypted", works_without_master=True
+)
 def _encryption(facts: Facts) -> Iterator[Finding]:
     if facts.config.tls is not None:
         return
@@ -173,26 +193,3 @@ def _encryption(facts: Facts) -> Iterator[Finding]:
 
 def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-CHECKS = (
-    check(
-        "known-cves",
-        "no server has a published vulnerability",
-        _known_cves,
-        NAMESRVS,
-        works_without_master=True,
-    ),
-    check(
-        "access-control",
-        "brokers ask for accounts and check rights",
-        _access_control,
-        works_without_master=True,
-    ),
-    check(
-        "encryption",
-        "connections over a network are encrypted",
-        _encryption,
-        works_without_master=True,
-    ),
-)

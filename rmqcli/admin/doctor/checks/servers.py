@@ -87,6 +87,7 @@ _SHARED_SETTINGS: Final = (
 )
 
 
+@check("namesrv-answers", "every name server answers", NAMESRVS, judges_silence=True)
 def _namesrv_answers(facts: Facts) -> Iterator[Finding]:
     for address, found in facts.namesrvs.items():
         if isinstance(found.info, RmqError):
@@ -99,6 +100,12 @@ def _namesrv_answers(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check(
+    "namesrv-agree",
+    "name servers know the same brokers and topics",
+    NAMESRVS,
+    judges_silence=True,
+)
 def _namesrv_agree(facts: Facts) -> Iterator[Finding]:
     infos = {
         address: found.info
@@ -150,6 +157,7 @@ def _addresses(info: ClusterInfo) -> set[tuple[str, int, str]]:
     }
 
 
+@check("broker-answers", "every broker answers", judges_silence=True)
 def _broker_answers(facts: Facts) -> Iterator[Finding]:
     for detail in facts.brokers:
         if detail.row.error is None or detail.row.address in facts.reachable_at:
@@ -173,6 +181,11 @@ def _broker_answers(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check(
+    "broker-address",
+    "brokers can be reached where they advertise themselves",
+    judges_silence=True,
+)
 def _broker_address(facts: Facts) -> Iterator[Finding]:
     for detail in facts.brokers:
         found = facts.reachable_at.get(detail.row.address)
@@ -191,6 +204,7 @@ def _broker_address(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("broker-master", "every broker has a master", judges_silence=True)
 def _broker_master(facts: Facts) -> Iterator[Finding]:
     for name in facts.without_master():
         ids = named(map(str, facts.info.brokers[name].addresses))
@@ -202,6 +216,7 @@ def _broker_master(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("broker-version", "brokers have the same version", works_without_master=True)
 def _broker_versions(facts: Facts) -> Iterator[Finding]:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for detail in facts.brokers:
@@ -222,6 +237,7 @@ def _broker_versions(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("broker-settings", "brokers of a cluster have the same settings", SETTINGS)
 def _broker_settings(facts: Facts) -> Iterator[Finding]:
     clusters: dict[str, list[BrokerDetail]] = defaultdict(list)
     for detail in facts.masters():
@@ -249,6 +265,9 @@ def _broker_settings(facts: Facts) -> Iterator[Finding]:
                 )
 
 
+@check(
+    "clock-skew", "clocks of brokers and this machine agree", works_without_master=True
+)
 def _clock_skew(facts: Facts) -> Iterator[Finding]:
     for detail in facts.brokers:
         if detail.row.error is not None:
@@ -268,6 +287,12 @@ def _clock_skew(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check(
+    "slaves",
+    "slaves copy what their masters store",
+    SETTINGS,
+    works_without_master=True,
+)
 def _slaves(facts: Facts) -> Iterator[Finding]:
     for detail in facts.masters():
         yield from _slaves_of(facts, detail)
@@ -362,6 +387,7 @@ def _behind_limit_bytes(detail: BrokerDetail) -> int:
     return _BEHIND_BYTES_DEFAULT
 
 
+@check("broker-permission", "brokers may be read and written", SETTINGS, ROUTES)
 def _broker_permission(facts: Facts) -> Iterator[Finding]:
     for detail in facts.masters():
         name = detail.row.broker_name
@@ -412,6 +438,12 @@ def _write_perms(facts: Facts, broker_name: str) -> tuple[int, int]:
     return compared, without
 
 
+@check(
+    "flow-control",
+    "few requests wait for a thread of a broker",
+    SETTINGS,
+    works_without_master=True,
+)
 def _flow_control(facts: Facts) -> Iterator[Finding]:
     for detail in facts.brokers:
         if detail.runtime is None:
@@ -441,6 +473,7 @@ def _flow_control(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("page-cache", "messages are written without a wait", SETTINGS)
 def _page_cache(facts: Facts) -> Iterator[Finding]:
     for detail in facts.masters():
         lock_ms = detail.row.page_cache_lock_ms
@@ -465,6 +498,7 @@ def _page_cache(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("dispatch", "stored messages can be consumed at once")
 def _dispatch(facts: Facts) -> Iterator[Finding]:
     for detail in facts.masters():
         behind = detail.row.dispatch_behind_bytes
@@ -482,6 +516,7 @@ def _dispatch(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("long-polling", "brokers hold requests until messages come", SETTINGS)
 def _long_polling(facts: Facts) -> Iterator[Finding]:
     for detail in facts.masters():
         if (detail.settings or {}).get("longPollingEnable") == "false":
@@ -495,83 +530,3 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
                     options=["--broker", detail.row.broker_name],
                 ),
             )
-
-
-CHECKS = (
-    check(
-        "namesrv-answers",
-        "every name server answers",
-        _namesrv_answers,
-        NAMESRVS,
-        judges_silence=True,
-    ),
-    check(
-        "namesrv-agree",
-        "name servers know the same brokers and topics",
-        _namesrv_agree,
-        NAMESRVS,
-        judges_silence=True,
-    ),
-    check(
-        "broker-answers", "every broker answers", _broker_answers, judges_silence=True
-    ),
-    check(
-        "broker-address",
-        "brokers can be reached where they advertise themselves",
-        _broker_address,
-        judges_silence=True,
-    ),
-    check(
-        "broker-master",
-        "every broker has a master",
-        _broker_master,
-        judges_silence=True,
-    ),
-    check(
-        "broker-version",
-        "brokers have the same version",
-        _broker_versions,
-        works_without_master=True,
-    ),
-    check(
-        "broker-settings",
-        "brokers of a cluster have the same settings",
-        _broker_settings,
-        SETTINGS,
-    ),
-    check(
-        "clock-skew",
-        "clocks of brokers and this machine agree",
-        _clock_skew,
-        works_without_master=True,
-    ),
-    check(
-        "slaves",
-        "slaves copy what their masters store",
-        _slaves,
-        SETTINGS,
-        works_without_master=True,
-    ),
-    check(
-        "broker-permission",
-        "brokers may be read and written",
-        _broker_permission,
-        SETTINGS,
-        ROUTES,
-    ),
-    check(
-        "flow-control",
-        "few requests wait for a thread of a broker",
-        _flow_control,
-        SETTINGS,
-        works_without_master=True,
-    ),
-    check("page-cache", "messages are written without a wait", _page_cache, SETTINGS),
-    check("dispatch", "stored messages can be consumed at once", _dispatch),
-    check(
-        "long-polling",
-        "brokers hold requests until messages come",
-        _long_polling,
-        SETTINGS,
-    ),
-)

@@ -40,6 +40,7 @@ _REFUSED: Final = 90
 _NEAR: Final = 5
 
 
+@check("disk", "disks have room", SETTINGS, works_without_master=True)
 def _disk(facts: Facts) -> Iterator[Finding]:
     for detail in facts.brokers:
         if detail.row.error is not None:
@@ -84,6 +85,9 @@ def _disk(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check(
+    "retention", "messages are consumed before retention deletes them", SETTINGS, LAGS
+)
 def _retention(facts: Facts) -> Iterator[Finding]:
     for broker_name, group in sorted(facts.retention_unknown.items()):
         yield unknown(
@@ -121,6 +125,7 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("expired-messages", "no group has missed deleted messages", LAGS)
 def _expired(facts: Facts) -> Iterator[Finding]:
     for lag in facts.lags:
         lost: dict[str, int] = defaultdict(int)
@@ -150,16 +155,3 @@ def _expired(facts: Facts) -> Iterator[Finding]:
                     " faster",
                     show,
                 )
-
-
-CHECKS = (
-    check("disk", "disks have room", _disk, SETTINGS, works_without_master=True),
-    check(
-        "retention",
-        "messages are consumed before retention deletes them",
-        _retention,
-        SETTINGS,
-        LAGS,
-    ),
-    check("expired-messages", "no group has missed deleted messages", _expired, LAGS),
-)

@@ -65,6 +65,7 @@ def _by_topic(facts: Facts) -> dict[str, dict[str, TopicConfig]]:
     return dict(sorted(found.items()))
 
 
+@check("topic-route", "routes agree with the topics of brokers", TOPICS, ROUTES)
 def _topic_route(facts: Facts) -> Iterator[Finding]:
     topics = _by_topic(facts)
     if len(topics) > ROUTES_MAX:
@@ -109,6 +110,7 @@ def _topic_route(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("topic-brokers", "topics are on all brokers of a cluster", TOPICS)
 def _topic_brokers(facts: Facts) -> Iterator[Finding]:
     clusters = {
         detail.row.broker_name: detail.row.cluster for detail in facts.masters()
@@ -130,6 +132,7 @@ def _topic_brokers(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("topic-writable", "every topic has a queue to write", TOPICS)
 def _topic_writable(facts: Facts) -> Iterator[Finding]:
     if facts.silent() or any(isinstance(t, RmqError) for t in facts.topics.values()):
         return  # the queues of a broker that does not tell are not known
@@ -146,6 +149,7 @@ def _topic_writable(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("topic-settings", "a topic has the same settings on all brokers", TOPICS)
 def _topic_settings(facts: Facts) -> Iterator[Finding]:
     for topic, configs in _by_topic(facts).items():
         values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -213,6 +217,7 @@ def _orphans(facts: Facts, prefix: str) -> set[str]:
     return found
 
 
+@check("orphaned-retry", "retry topics belong to groups", TOPICS, GROUPS)
 def _orphaned_retry(facts: Facts) -> Iterator[Finding]:
     topics = _orphans(facts, RETRY_GROUP_TOPIC_PREFIX)
     if topics:
@@ -226,6 +231,7 @@ def _orphaned_retry(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("orphaned-letters", "dead letters belong to groups", TOPICS, GROUPS)
 def _orphaned_letters(facts: Facts) -> Iterator[Finding]:
     topics = _orphans(facts, DLQ_GROUP_TOPIC_PREFIX)
     if topics:
@@ -240,6 +246,7 @@ def _orphaned_letters(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("timer-backlog", "messages with a delivery time come in time")
 def _timer_backlog(facts: Facts) -> Iterator[Finding]:
     for detail in facts.masters():
         runtime = detail.runtime or {}
@@ -280,6 +287,7 @@ def _timer_backlog(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("delay-backlog", "delayed messages and retries come in time", DELAYS, SETTINGS)
 def _delay_backlog(facts: Facts) -> Iterator[Finding]:
     for name, levels in sorted(facts.late_ms.items()):
         not_known = [level for level, late_ms in levels.items() if late_ms is None]
@@ -302,6 +310,7 @@ def _delay_backlog(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("transactions", "producers end their transactions", TOPICS, TRANSACTIONS)
 def _transactions(facts: Facts) -> Iterator[Finding]:
     for name, found in sorted(facts.transactions.items()):
         for error in found.errors.values():
@@ -340,60 +349,3 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
                 " messages",
                 command_line("rmq producers", options=["--group", group]),
             )
-
-
-CHECKS = (
-    check(
-        "topic-route",
-        "routes agree with the topics of brokers",
-        _topic_route,
-        TOPICS,
-        ROUTES,
-    ),
-    check(
-        "topic-brokers",
-        "topics are on all brokers of a cluster",
-        _topic_brokers,
-        TOPICS,
-    ),
-    check(
-        "topic-writable", "every topic has a queue to write", _topic_writable, TOPICS
-    ),
-    check(
-        "topic-settings",
-        "a topic has the same settings on all brokers",
-        _topic_settings,
-        TOPICS,
-    ),
-    check(
-        "orphaned-retry",
-        "retry topics belong to groups",
-        _orphaned_retry,
-        TOPICS,
-        GROUPS,
-    ),
-    check(
-        "orphaned-letters",
-        "dead letters belong to groups",
-        _orphaned_letters,
-        TOPICS,
-        GROUPS,
-    ),
-    check(
-        "timer-backlog", "messages with a delivery time come in time", _timer_backlog
-    ),
-    check(
-        "delay-backlog",
-        "delayed messages and retries come in time",
-        _delay_backlog,
-        DELAYS,
-        SETTINGS,
-    ),
-    check(
-        "transactions",
-        "producers end their transactions",
-        _transactions,
-        TOPICS,
-        TRANSACTIONS,
-    ),
-)
