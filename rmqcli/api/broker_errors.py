@@ -85,6 +85,9 @@ _KINDS: Final[dict[NameKind, tuple[ResponseCode, str]]] = {
     ),
 }
 
+#: Names of queues for multi-dispatch, and of groups that consume them, begin so.
+_LMQ_PREFIX: Final = "%LMQ%"  # MixAll.LMQ_PREFIX
+
 
 def not_found(
     kind: NameKind,
@@ -105,8 +108,14 @@ def not_found(
     """
     code, how_to_list = _KINDS[kind]
     where = f" at {address}, though the cluster has it" if is_elsewhere else ""
+    says = f"{kind} {name} does not exist{where}{meant and '; ' + meant}"
+    if name.startswith(_LMQ_PREFIX):
+        says = (
+            f"{kind} {name} cannot be looked up: servers list no LMQs or their groups"
+        )
+        hint = "use the topic to which the messages are sent, and its groups"
     error = NotFoundError(
-        f"{kind} {name} does not exist{where}{meant and '; ' + meant}",
+        says,
         code=int(code),
         name=code.name,
         remark=remark,

@@ -222,6 +222,20 @@ def test_a_missing_name_is_one_sentence(
 
 
 @pytest.mark.parametrize(
+    ("kind", "command"),
+    [("topic", "tail %LMQ%home --no-follow"), ("group", "lag %LMQ%phone")],
+)
+def test_what_is_of_an_lmq_is_not_said_to_be_missing(namesrv, capsys, kind, command):
+    """Brokers have it, as after messages of MQTT, but name it in no list."""
+    words = command.split()
+    assert run([*words, "-n", namesrv]) == 3
+    assert capsys.readouterr().err == (
+        f"error: {kind} {words[1]} cannot be looked up: servers list no LMQs or their"
+        " groups\nhint: use the topic to which the messages are sent, and its groups\n"
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "warned"),
     [
         ("billing blling", ["group blling does not exist; did you mean billing?"]),

@@ -40,6 +40,7 @@ from rmqcli.errors import (
     ConnectError,
     DecodeError,
     DeniedError,
+    DisconnectedError,
     NotFoundError,
     RmqError,
     TransportError,
@@ -256,6 +257,10 @@ class RemotingPop:
             answer = yield tasks.Request(address, call, poll_ms + self._timeout_ms)
         except UnsupportedError as error:
             error.hint = "use Consumer, which works with every RocketMQ since 4.6"
+            raise
+        except (ConnectError, DisconnectedError):
+            # A slave may be the master now. This receive does not wait for the route.
+            tasks.start(self._fetched_route(source.topic), self.runner)
             raise
         messages = self._read(answer, source, invisible_ms)
         if not messages:

@@ -13,7 +13,7 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple import remoting
 from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
 from rmqcli.consumer.simple.remoting import _sources
-from rmqcli.errors import NotFoundError, UnsupportedError
+from rmqcli.errors import NotFoundError, TransportError, UnsupportedError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
@@ -23,6 +23,7 @@ from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
 from rmqcli.wire.version import V5_1_3
+from tests.kit.ports import PortBlock
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 
@@ -50,6 +51,32 @@ def poison(cluster, topic):
 def again(consumer):
     """Receive messages, which come again after a second."""
     return consumer.receive(await_ms=100, invisible_duration_ms=1_000)
+
+
+def test_a_broker_with_a_new_address_is_received_from_at_once(
+    rmq_cluster_factory, monkeypatch
+):
+    """After a failover receives and acks failed for up to half a minute."""
+    monkeypatch.setattr(remoting, "_ROUTES_MS", 3_600_000)
+    ports = PortBlock()
+    number = ports.first
+    cluster = rmq_cluster_factory(namesrv_port=number, broker_ports=[number + 1])
+    cluster.create_topic("orders")
+    with consumer_of(cluster, consume_from="earliest") as consumer:
+        assert consumer.receive(await_ms=0) == []
+        cluster.close()
+        cluster = rmq_cluster_factory(namesrv_port=number, broker_ports=[number + 2])
+        cluster.create_topic("orders")
+        cluster.send("orders", ["x"])
+
+        def received():
+            try:
+                return [each.body for each in consumer.receive(await_ms=100)]
+            except TransportError:
+                return []
+
+        wait_until(lambda: received() == [b"x"])
+    ports.close()
 
 
 # --- sources ---
