@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -11,6 +12,10 @@ import pytest
 from rmqcli import Admin, NotFoundError, UsageError
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.acl import AclConfig, PlainAccessConfig
+from rmqcli.wire.body import encode_body
+from rmqcli.wire.codes import RequestCode
+from tests.kit.terminal import typed
 
 PASSWORD = "correct horse"
 
@@ -87,7 +92,7 @@ def test_a_program_copies_a_user_and_its_rules(rmq, cluster, file):
 
 def test_a_user_that_exists_is_not_changed_by_a_creation(rmq, alice, file, tmp_path):
     words = ("user", "create", alice, "--password-file", file)
-    assert rmq(*words)[:2] == (0, [])
+    assert rmq(*words) == (0, [], "")
     code, _, err = rmq(*words, "--super", "--yes")
     assert code == 7
     assert "it exists with other settings; nothing was changed" in err
@@ -306,3 +311,232 @@ def test_definitions_have_users_and_rules_but_no_passwords(
             "decision": "Allow",
         }
     ]
+
+
+@pytest.fixture
+def table(cluster, capsys):
+    """Runs `rmq acl` for people; returns the exit code, stdout and stderr."""
+
+    def run_it(*words):
+        capsys.readouterr()
+        code = run(["acl", *map(str, words), "-n", cluster.namesrv])
+        return (code, *capsys.readouterr())
+
+    return run_it
+
+
+def test_users_are_a_table(table, rmq, alice):
+    rmq("user", "update", alice, "--disable", "--broker", "broker-b", "--yes")
+    shown = """\
+USER   TYPE    STATUS   BROKERS   ERROR
+alice  Normal  disable  broker-b  -
+alice  Normal  enable   broker-a  -
+"""
+    assert table("user", "list") == (0, shown, "")
+    assert table("user", "show", alice) == (0, shown, "")
+
+
+def test_rules_are_a_table(table, rmq, alice):
+    created = table(
+        *("rule", "create", alice, "Topic:orders", "Pub,Sub"),
+        *("--source-ip", "10.0.0.0/8", "--source-ip", "10.1.1.1", "--yes"),
+    )
+    assert created == (
+        0,
+        """\
+RESULT   KIND  NAME                     BROKERS            ERROR
+created  rule  User:alice Topic:orders  broker-a,broker-b  -
+""",
+        (
+            "create rule User:alice Topic:orders on broker-a, broker-b: actions"
+            ' ["Pub","Sub"]; source_ips ["10.0.0.0/8","10.1.1.1"]\n'
+        ),
+    )
+    rmq("rule", "create", alice, "*", "All", "--deny", "--default", "--yes")
+    assert table("rule", "list", "--broker", "broker-a") == (
+        0,
+        """\
+USER   RESOURCE      ACTIONS  DECISION  FROM                 POLICY   BROKERS   ERROR
+alice  *             All      Deny      -                    Default  broker-a  -
+alice  Topic:orders  Pub,Sub  Allow     10.0.0.0/8,10.1.1.1  Custom   broker-a  -
+""",
+        "",
+    )
+    rmq("user", "update", alice, "--disable", "--broker", "broker-b", "--yes")
+    assert table("explain", alice, "Topic:orders", "Sub") == (
+        0,
+        """\
+BROKER    DECISION  RULE                     REASON
+broker-a  depends   User:alice Topic:orders  it depends on the client's address: \
+the rule is for some only
+broker-b  deny      -                        the user is disabled
+""",
+        "",
+    )
+    assert rmq("rule", "delete", alice, "*", "--default", "--yes")[0] == 0
+    assert rmq("rule", "show", alice, "*")[0] == 3
+
+
+def test_a_rule_of_the_policy_default_is_changed_as_that(rmq, alice):
+    rmq("rule", "create", alice, "*", "All", "--deny", "--default", "--yes")
+    changed = rmq("rule", "update", alice, "*", "Pub", "--allow", "--default", "--yes")
+    assert (changed[0], changed[1][0]["name"]) == (0, "User:alice * Default")
+    (row,) = rmq("rule", "list", alice)[1]
+    assert (row["actions"], row["decision"]) == (["Pub"], "Allow")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("user list", "no users"),
+        ("rule list", "no rules"),
+    ],
+)
+def test_a_list_without_entries_says_so(table, words, said):
+    assert table(*words.split()) == (0, "", f"{said}\n")
+
+
+def test_rules_of_a_user_without_any_are_an_empty_list(table, alice):
+    assert table("rule", "list", alice) == (0, "", "no rules\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("user show bob", "there is no user bob"),
+        ("rule list bob", "there is no user bob"),
+        ("rule show bob Topic:x", "there is no rule bob Topic:x"),
+        ("rule show alice Topic:x", "there is no rule alice Topic:x"),
+    ],
+)
+def test_what_is_not_found_is_named_with_its_kind(table, alice, words, said):
+    assert table(*words.split()) == (3, "", f"error: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "user update alice",
+            "nothing to change\nhint: see: rmq acl user update --help",
+        ),
+        (
+            "rule update alice *",
+            "nothing to change\nhint: see: rmq acl rule update --help",
+        ),
+        ("explain alice Topic:orders Pub,Sub", "give one action"),
+    ],
+)
+def test_a_command_that_asks_for_nothing_is_refused(table, words, said):
+    assert table(*words.split()) == (2, "", f"error: {said}\n")
+
+
+def test_a_change_to_what_is_so_already_says_that(table, alice, file):
+    rule = ("rule", "create", alice, "Topic:orders", "Pub", "--yes")
+    table(*rule)
+    for words, said in (
+        (
+            ("user", "create", alice, "--password-file", file),
+            "user alice exists already",
+        ),
+        (("user", "update", alice, "--enable", "--normal"), "user alice is so already"),
+        (rule, "the rule is so already"),
+        (
+            ("rule", "update", alice, "Topic:orders", "--allow"),
+            "the rule is so already",
+        ),
+        (
+            ("user", "copy", alice, "--from", "broker-a"),
+            "user alice is the same there",
+        ),
+        (
+            ("rule", "copy", alice, "--from", "broker-a"),
+            "the rules are the same there",
+        ),
+    ):
+        assert table(*words) == (0, "", f"{said}\n")
+
+
+def test_a_user_gets_the_type_and_the_status_that_are_given(rmq, cluster, file):
+    words = ("user", "create", "root", "--super", "--password-file", file, "--yes")
+    assert rmq(*words)[0] == 0
+    assert users_of(cluster)["root"].user_type == "Super"
+    for word, field, value in (
+        ("--normal", "user_type", "Normal"),
+        ("--super", "user_type", "Super"),
+        ("--disable", "user_status", "disable"),
+        ("--enable", "user_status", "enable"),
+    ):
+        assert rmq("user", "update", "root", word, "--yes")[0] == 0
+        assert getattr(users_of(cluster)["root"], field) == value
+
+
+def test_a_user_is_copied_to_the_brokers_that_are_named(rmq_cluster_factory, file):
+    settings = {"authentication_enabled": True}
+    cluster = rmq_cluster_factory(brokers=3, settings=settings)
+    words = ["acl", "user", "create", "alice", "--broker", "broker-a", "--yes"]
+    words += ["--password-file", str(file)]
+    assert run([*words, "-n", cluster.namesrv]) == 0
+    words = ["acl", "user", "copy", "alice", "--from", "broker-a", "--to", "broker-c"]
+    assert run([*words, "--yes", "-n", cluster.namesrv]) == 0
+    assert users_of(cluster, "broker-b") == {}
+    assert users_of(cluster, "broker-c")["alice"].password == PASSWORD
+
+
+def test_a_deletion_asks_for_the_name_of_the_user(table, cluster, alice):
+    with typed("alice\n"):
+        code, _, err = table("user", "delete", alice)
+    assert (code, users_of(cluster)) == (0, {})
+    assert err == (
+        "delete user alice on broker-a, broker-b (with its rules)\n"
+        "This deletes 1 user in cluster DefaultCluster.\n"
+        "Type alice to confirm: "
+    )
+
+
+def config_of(*, keyless=(), accounts=()):
+    body = AclConfig(
+        global_white_addrs=list(keyless), plain_access_configs=list(accounts)
+    )
+    return faults.answer(0, body=encode_body(body))
+
+
+def test_accounts_of_1_0_are_a_table(rmq_cluster_factory, capsys):
+    cluster = rmq_cluster_factory(brokers=2, like="4.9.7")
+    words = ["acl", "config", "-n", cluster.namesrv]
+    code = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG
+    cluster.faults.add(config_of(), code=code, times=2)
+    assert run(words) == 0
+    assert capsys.readouterr() == ("", "no accounts\n")
+    shop = PlainAccessConfig(
+        access_key="shop",
+        white_remote_address="10.0.0.*",
+        default_topic_perm="DENY",
+        default_group_perm="SUB",
+        topic_perms=["orders=PUB|SUB"],
+        group_perms=["billing=SUB"],
+    )
+    root = PlainAccessConfig(access_key="root", admin=True)
+    known = config_of(keyless=("10.1.1.1", "10.1.1.2"), accounts=(shop, root))
+    cluster.faults.add(known, code=code, broker="broker-a")
+    cluster.faults.add(faults.answer(1, "busy"), code=code, broker="broker-b")
+    assert run(words) == 6
+    out, err = capsys.readouterr()
+    at = cluster.broker("broker-b").address
+    error = f"accounts of access control 1.0: {at} answered SYSTEM_ERROR: busy"
+    assert [re.split(" {2,}", line) for line in out.splitlines()] == [
+        [
+            *("BROKER", "ACCESS KEY", "ADMIN", "TOPICS", "GROUPS", "TOPIC_PERMS"),
+            *("GROUP_PERMS", "WITHOUT KEY", "ERROR"),
+        ],
+        [
+            *("broker-a", "shop", "no", "DENY", "SUB", "orders=PUB|SUB"),
+            *("billing=SUB", "10.0.0.*", "-"),
+        ],
+        ["broker-a", "root", "yes", *"------"],
+        ["broker-b", *"-------", error],
+    ]
+    assert err == (
+        "broker-a asks for no key from 10.1.1.1, 10.1.1.2\n"
+        f"error: broker-b did not answer: {error}\n"
+    )
