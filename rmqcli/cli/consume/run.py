@@ -38,6 +38,7 @@ from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.subscriptions import sql
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import ConsumerConfig, MessageModel
+from rmqcli.errors import (
     ConfigError,
     ExitCode,
     NotFoundError,
@@ -45,7 +46,6 @@ from rmqcli.engine.config import ConsumerConfig, MessageModel
     RmqError,
     UnsupportedError,
 )
-from rmqcli.errors import ConfigError, ExitCode, PartialError, RmqError
 from rmqcli.hint import command_line
 from rmqcli.model import dlq_topic
 from rmqcli.position import AtTime, Earliest, Latest, Position

@@ -276,6 +276,7 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
             )
 
 
+@check("retry-queues", "groups can store retries", GROUPS)
 def _retry_queues(facts: Facts) -> Iterator[Finding]:
     without: dict[str, list[str]] = defaultdict(list)
     for name, table in facts.groups.items():
@@ -288,7 +289,7 @@ def _retry_queues(facts: Facts) -> Iterator[Finding]:
             group,
             f"it has no retry queue on {named(names)}",
             "messages that its members send back there are lost",
-            command_line("rmq", "group", "update", group, "--retry-queues", "1"),
+            command_line("rmq group update", group, options=["--retry-queues", "1"]),
         )
 
 
@@ -352,37 +353,3 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
                 "the group gives messages up",
                 command_line("rmq dlq show", group.group),
             )
-
-
-CHECKS = (
-    check("subscriptions", "members of a group subscribe alike", _subscriptions, LAGS),
-    check("client-ids", "members have ids of their own", _client_ids, LAGS),
-    check("queue-owners", "each queue has one owner", _queue_owners, LAGS),
-    check("member-queues", "members work through their queues", _member_queues, LAGS),
-    check("no-member", "groups with messages have members", _no_member, LAGS),
-    check("offsets-ahead", "no offset is beyond its queue's end", _offsets_ahead, LAGS),
-    check(
-        "removed-queues",
-        "groups have read what removed queues hold",
-        _removed_queues,
-        LAGS,
-    ),
-    check(
-        "consume-disabled",
-        "groups with messages may consume",
-        _consume_disabled,
-        GROUPS,
-        LAGS,
-    ),
-    check("retry-queues", "groups can store retries", _retry_queues, GROUPS),
-    check(
-        "pop-revive", "POP delivers again what was not acknowledged", _pop_revive, LAGS
-    ),
-    check(
-        "dead-letters",
-        "no group has given up messages lately",
-        _dead_letters,
-        LETTERS,
-        works_without_master=True,
-    ),
-)

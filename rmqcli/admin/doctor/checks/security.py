@@ -10,13 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
-from rmqcli.admin.doctor.model import (
-    Finding,
-    check,
-    command_line,
-    unknown,
-    warning,
-)
+from rmqcli.admin.doctor.model import Finding, check, unknown, warning
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
 from rmqcli.hint import command_line
