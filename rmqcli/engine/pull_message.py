@@ -27,6 +27,8 @@ Differences from Java:
   repeated. Only a master decides this, because a slave may be behind the commits. An
   offset that `seek` or a reset set beyond the end means the end. Java always begins at
   the end.
+- Where a broker has deleted the next messages, what was pulled before them is consumed,
+  and the pulls go on behind the gap. Java drops it, and commits the offset behind it.
 - In addition to RocketMQ's limits per queue, `cached_bytes_max` limits all queues.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
@@ -543,9 +545,16 @@ class PullMessageService:
 
         A queue that ends before what was pulled may have new messages before its end.
         """
+        offset = answer.next_begin_offset
+        is_deleted = request.next_offset < offset == answer.min_offset
+        if is_deleted and request.process_queue.msg_count:
+            self._log_correction(request, answer, offset)
+            request.next_offset = offset
+            self.pull(request)
+            return
         is_end_meant = request.is_chosen and request.last is None
         if is_end_meant or answer.max_offset >= request.next_offset:
-            self._follow(request, answer, answer.next_begin_offset)
+            self._follow(request, answer, offset)
             return
         if request.last is None:
             self._follow(request, answer, lower_end(answer.min_offset))
@@ -554,17 +563,23 @@ class PullMessageService:
         def found(pending: Pending[int]) -> None:
             if not request.process_queue.is_pulled:
                 return
-            offset = pending.outcome()
-            if isinstance(offset, RmqError):
-                self._failed(request, offset)
+            first = pending.outcome()
+            if isinstance(first, RmqError):
+                self._failed(request, first)
             else:
-                self._follow(request, answer, min(offset, answer.next_begin_offset))
+                self._follow(request, answer, min(first, offset))
 
         task = self._first_unseen_after(request, request.last[1])
         start(task, self._member).on_done(found)
 
     def _follow(self, request: PullRequest, answer: PullAnswer, offset: int) -> None:
         """Log a correction, and begin the queue again."""
+        self._log_correction(request, answer, offset)
+        self._begin_again(request, offset)
+
+    def _log_correction(
+        self, request: PullRequest, answer: PullAnswer, offset: int
+    ) -> None:
         before = request.next_offset
         if offset > before:
             effect = f"offsets that are skipped: {offset - before}"
@@ -586,7 +601,6 @@ class PullMessageService:
             answer.max_offset,
             effect,
         )
-        self._begin_again(request, offset)
 
     def _begin_again(self, request: PullRequest, offset: int) -> None:
         """Begin a queue again at another offset, which is stored first."""

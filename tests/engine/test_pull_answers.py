@@ -207,6 +207,20 @@ def test_offset_illegal_begins_the_queue_anew_at_the_broker_s_offset():
     assert world.process_queue() is not before
 
 
+def test_messages_that_were_pulled_before_their_successors_were_deleted_are_consumed():
+    """They were dropped, although the member had them, and the group went past them."""
+    world = started()
+    world.holds_work = True
+    world.found(range(3))
+    world.answer(ILLEGAL, 700, min_offset=700, max_offset=900)
+    assert world.pull().args["ask"].queue_offset == 700
+    world.work()
+    assert (world.offsets_seen(), world.offset()) == ([0, 1, 2], 3)
+    world.found([700], max_offset=900)
+    world.work()
+    assert (world.offsets_seen(), world.offset()) == ([0, 1, 2, 700], 701)
+
+
 def test_a_listener_that_ends_after_a_correction_cannot_undo_it():
     """The offset is frozen, and results of a dropped queue have no effect."""
     world = started()
