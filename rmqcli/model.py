@@ -11,7 +11,12 @@ from dataclasses import field
 from typing import Protocol
 
 from rmqcli.dataclass import dataclass
+from rmqcli.errors import BodyError
 
+#: Java keeps queue ids in an int; no topic has more queues on a broker than this.
+QUEUE_NUMS_MAX = 65_535
+#: Most queues of one topic on all brokers. A larger count would only use up memory.
+TOPIC_QUEUES_MAX = 1 << 20
 #: Broker id of a master; every other id is a slave.
 MASTER_ID = 0  # MixAll.MASTER_ID
 
@@ -278,10 +283,15 @@ class TopicRoute:
         )
 
     def write_queues(self) -> list[MessageQueue]:
-        """Every queue a producer may write to, sorted.
+        """Every queue a producer may write to, in the order that their numbers mean.
 
-        Only brokers with a master have such queues.
+        Sorted, and only of brokers with a master. Of a topic whose queues a name server
+        has fixed (`order_topic_conf`), these, whatever its brokers have: a key goes to
+        the same queue even while one of them is away. Raises BodyError for a list that
+        cannot be read. Source: MQClientInstance (topicRouteData2TopicPublishInfo).
         """
+        if self.order_topic_conf:
+            return self._fixed_queues(self.order_topic_conf)
         masters = {b.broker_name for b in self.brokers if MASTER_ID in b.addresses}
         return sorted(
             MessageQueue(self.topic, data.broker_name, queue_id)
@@ -289,3 +299,18 @@ class TopicRoute:
             if data.is_writable and data.broker_name in masters
             for queue_id in range(data.write_queue_nums)
         )
+
+    def _fixed_queues(self, text: str) -> list[MessageQueue]:
+        queues: list[MessageQueue] = []
+        for part in text.rstrip(";").split(";"):
+            name, _, count = part.partition(":")
+            is_number = count.isascii() and count.isdigit() and len(count) <= 5
+            if not name or not is_number or int(count) > QUEUE_NUMS_MAX:
+                raise BodyError(
+                    f"topic {self.topic} has fixed queues that are not"
+                    f" BROKER:NUMBER;...: {text[:200]!r}"
+                )
+            queues += [MessageQueue(self.topic, name, n) for n in range(int(count))]
+            if len(queues) > TOPIC_QUEUES_MAX:
+                raise BodyError(f"route with more than {TOPIC_QUEUES_MAX} fixed queues")
+        return queues

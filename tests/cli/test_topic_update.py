@@ -84,7 +84,7 @@ def test_create_says_when_name_servers_do_not_list_the_topic_in_time(rmq, rmq_cl
     rmq_cluster.faults.add(
         faults.answer(17, "No topic route info"), code=105, topic="fresh"
     )
-    code, rows, err = rmq("topic", "create", "fresh", "--timeout", "300ms")
+    code, rows, err = rmq("topic", "create", "fresh", "--timeout", "3s")
     assert (code, rows) == (0, [("broker-a", "created")])
     assert "no name server lists the topic on all of these brokers yet" in err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -16,6 +17,7 @@ from rmqcli import (
     UnsupportedError,
     select_by_hash,
 )
+from rmqcli.cli.main import run
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -39,6 +41,28 @@ def test_a_body_of_the_largest_size_arrives_although_it_cannot_be_compressed(
     (message,) = found(real_cluster, topic).values()
     assert message.body == body
     assert message.sys_flag == 0
+
+
+@pytest.mark.real_only
+def test_messages_go_to_the_queues_that_the_name_server_has_fixed(real_cluster, capfd):
+    """They went to all queues, and a key to another one than from Java's producer."""
+    topic = real_cluster.create_topic()
+    broker = real_cluster.broker_name(0)
+    to = ["-n", real_cluster.namesrv]
+    change = ["nameserver", "config", "set", "--yes", *to]
+    fixed = ["kv", "put", "ORDER_TOPIC_CONFIG", topic, f"{broker}:2", "--yes"]
+    assert run(["nameserver", *fixed, *to]) == 0
+    assert run([*change, "orderMessageEnable=true"]) == 0
+    try:
+        with Producer(namesrv=real_cluster.namesrv) as producer:
+            sent = [producer.send(ProducerMessage(topic, b"x")) for _ in range(8)]
+        capfd.readouterr()
+        assert run(["send", topic, "x", "--count", "8", "-o", "json", *to]) == 0
+        rows = json.loads(capfd.readouterr().out)
+    finally:
+        assert run([*change, "orderMessageEnable=false"]) == 0
+    assert {each.queue and each.queue.queue_id for each in sent} == {0, 1}
+    assert {row["queue_id"] for row in rows} == {0, 1}
 
 
 def test_messages_arrive_as_they_were_sent(real_cluster):

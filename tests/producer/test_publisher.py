@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,17 @@ def test_senders_to_one_topic_share_the_request_for_its_route(held):
     again = held.start(held.publisher.target("orders"))
     assert again.result() == first.result()
     assert len(held.asked) == 2
+
+
+def test_fixed_queues_of_a_broker_that_is_away_are_left_out_of_the_turns(held):
+    """As by Java's producer, which tries the next queue at once."""
+    route = replace(
+        route_of("orders", "broker-a"), order_topic_conf="broker-b:1;broker-a:1"
+    )
+    begin_send(held)
+    held.asked[0][1].succeed(route)
+    begin_send(held)
+    assert held.codes() == [("broker-a:1", RequestCode.SEND_MESSAGE_V2)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DeniedError, NotFoundError, UsageError
+from rmqcli.errors import BodyError, DeniedError, NotFoundError, UsageError
+from rmqcli.model import BrokerData, QueueData, TopicRoute
 from rmqcli.producer.message import OutgoingMessage
 from rmqcli.producer.remoting.target import (
     find_target,
@@ -133,3 +134,42 @@ def test_a_topic_that_may_only_be_read():
 def test_a_queue_that_is_not_there():
     with pytest.raises(NotFoundError, match="queue 9 does not exist"):
         found_target(route_of(), QueueSelector(None, 9))
+
+
+def fixed(text, *names):
+    brokers = tuple(
+        BrokerData(cluster="c", broker_name=name, addresses={0: f"{name}:1"})
+        for name in names
+    )
+    queues = tuple(
+        QueueData(broker_name=n, read_queue_nums=8, write_queue_nums=8, perm=6)
+        for n in names
+    )
+    return TopicRoute(topic="T", brokers=brokers, queues=queues, order_topic_conf=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # b-b is away; Java's producer leaves it in the list, which hashes count on.
+        ("b-b:1;b-a:2", [("b-b", 0), ("b-a", 0), ("b-a", 1)]),
+        ("b-a:1;", [("b-a", 0)]),
+        ("b-a:0", []),
+    ],
+)
+def test_queues_that_a_name_server_has_fixed_are_those_to_send_to(text, expected):
+    """A key went to another queue than from Java's producers."""
+    found = fixed(text, "b-a").write_queues()
+    assert [(each.broker_name, each.queue_id) for each in found] == expected
+
+
+@pytest.mark.parametrize("text", ["b-a", "b-a:x", ":1", "b-a:65536", "b-a:1;;b-b:1"])
+def test_fixed_queues_that_cannot_be_read_are_an_error(text):
+    with pytest.raises(BodyError, match="topic T has fixed queues that are not BROKER"):
+        fixed(text, "b-a").write_queues()
+
+
+def test_more_fixed_queues_than_fit_into_memory_are_refused():
+    text = ";".join(f"b{n}:65535" for n in range(20))
+    with pytest.raises(BodyError, match="route with more than 1048576 fixed queues"):
+        fixed(text, "b-a").write_queues()

@@ -16,9 +16,9 @@ from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
 from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.errors import BodyError
+from rmqcli.model import QUEUE_NUMS_MAX
 from rmqcli.wire.bodies.config import KVTable, RegisterBrokerBody, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.bodies.route import QUEUE_NUMS_MAX
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.registration import (

@@ -181,7 +181,8 @@ class Publisher:
         self._asking: dict[str, tasks.Pending[PublishTarget]] = {}
         #: topics of which only the queues of a given target are used
         self._fixed: set[str] = set()
-        #: topic -> the brokers of its newest route, for these topics
+        #: topic -> the brokers of its newest route, for these topics and those with
+        #: queues of a broker that is away
         self._listed: dict[str, frozenset[str]] = {}
         #: when a route was requested again because a send had failed
         self._renewed_ms: dict[str, int] = {}
@@ -239,6 +240,13 @@ class Publisher:
         """Use the queues of this target for its topic, and no others."""
         self._targets[target.topic] = target
         self._fixed.add(target.topic)
+        self._note_listed(target)
+
+    def _note_listed(self, target: PublishTarget) -> None:
+        """Note which brokers are there if fixed queues are of others, too."""
+        self._listed.pop(target.topic, None)
+        if any(each.broker_name not in target.addresses for each in target.queues):
+            self._listed[target.topic] = frozenset(target.addresses)
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The writable queues of a topic whose target is known."""
@@ -276,6 +284,8 @@ class Publisher:
         if known is not None and topic in self._fixed:
             target = replace(known, addresses={**known.addresses, **addresses})
             self._listed[topic] = frozenset(addresses)
+        else:
+            self._note_listed(target)
         self._client.remember(topic, route)
         self._targets[topic] = target
         return target

@@ -87,14 +87,16 @@ def find_target(
     if not queues:
         raise no_permission(topic)
     chosen = select_queues(queues, selectors)
+    names = {queue.broker_name for queue in chosen}
+    addresses = {
+        each.broker_name: each.master_address
+        for each in route.brokers
+        if each.broker_name in names and each.master_address is not None
+    }
+    if not addresses:  # only fixed queues may be of a broker without a master
+        client.master_of(route, chosen[0].broker_name)
     return PublishTarget(
-        topic=topic,
-        queues=tuple(chosen),
-        addresses={
-            queue.broker_name: client.master_of(route, queue.broker_name)
-            for queue in chosen
-        },
-        is_new=is_new,
+        topic=topic, queues=tuple(chosen), addresses=addresses, is_new=is_new
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rmqcli import model
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, StaticTopicError
+from rmqcli.model import QUEUE_NUMS_MAX, TOPIC_QUEUES_MAX
 from rmqcli.wire.body import Body, body_field, decode_body, to_int
 from rmqcli.wire.fields import declared
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
     from rmqcli.wire.fastjson import JsonValue
 
-#: Java keeps queue ids in an int; no topic has more queues on a broker than this.
-QUEUE_NUMS_MAX = 65_535
-#: Most queues of one topic on all brokers. A larger count would only use up memory.
-TOPIC_QUEUES_MAX = 1 << 20
 #: Most brokers of one topic, and addresses of them: a consumer connects to all.
 ROUTE_BROKERS_MAX = 1_024
 ROUTE_ADDRESSES_MAX = 4_096

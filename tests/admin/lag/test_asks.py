@@ -121,46 +121,51 @@ def test_an_unknown_topic_is_not_found(cluster, lag):
     assert lag(cluster, "billing", "--topic", "no-such-topic") == ({}, 3)
 
 
-def test_a_topic_of_a_broker_that_hangs_is_not_called_unknown(rmq_cluster_factory, lag):
+def silence(cluster):
+    """Let broker-b end each connection without an answer."""
+    cluster.faults.add(faults.disconnect(), broker="broker-b")
+
+
+def test_a_topic_of_a_silent_broker_is_not_called_unknown(rmq_cluster_factory, lag):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_group("billing")
     cluster.send("orders", ["x"], broker="broker-b", queue_id=0)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "billing", "--topic", "orders", "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster, "billing", "--topic", "orders")
     assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
     assert code == 6
 
 
-def test_a_group_that_only_a_hung_broker_may_know_is_not_called_missing(
+def test_a_group_that_only_a_silent_broker_may_know_is_not_called_missing(
     rmq_cluster_factory, lag
 ):
     cluster = rmq_cluster_factory(brokers=2)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "billing", "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster, "billing")
     assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
     assert code == 6
 
 
-def test_groups_that_only_a_hung_broker_knows_are_found_by_their_retry_topics(
+def test_groups_that_only_a_silent_broker_knows_are_found_by_their_retry_topics(
     rmq_cluster_factory, lag
 ):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.send("%RETRY%billing", ["again"], broker="broker-b", queue_id=0)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster)
     assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
     assert (list(found), code) == (["billing"], 6)
 
 
-def test_a_named_group_shows_its_retry_queues_on_a_hung_broker_as_unknown(
+def test_a_named_group_shows_its_retry_queues_on_a_silent_broker_as_unknown(
     rmq_cluster_factory, lag
 ):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.send("orders", ["x"], broker="broker-a", queue_id=0)
     commit(cluster, "billing", "orders", {0: 1})
     cluster.send("%RETRY%billing", ["again"], broker="broker-b", queue_id=0)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "billing", "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster, "billing")
     assert [
         pick(each, "topic", "broker_name", "queue_id", "lag", "state")
         for each in found["billing"]["queues"]
@@ -169,14 +174,14 @@ def test_a_named_group_shows_its_retry_queues_on_a_hung_broker_as_unknown(
     assert code == 6
 
 
-def test_a_group_that_only_the_hung_broker_knows_is_listed_beside_others(
+def test_a_group_that_only_the_silent_broker_knows_is_listed_beside_others(
     rmq_cluster_factory, lag
 ):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_group("audit")
     cluster.send("%RETRY%billing", ["again"], broker="broker-b", queue_id=0)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster)
     assert {group: each["state"] for group, each in found.items()} == {
         "audit": "UNKNOWN",
         "billing": "UNKNOWN",
@@ -185,7 +190,7 @@ def test_a_group_that_only_the_hung_broker_knows_is_listed_beside_others(
     assert code == 6
 
 
-def test_a_retry_topic_of_pop_on_a_hung_broker_is_listed_as_a_doubtful_group(
+def test_a_retry_topic_of_pop_on_a_silent_broker_is_listed_as_a_doubtful_group(
     rmq_cluster_factory, lag
 ):
     """POP gives group pg and topic inv the retry topic that a group pg_inv has."""
@@ -193,8 +198,8 @@ def test_a_retry_topic_of_pop_on_a_hung_broker_is_listed_as_a_doubtful_group(
     cluster.create_topic("inv", queues=1)
     for retry in ("%RETRY%pg", "%RETRY%pg_inv", "%RETRY%a_b"):
         cluster.send(retry, ["again"], broker="broker-b", queue_id=0)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster)
     doubt = (
         "pg_inv may not be a group: %RETRY%pg_inv is also what POP calls the retry"
         " topic of group pg for topic inv"
@@ -215,8 +220,8 @@ def test_a_retry_topic_of_pop_that_an_answering_broker_has_is_no_group(
     cluster.create_group("pg")
     cluster.create_topic("inv", queues=1)
     cluster.create_topic("%RETRY%pg_inv", queues=1)
-    cluster.broker("broker-b").hang()
-    found, code = lag(cluster, "--timeout", "700ms")
+    silence(cluster)
+    found, code = lag(cluster)
     assert list(found) == ["pg"]
     assert code == 6
 

@@ -324,9 +324,8 @@ def test_a_retry_that_cannot_be_looked_at_does_not_hide_the_next_one(
 def test_a_letter_without_an_answer_is_named_and_sent_by_the_next_run(cluster, capsys):
     make_letters(cluster, "billing", "orders", "a")
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-        cluster.faults.add(faults.drop_answer(), code=code)
-    do = ["redrive", "billing", *DO, "--timeout", "500ms"]
-    code, done, err = rmq(cluster, capsys, *do)
+        cluster.faults.add(faults.disconnect(is_handled=True), code=code)
+    code, done, err = rmq(cluster, capsys, "redrive", "billing", *DO)
     assert (code, done["sent"]) == (6, 0)
     assert [each["status"] for each in done["failed"]] == ["UNKNOWN"]
     assert "may or may not have been sent" in err

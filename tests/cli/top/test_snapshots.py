@@ -17,7 +17,7 @@ from rmqcli import Consumer
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.testing import ManualClock
+from rmqcli.testing import ManualClock, faults
 from tests.admin.dlq.letters import make_letters
 from tests.cli.top.screen import cluster_of, on_screen
 from tests.cli.top.test_app import commit
@@ -25,6 +25,7 @@ from tests.kit.waiting import wait_until
 
 FOLDER = Path(__file__).with_name("snapshots")
 SIZES = [(80, 24), (120, 40)]
+_NEVER_MS = 3_600_000
 
 
 def zeros(found):
@@ -148,10 +149,11 @@ async def screens_of(screen, cluster):
         await screen.press("tab")
         await take("process-queues", "LAST PULL", mask=loosely)
     await screen.press("escape")
-    cluster.brokers[0].hang()
+    # A broker that hangs needs a limit, which a busy machine reaches elsewhere, too.
+    cluster.faults.add(faults.disconnect(), broker="broker-a")
     await screen.press("space")
     await take("no-answer", "no answer since", "UNKNOWN")
-    cluster.brokers[0].resume()
+    cluster.faults.clear()
     # A clock that stands still would be what is wrong with the broker.
     clock = cluster.options.clock
     clock.now_ms = SYSTEM_CLOCK.epoch_ms()
@@ -186,8 +188,8 @@ def test_every_screen_is_as_it_was_looked_at(cluster, request, width, height):
         cluster.namesrv,
         lambda screen: screens_of(screen, cluster),
         size=(width, height),
-        timeout_ms=2_000,
-        interval_ms=3_600_000,
+        timeout_ms=_NEVER_MS,
+        interval_ms=_NEVER_MS,
         allow_changes=True,
         others=lambda: [dead],
     )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.errors import BodyError, StaticTopicError
-from rmqcli.model import MessageQueue, QueueData
+from rmqcli.model import TOPIC_QUEUES_MAX, MessageQueue, QueueData
 from rmqcli.wire.bodies.config import (
     KVTable,
     SubscriptionGroupConfig,
@@ -34,7 +34,6 @@ from rmqcli.wire.bodies.offset import (
     ResetOffsetBodyForC,
 )
 from rmqcli.wire.bodies.route import (
-    TOPIC_QUEUES_MAX,
     TopicList,
     parse_cluster_info,
     parse_topic_route,
