@@ -73,7 +73,7 @@ ARGUMENT_OF_PROPERTY: Final = {
 }
 
 DELAY_LEVEL_MAX: Final = 18  # levels of the default messageDelayLevel
-DELAY_MS_MAX: Final = 3 * 24 * 3600 * 1000  # timerMaxDelaySec
+DELAY_MS_MAX: Final = (2**31 - 1) * 1000  # the largest timerMaxDelaySec
 _INT32_MAX: Final = (1 << 31) - 1
 
 
@@ -85,7 +85,8 @@ class ProducerMessage:
     At most one of the three delays may be given: `delay_level` is a level of the
     broker's table (1 to 18; 1s 5s 10s 30s 1m ... 2h by default), `delay_ms` is a
     duration from now on, and `deliver_at_ms` is a time in epoch ms. The last two need
-    RocketMQ 5.0, which delivers to the second and at most three days later.
+    RocketMQ 5.0, which delivers to the second, and at most three days later unless its
+    brokers have another limit (timerMaxDelaySec).
 
     Messages of one `message_group` are stored in one queue of a FIFO topic, in the
     order in which they are sent. A `message_group` needs a proxy (`endpoints`).

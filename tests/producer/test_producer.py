@@ -590,6 +590,12 @@ def test_a_level_and_a_time_delay_a_message(rmq_cluster, rmq_topic, producer):
     assert bodies(rmq_cluster, "rmq_sys_wheel_timer") == [b"at", b"time"]
 
 
+def test_the_broker_decides_which_delay_is_too_long(rmq_topic, producer):
+    """Its timerMaxDelaySec may be other than the default of three days."""
+    with pytest.raises(BrokerError, match="bigger than the max delay 259200000ms"):
+        producer.send(ProducerMessage(rmq_topic, b"x", delay_ms=259_260_000))
+
+
 @pytest.mark.parametrize("how", ["send", "send_oneway"])
 def test_a_time_is_refused_by_a_broker_that_would_deliver_at_once(
     rmq_cluster_factory, how
