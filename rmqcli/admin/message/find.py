@@ -40,9 +40,9 @@ from rmqcli.admin.message.records import (
     waits_for,
 )
 from rmqcli.admin.positions import resolve_times_each
-from rmqcli.admin.topics import list_topics, topic_configs
+from rmqcli.admin.topics import list_topics
 from rmqcli.api.broker_errors import is_nothing_there, not_found
-from rmqcli.api.calls.config import get_broker_config
+from rmqcli.api.calls.config import get_broker_config, get_topic_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import (
@@ -71,9 +71,8 @@ from rmqcli.errors import (
 from rmqcli.hint import Blank, Hint, LibraryCall, Setting
 from rmqcli.model import SCHEDULE_TOPIC
 from rmqcli.queue_selector import parse_queue
-from rmqcli.tasks import Request
+from rmqcli.tasks import All, Request
 from rmqcli.units import counted
-from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.decode import decode_messages
@@ -82,7 +81,7 @@ from rmqcli.wire.message.record import DecodeFailure, has_key
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable
 
     from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.admin.reset.target import PastMessage
@@ -318,8 +317,11 @@ def find_messages(
         return found
     topics = [topic] if topic is not None else _all_topics(client, ref, found)
     texts = _spellings(ref)
+    # A key is looked up everywhere; an id is among what waits if it is nowhere else.
+    waiting = _among_pending(client, ref) if pending and not is_id(ref) else []
+    outcomes: list[_Searched | RmqError] = []
     for text in texts:
-        by_index = find_by_index(client, topics, text)
+        by_index, outcomes = _search_index(client, topics, text, beside=waiting)
         found.messages += [
             each for each in by_index.messages if text in (ref, each.msg_id)
         ]
@@ -329,8 +331,12 @@ def find_messages(
         found.more_on += by_index.more_on
         for name, count in by_index.damaged.items():
             found.note_damaged(name, count)
-    if pending and not (found.messages and is_id(ref)):
-        _add_pending(client, topics, ref, found)
+    if pending and is_id(ref) and not found.messages:
+        waiting = [each for text in texts for each in _among_pending(client, text)]
+        tasks = [each.run(0, QUERY_END_MS) for each in waiting]
+        outcomes = run_tasks(client, tasks)
+    if waiting:
+        _add_pending(topics, ref, zip(waiting, outcomes, strict=True), found)
     if topic is not None and is_id(ref) and not found.messages:
         _add_by_time(client, topic, texts, found, on_search, pending=pending)
     if is_id(ref) and not found.messages:
@@ -494,37 +500,42 @@ def _messages_near(
     return list(near.values())
 
 
+def _among_pending(client: Client, text: str) -> list[_Search]:
+    """Return the searches for an id or key among what no consumer gets yet."""
+    addresses = reader_addresses(client.cluster_info().brokers.values())
+    return [
+        _Search(own, name, address, text, FOUND_MAX)
+        for name, address in addresses.items()
+        for own in PENDING_TOPICS
+    ]
+
+
 def _add_pending(
-    client: Client, topics: Collection[str], ref: str, found: FoundMessages
+    topics: Collection[str],
+    ref: str,
+    outcomes: Iterable[tuple[_Search, _Searched | RmqError]],
+    found: FoundMessages,
 ) -> None:
     """Add the half and the delayed messages of the topics with this id or key.
 
     What became of them is in their own topic: those that were found there do not count.
     """
-    addresses = reader_addresses(client.cluster_info().brokers.values())
     waiting: list[PulledMessage] = []
-    for text in _spellings(ref):
-        searches = [
-            _Search(own, name, address, text, FOUND_MAX)
-            for name, address in addresses.items()
-            for own in PENDING_TOPICS
+    for search, outcome in outcomes:
+        name = search.broker_name
+        if isinstance(outcome, RmqError):
+            found.errors[name] = outcome
+            continue
+        found.note_damaged(name, len(outcome.damaged))
+        if outcome.has_more and name not in found.more_on:
+            found.more_on.append(name)
+        if outcome.is_without_index and name not in found.without_index:
+            found.without_index.append(name)
+        waiting += [
+            each
+            for each in outcome.messages
+            if waits_for(each, topics) and search.key in (ref, each.msg_id)
         ]
-        outcomes = run_tasks(client, [each.run(0, QUERY_END_MS) for each in searches])
-        for search, outcome in zip(searches, outcomes, strict=True):
-            name = search.broker_name
-            if isinstance(outcome, RmqError):
-                found.errors[name] = outcome
-                continue
-            found.note_damaged(name, len(outcome.damaged))
-            if outcome.has_more and name not in found.more_on:
-                found.more_on.append(name)
-            if outcome.is_without_index and name not in found.without_index:
-                found.without_index.append(name)
-            waiting += [
-                each
-                for each in outcome.messages
-                if waits_for(each, topics) and text in (ref, each.msg_id)
-            ]
     known = {(each.broker_name, each.msg_id) for each in found.messages if each.msg_id}
     found.messages += [
         each
@@ -672,36 +683,57 @@ def find_by_index(
     for an unknown topic, NoBrokerError when no broker answers, and UsageError for a key
     without a word.
     """
+    return _search_index(
+        client,
+        topics,
+        key,
+        begin_ms=begin_ms,
+        end_ms=QUERY_END_MS if end_ms is None else end_ms,
+        found_max=found_max,
+    )[0]
+
+
+def _search_index(
+    client: Client,
+    topics: Iterable[str],
+    key: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int = QUERY_END_MS,
+    found_max: int = FOUND_MAX,
+    beside: Iterable[_Search] = (),
+) -> tuple[FoundMessages, list[_Searched | RmqError]]:
+    """Do as `find_by_index`, and run other searches at the same time."""
     if not key.strip(" "):
         raise UsageError("no message has a key that consists of blanks")
-    if end_ms is None:
-        end_ms = QUERY_END_MS
     topics = list(topics)
     found = FoundMessages()
-    places: list[tuple[str, str, str]] = []
-    answered: dict[str, str] = {}
-    tasks = []
+    searches: list[_Search] = []
     for topic, route in client.routes(topics).items():
         if isinstance(route, RmqError):
             raise route
         addresses = reader_addresses(route.brokers)
         for broker in route.brokers:
-            address = addresses.get(broker.broker_name)
-            if address is None:
-                found.errors[broker.broker_name] = NotFoundError(
-                    f"broker {broker.broker_name} has no address", code=1, name=""
-                )
+            name, address = broker.broker_name, addresses.get(broker.broker_name)
+            if address is not None:
+                searches.append(_Search(topic, name, address, key, found_max))
                 continue
-            search = _Search(topic, broker.broker_name, address, key, found_max)
-            places.append((topic, broker.broker_name, address))
-            tasks.append(search.run(begin_ms, end_ms))
-    for (_, broker_name, address), outcome in zip(
-        places, run_tasks(client, tasks), strict=True
-    ):
+            found.errors[name] = NotFoundError(
+                f"broker {name} has no address", code=1, name=""
+            )
+    is_one_topic = len({each.topic for each in searches}) == 1
+    for each in searches if is_one_topic else ():
+        each.batches = _stores_batches(client, each.address, each.topic)
+    tasks = [each.run(begin_ms, end_ms) for each in searches]
+    others = [each.run(0, QUERY_END_MS) for each in beside]
+    outcomes = run_tasks(client, [*tasks, *others])
+    answered: dict[str, _Searched] = {}
+    for search, outcome in zip(searches, outcomes, strict=False):
+        broker_name = search.broker_name
         if isinstance(outcome, RmqError):
             found.errors[broker_name] = outcome
             continue
-        answered[broker_name] = address
+        answered[broker_name] = outcome
         found.messages += outcome.messages
         found.note_damaged(broker_name, len(outcome.damaged))
         if outcome.has_more and broker_name not in found.more_on:
@@ -716,9 +748,13 @@ def find_by_index(
     elif not is_id(key):
         note_departed(client, found)
     found.messages.sort(key=stored_order)
-    if found.messages and len({each[0] for each in places}) == 1:
-        _note_batches(client, places[0][0], answered, found)
-    return found
+    if found.messages:  # the index has none of the keys of a batch
+        found.without_index += [
+            name
+            for name, outcome in answered.items()
+            if outcome.has_batches and name not in found.without_index
+        ]
+    return found, outcomes[len(tasks) :]
 
 
 def note_departed(client: Client, found: FoundMessages) -> None:
@@ -729,21 +765,12 @@ def note_departed(client: Client, found: FoundMessages) -> None:
     found.errors |= slave_errors(brokers.values())
 
 
-def _note_batches(
-    client: Client, topic: str, addresses: Mapping[str, str], found: FoundMessages
-) -> None:
-    """Note brokers that store a batch as one record: the index has none of its keys."""
-    modern = {
-        name: address
-        for name, address in addresses.items()
-        if client.broker_version(address) >= V5_0_0
-    }
-    for name, config in topic_configs(client, topic, modern).items():
-        if isinstance(config, TopicConfig) and (
-            config.attributes.get("queue.type") == "BatchCQ"
-            and name not in found.without_index
-        ):
-            found.without_index.append(name)
+def _stores_batches(client: Client, address: str, topic: str) -> Task[bool]:
+    """Whether a broker, which has answered before, stores a batch as one record."""
+    if (client.known_version(address) or 0) < V5_0_0:
+        return False
+    config = yield Request(address, get_topic_config(topic))
+    return bool(config.attributes.get("queue.type") == "BatchCQ")
 
 
 def _may_be_too_large(error: BrokerError | DisconnectedError) -> bool:
@@ -765,6 +792,8 @@ class _Searched:
     damaged: set[bytes] = field(default_factory=set)
     #: whether the index knows no entry at all with the hash of the key
     is_empty: bool = False
+    #: whether it has none of the keys of what the broker stores
+    has_batches: bool = False
 
 
 @dataclass(slots=True)
@@ -776,6 +805,8 @@ class _Search:
     address: str
     key: str
     found_max: int
+    #: finds out `has_batches`, if anything does
+    batches: Task[bool] | None = None
 
     def run(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
         """Search, and find out whether there is an index: of an id, if it is not found.
@@ -783,15 +814,19 @@ class _Search:
         An index that was switched off still tells what was stored before.
         """
         searched = yield from self.search(begin_ms, end_ms)
-        if not searched.is_empty and (is_id(self.key) or searched.has_more):
-            return searched
-        try:
-            searched.is_without_index = yield from self._lacks_index(begin_ms, end_ms)
-        except RmqError as error:
-            if searched.is_empty:
-                raise
-            # A broker that refuses to be asked has told what its index has.
-            searched.has_more = not isinstance(error, BrokerError)
+        questions = [] if self.batches is None else [self.batches]
+        if searched.is_empty or not (is_id(self.key) or searched.has_more):
+            questions.append(self._lacks_index(begin_ms, end_ms))
+        answers = yield All(questions)
+        if self.batches is not None:
+            searched.has_batches = answers.pop(0) is True
+        for lacks in answers:
+            if not isinstance(lacks, RmqError):
+                searched.is_without_index = lacks
+            elif searched.is_empty:
+                raise lacks
+            else:  # a broker that refuses to be asked has told what its index has
+                searched.has_more = not isinstance(lacks, BrokerError)
         return searched
 
     def search(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
