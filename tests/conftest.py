@@ -13,7 +13,8 @@ import logging
 import os
 import pkgutil
 import signal
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,17 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Choose how many random examples are tried, and let signals reach commands.
 
+    Compiled modules are kept: tests start hundreds of programs, and pytest's own form
+    of the test files takes each worker twice as long to make as all else at its start.
+
     A run under `nohup`, or in the background of a script, starts with signals ignored,
     and child processes inherit that: rmq would rightly ignore them, too.
     """
     # gRPC closes its descriptors in a forked process, even if the child only starts
     # another program. So Java did not start when gRPC was in use elsewhere.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     doses.load("quick" if config.option.markexpr == "quick" else "rmq")
     for signum, usual in (
         (signal.SIGINT, signal.default_int_handler),
@@ -139,12 +145,35 @@ def pytest_collection(session):
                 importlib.import_module(each.name)
         coverage.pause()
     gc.disable()
+    if hasattr(session.config, "workerinput"):
+        _import_share(session.config)
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.set_threshold(50_000)
         gc.enable()
+
+
+def _import_share(config):
+    """Import this worker's share of the test files, which compiles them for all.
+
+    All workers go through the files in the same order, and each would compile all.
+    """
+    workers = config.workerinput["workercount"]
+    number = int(config.workerinput["workerid"].removeprefix("gw"))
+    chosen = [Path(each.partition("::")[0]).absolute() for each in config.args]
+    files = (
+        path
+        for path in sorted(selection.TESTS.rglob("test_*.py"))
+        if any(path.is_relative_to(each) for each in chosen)
+        and selection.may_have(path, config.option.markexpr)
+    )
+    for path in itertools.islice(files, number, None, workers):
+        name = path.relative_to(selection.TESTS.parent).with_suffix("")
+        # pytest reports what a file raises when it comes to that file.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(name.parts))
 
 
 def pytest_ignore_collect(collection_path, config):

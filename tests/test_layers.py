@@ -484,14 +484,14 @@ def clock_readers(modules: list[Module]) -> list[str]:
         ]
         aliases = {
             alias.asname or alias.name
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Import)
             for alias in node.names
             if alias.name == "time"
         }
         found += [
             f"{module.name} uses {ast.unparse(node)}"
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Attribute)
             and node.attr in CLOCK_FUNCTIONS
             and isinstance(node.value, ast.Name)
@@ -516,8 +516,9 @@ def plain_loggers(modules: list[Module]) -> list[str]:
         if layer_of(module) not in ("cli", "log")
         and any(
             isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
             and ast.unparse(node) == "logging.getLogger(__name__)"
-            for node in ast.walk(module.tree)
+            for node in module.nodes
         )
     ]
 
