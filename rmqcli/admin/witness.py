@@ -20,7 +20,7 @@ from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
@@ -99,38 +99,26 @@ def read_witnesses(
 
 def witness_at(offset: int, body: bytes) -> Witness | None:
     """Return the message at `offset` in the body of a pull; None if it is not there."""
-    return next(
-        (
-            Witness.of(message)
-            for message in decode_messages(body)
-            if isinstance(message, StoredMessage) and message.queue_offset == offset
-        ),
-        None,
-    )
+    return _first(each for each in _stored(body) if each.queue_offset == offset)
 
 
 def first_witness(body: bytes) -> Witness | None:
     """Return the first message in the body of a pull; None without a readable one."""
-    return next(
-        (
-            Witness.of(message)
-            for message in decode_messages(body)
-            if isinstance(message, StoredMessage)
-        ),
-        None,
-    )
+    return _first(_stored(body))
 
 
 def last_witness(body: bytes) -> Witness | None:
     """Return the last message in the body of a pull; None without a readable one."""
-    return next(
-        (
-            Witness.of(message)
-            for message in reversed(decode_messages(body))
-            if isinstance(message, StoredMessage)
-        ),
-        None,
-    )
+    return _first(reversed(_stored(body)))
+
+
+def _stored(body: bytes) -> list[StoredMessage]:
+    found = decode_messages(body)
+    return [each for each in found if isinstance(each, StoredMessage)]
+
+
+def _first(messages: Iterable[StoredMessage]) -> Witness | None:
+    return next((Witness.of(each) for each in messages), None)
 
 
 def check_written_after(

@@ -121,55 +121,35 @@ _MAY_BECOME: Final = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Held:
     """One message with its lease. Changed by `HeldMessages` only."""
 
-    __slots__ = (
-        "attempt",
-        "began_ms",
-        "is_acked",
-        "is_doubtful",
-        "lane",
-        "look",
-        "message",
-        "receipt_handle",
-        "renew_at_ms",
-        "renewing",
-        "retry_at_ms",
-        "source",
-        "state",
-        "until_ms",
-        "verdict",
-    )
-
-    def __init__(
-        self, message: Delivered, source: MessageQueue, lane: object, until_ms: int
-    ) -> None:
-        self.message = message
-        self.source = source
-        self.lane = lane
-        self.state = HeldState.CACHED
-        self.receipt_handle = message.receipt_handle
-        #: monotonic: when other members may receive it
-        self.until_ms = until_ms
-        #: the number of this delivery, from 1; retries in its place count, too
-        self.attempt = message.delivery_attempt
-        #: monotonic: when a listener last received it
-        self.began_ms = 0
-        #: monotonic: when it is retried in its place, while it is WAITING
-        self.retry_at_ms = 0
-        #: monotonic: when its lease is renewed
-        self.renew_at_ms = until_ms - RENEW_AHEAD_MS
-        #: the handle that is being renewed
-        self.renewing: str | None = None
-        #: whether a renewal was not answered, so that the valid handle is unknown
-        self.is_doubtful = False
-        #: the decision that waits for the end of the renewal
-        self.verdict: Verdict | None = None
-        #: whether it was consumed, and only its acknowledgement is missing
-        self.is_acked = False
-        #: the number of the valid entry in `_looks`, 0 for none; others are void
-        self.look = 0
+    message: Delivered
+    source: MessageQueue
+    lane: object
+    receipt_handle: str
+    #: the number of this delivery, from 1; retries in its place count, too
+    attempt: int
+    #: monotonic: when other members may receive it
+    until_ms: int
+    #: monotonic: when its lease is renewed
+    renew_at_ms: int
+    state: HeldState = HeldState.CACHED
+    #: monotonic: when a listener last received it
+    began_ms: int = 0
+    #: monotonic: when it is retried in its place, while it is WAITING
+    retry_at_ms: int = 0
+    #: the handle that is being renewed
+    renewing: str | None = None
+    #: whether a renewal was not answered, so that the valid handle is unknown
+    is_doubtful: bool = False
+    #: the decision that waits for the end of the renewal
+    verdict: Verdict | None = None
+    #: whether it was consumed, and only its acknowledgement is missing
+    is_acked: bool = False
+    #: the number of the valid entry in `_looks`, 0 for none; others are void
+    look: int = 0
 
     def __repr__(self) -> str:
         return f"Held({self.message!r}, {self.state.name}, attempt={self.attempt})"
@@ -310,7 +290,15 @@ class HeldMessages:
             return []
         group = message.message_group if self.in_order else None
         key: object = queue if group is None else (queue.topic, group)
-        held = Held(message, source, key, until_ms)
+        held = Held(
+            message,
+            source,
+            key,
+            receipt_handle=message.receipt_handle,
+            attempt=message.delivery_attempt,
+            until_ms=until_ms,
+            renew_at_ms=until_ms - RENEW_AHEAD_MS,
+        )
         self._held.add(held)
         self._counts[HeldState.CACHED] += 1
         self._limits.add(held)

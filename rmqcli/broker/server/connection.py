@@ -7,6 +7,7 @@ buffer: all connections read into one buffer of the server.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.dataclass import dataclass
@@ -93,47 +94,29 @@ class Port:
         return host_port(self.host, self.numbers[0])
 
 
+@dataclass(slots=True, eq=False)
 class ClientConnection:
     """A socket with its input and output. Use it only in the server's thread."""
 
-    __slots__ = (
-        "backlog",
-        "held_back",
-        "is_closing",
-        "last_ms",
-        "marks",
-        "mask",
-        "out",
-        "out_bytes",
-        "peer",
-        "port",
-        "progress_ms",
-        "rest",
-        "sock",
-    )
-
-    def __init__(
-        self, sock: socket.socket, peer: Peer, port: Port, *, now_ms: int
-    ) -> None:
-        self.sock = sock
-        self.peer = peer
-        self.port = port
-        #: the events that the selector watches now
-        self.mask = 0
-        #: an incomplete frame: its bytes, or a separate buffer if it is large
-        self.rest: bytes | FrameBuffer = b""
-        #: frames that wait until the client has read its answers
-        self.backlog: deque[Frame] = deque()
-        self.out: deque[bytes | memoryview] = deque()
-        self.out_bytes = 0
-        self.last_ms = now_ms
-        #: when the socket last took output, or when output began to wait
-        self.progress_ms = now_ms
-        self.is_closing = False
-        #: opaque -> the fault to apply to the answer
-        self.marks: dict[int, Action] = {}
-        #: answers that go out after the next one
-        self.held_back: list[bytes] = []
+    sock: socket.socket
+    peer: Peer
+    port: Port
+    last_ms: int
+    #: when the socket last took output, or when output began to wait
+    progress_ms: int
+    #: the events that the selector watches now
+    mask: int = 0
+    #: an incomplete frame: its bytes, or a separate buffer if it is large
+    rest: bytes | FrameBuffer = b""
+    #: frames that wait until the client has read its answers
+    backlog: deque[Frame] = field(default_factory=deque)
+    out: deque[bytes | memoryview] = field(default_factory=deque)
+    out_bytes: int = 0
+    is_closing: bool = False
+    #: opaque -> the fault to apply to the answer
+    marks: dict[int, Action] = field(default_factory=dict)
+    #: answers that go out after the next one
+    held_back: list[bytes] = field(default_factory=list)
 
     @property
     def pending_input_bytes(self) -> int:

@@ -568,9 +568,8 @@ class Server:
     def _adopt(self, port: Port, sock: socket.socket, address: str) -> None:
         self._last_number += 1
         peer = Peer(self._last_number, address)
-        connection = ClientConnection(
-            sock, peer, port, now_ms=self.clock.monotonic_ms()
-        )
+        now_ms = self.clock.monotonic_ms()
+        connection = ClientConnection(sock, peer, port, now_ms, now_ms)
         self._by_peer[peer.number] = connection
         port.connections[peer.number] = connection
         self._watch(connection)

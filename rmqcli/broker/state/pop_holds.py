@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import answered
 from rmqcli.broker.state.deadlines import Deadlines
+from rmqcli.dataclass import dataclass
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -40,25 +41,16 @@ _ENDS_EARLY_MS: Final = 50
 ANY_QUEUE: Final = -1
 
 
+@dataclass(slots=True, eq=False)
 class _Held:
     """One waiting request."""
 
-    __slots__ = ("again", "ends_ms", "is_held", "key", "message_filter", "request")
-
-    def __init__(
-        self,
-        key: tuple[str, str, int],
-        request: BrokerRequest,
-        message_filter: MessageFilter | None,
-        again: Callable[[Now], Reply | None],
-        ends_ms: int,
-    ) -> None:
-        self.key = key
-        self.request = request
-        self.message_filter = message_filter
-        self.again = again
-        self.ends_ms = ends_ms
-        self.is_held = True
+    key: tuple[str, str, int]
+    request: BrokerRequest
+    message_filter: MessageFilter | None
+    again: Callable[[Now], Reply | None]
+    ends_ms: int
+    is_held: bool = True
 
 
 class PopHolds:
