@@ -30,9 +30,11 @@ from rmqcli.admin.message.place import check_places, removed_because
 from rmqcli.admin.message.records import decode_all, decode_found
 from rmqcli.admin.topics import read_topic
 from rmqcli.api.calls.config import get_broker_config
+from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
+    BrokerError,
     DecodeError,
     NotFoundError,
     RmqError,
@@ -281,7 +283,8 @@ class _Lookup:
             trace.missing.append(TraceGap(part="traces", reason=found.damage))
         if not trace.messages:
             trace.denial = found.denial
-            trace.topic = trace.topic or _topic_of(reports)
+            if trace.topic is None and (topic := _topic_of(reports)) is not None:
+                trace.topic = self._with_namespace(topic, trace.msg_id)
             self._find_message(trace)
         self._note_removed(trace)
         if self.is_scan or found.without_index:
@@ -292,6 +295,19 @@ class _Lookup:
                 reports |= dict.fromkeys(self._scan(trace))
         trace.events = sorted(_events(trace, reports), key=_order)
         self._note_missing(trace)
+
+    def _with_namespace(self, topic: str, msg_id: str) -> str:
+        """Return the name under which brokers know a topic that a client reported.
+
+        Java's clients with a namespace report orders instead of NS1%orders.
+        """
+        try:
+            listed = self.client.namesrv(get_all_topic_list())
+        except BrokerError:  # 5.x can be configured to refuse this request
+            return topic
+        names = [each for each in listed if each.partition("%")[2] == topic]
+        found = find_by_index(self.client, names, msg_id)
+        return found.messages[0].topic if found.messages else topic
 
     def _find_message(self, trace: MessageTrace) -> None:
         """Find the message that the reports are about, where it is still stored."""
@@ -376,7 +392,13 @@ class _Lookup:
         delivered = {
             each.group for each in trace.events if each.kind is TraceEventKind.DELIVERED
         }
-        silent = [each for each in self._groups(trace) if each not in delivered]
+        topic = trace.topic or ""
+        namespace = topic[: topic.find("%") + 1]  # reports of Java's clients lack it
+        silent = [
+            each
+            for each in self._groups(trace)
+            if not delivered & {each, each.removeprefix(namespace)}
+        ]
         if TraceEventKind.PRODUCED in kinds and not silent:
             return
         gone = self._out_of_reach(trace)

@@ -240,6 +240,23 @@ def test_who_has_reported_nothing_is_named(cluster, admin):
     )
 
 
+def test_the_message_of_a_client_with_a_namespace_is_found(cluster, admin):
+    """It was said to be gone: Java's clients report names without the namespace."""
+    cluster.create_topic("NS1%orders")
+    cluster.create_group("NS1%billing")
+    (seeded,) = cluster.send("NS1%orders", ["x"])
+    m = seeded.msg_id
+    report(cluster, pub(m), before(m, T0), after(m, T0))
+    with client_of(cluster) as client:
+        call = update_consumer_offset("NS1%billing", "NS1%orders", 0, commit_offset=1)
+        client.invoke(cluster.broker().address, call)
+    for topic in (None, "NS1%orders"):
+        (trace,) = admin.message_trace(m, topic=topic)
+        assert trace.topic == "NS1%orders"
+        assert [each.msg_id for each in trace.messages] == [m]
+        assert trace.missing == []
+
+
 def test_a_message_without_any_report_says_so(cluster, admin):
     m = put(cluster).msg_id
     (trace,) = admin.message_trace(m)
