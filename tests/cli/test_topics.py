@@ -126,40 +126,42 @@ def _members(rmq, group):
 
 
 @pytest.fixture
-def pair(rmq_cluster_factory, capsys):
-    """Runs a command with two brokers; returns the exit code, stdout and stderr.
-
-    Topic orders has three messages, topic steps is FIFO. Words replace addresses.
-    """
+def pair(rmq_cluster_factory):
+    """Two brokers: topic orders has three messages, and topic steps is FIFO."""
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_topic("orders", queues=2)
     cluster.create_topic("steps", queues=1, attributes={"message.type": "FIFO"})
     cluster.send("orders", ["a", "b", "c"], broker="broker-a", queue_id=1)
+    return cluster
+
+
+@pytest.fixture
+def shown(pair, capsys):
+    """Runs a command; returns its exit code, stdout with fixed addresses, stderr."""
 
     def call(*words):
         capsys.readouterr()
-        code = run([*words, "-n", cluster.namesrv])
+        code = run([*words, "-n", pair.namesrv])
         out, err = capsys.readouterr()
         out = re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:12345", out)
         return code, re.sub(r"20\d\d-[-\d]*T[\d:.]*Z", "(time)", out), err
 
-    call.cluster = cluster
     return call
 
 
-def test_topics_are_a_table_and_those_not_shown_are_counted_by_kind(pair):
+def test_topics_are_a_table_and_those_not_shown_are_counted_by_kind(pair, shown):
     table = """\
 TOPIC   KIND    TYPE  PERM  READ  WRITE  BROKERS            ERROR
 orders  normal  -     rw       4      4  broker-a,broker-b  -
 steps   normal  FIFO  rw       2      2  broker-a,broker-b  -
 """
     hidden = "not shown: 17 system topics; --all shows them\n"
-    assert pair("topics") == (0, table, hidden)
-    pair.cluster.create_topic("%RETRY%billing", queues=1)
-    pair.cluster.create_topic("%DLQ%billing", queues=1)
+    assert shown("topics") == (0, table, hidden)
+    pair.create_topic("%RETRY%billing", queues=1)
+    pair.create_topic("%DLQ%billing", queues=1)
     hidden = "not shown: 1 dlq, 1 retry, 17 system topics; --all shows them\n"
-    assert pair("topics") == (0, table, hidden)
-    code, out, err = pair("topics", "--all")
+    assert shown("topics") == (0, table, hidden)
+    code, out, err = shown("topics", "--all")
     assert (code, len(out.splitlines()), err) == (0, 22, "")
 
 
@@ -169,8 +171,8 @@ def test_a_cluster_without_topics_of_its_users_says_so(rmq_cluster, capsys):
     assert capsys.readouterr() == ("", f"no topics\n{hidden}")
 
 
-def test_a_topic_is_shown_with_its_settings_and_queues(pair):
-    shown = """\
+def test_a_topic_is_shown_with_its_settings_and_queues(pair, shown):
+    table = """\
 topic orders: normal, 4 queues, 3 messages
 groups: none
 
@@ -184,16 +186,16 @@ broker-a      1    0    3         3  (time)
 broker-b      0    0    0         0  -
 broker-b      1    0    0         0  -
 """
-    assert pair("topic", "show", "orders") == (0, shown, "")
-    offsets = pair.cluster.broker().state.offsets
+    assert shown("topic", "show", "orders") == (0, table, "")
+    offsets = pair.broker().state.offsets
     for group in ("audit", "billing"):
-        pair.cluster.call(lambda g=group: offsets.commit(g, "steps", 0, 0))
-    code, out, _ = pair("topic", "show", "steps")
+        pair.call(lambda g=group: offsets.commit(g, "steps", 0, 0))
+    code, out, _ = shown("topic", "show", "steps")
     assert (code, out.splitlines()[:2]) == (
         0,
         ["topic steps: FIFO, 2 queues, 0 messages", "groups: audit, billing"],
     )
-    _, out, _ = pair("topic", "show", "steps", "-o", "json")
+    _, out, _ = shown("topic", "show", "steps", "-o", "json")
     data = json.loads(out)
     assert data.keys() == {
         *("topic", "kind", "message_type", "brokers", "queues", "groups", "errors"),
