@@ -208,7 +208,13 @@ def test_a_rule_is_created_changed_copied_and_deleted(rmq, cluster, alice):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("Topic:orders", "Publish"), "'Publish' is not one of All, Pub"),
+        (
+            ("Topic:orders", "Publish"),
+            (
+                "ACTIONS: 'Publish' is not one of All, Pub, Sub, Create, Update,"
+                ' Delete, Get, List"'
+            ),
+        ),
         (("Topix:orders", "Pub"), "the resource must be * or Cluster"),
         (("Topic:a*b", "Pub"), "an asterisk at its end only"),
         (("Topic:o", "Pub", "--source-ip", "x"), "'x', which is no IP address"),
