@@ -209,12 +209,9 @@ def _list(
     ]
     users = {each.name for each in found.entries if each.kind == "user"}
     if not rows and not found.errors and not is_found:
-        name = " ".join(each for each in (user, resource) if each)
-        if kind == "user" or resource is not None or user not in users:
-            what = kind if kind == "user" or resource else "user"
-            raise NotFoundError(
-                f"there is no {what} {name}", code=3001, name="USER_NOT_EXIST"
-            )
+        what = f"user {user}" if resource is None else f"rule {user} {resource}"
+        if resource is not None or user not in users:
+            raise NotFoundError(f"there is no {what}", code=3001, name="USER_NOT_EXIST")
     rows += rows_of_silent(found.errors, columns=columns)
     show_list(
         common,

@@ -550,9 +550,10 @@ def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
             " broker could not flush or replicate them in time"
         )
     if report.missing:
-        common.messages.warn(
-            f"{counted(report.missing, 'message')} of the range are not stored any more"
+        missing = counted(
+            report.missing, "message of the range is", "messages of the range are"
         )
+        common.messages.warn(f"{missing} not stored any more")
     for text in _left_out(report):
         common.messages.warn(text)
     if report.unknown:

@@ -113,7 +113,7 @@ def show(
         )
     hidden = sum(found.counts.values()) - len(rows)
     if hidden > 0:
-        common.messages.info(f"{hidden:,} more are not shown; see --limit")
+        common.messages.info(f"{hidden:,} more not shown; see --limit")
     if found.denial is not None:
         raise found.denial
     for where, error in found.errors.items():

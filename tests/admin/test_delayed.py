@@ -200,10 +200,40 @@ def test_the_command_counts_by_due_time_and_says_what_it_could_not_read(start, c
     assert (data["count"], data["overdue"]) == (1, 0)
     assert {e["due_within"]: e["messages"] for e in data["steps"]}["1m"] == 1
     assert [row["keys"] for row in data["messages"]] == ["level"]
+    send(cluster, "time", delay_ms=3_000_000)
     assert run(do) == 0
-    assert "orders: 1 delayed message\n" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err == "2 records of all topics read\n"
+    head, messages = out.split("\nDUE  ")
+    assert (
+        head
+        == """\
+orders: 2 delayed messages
+
+DUE WITHIN        MESSAGES
+overdue                  0
+1m                       1
+10m                      0
+1h                       1
+1d                       0
+later or unknown         0
+"""
+    )
+    heading, level, time = (line.split() for line in messages.splitlines())
+    assert heading == ["LEVEL", "MSG", "ID", "KEYS", "QUEUE"]
+    assert level[1:] == [
+        *("5", data["messages"][0]["msg_id"], "level"),
+        "SCHEDULE_TOPIC_XXXX@broker-a:4",
+    ]
+    assert (time[1], time[3:]) == ("time", ["time", "rmq_sys_wheel_timer@broker-a:0"])
     cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
     assert run(do) == 6
+
+
+def test_a_topic_without_delayed_messages_says_so(start, capsys):
+    assert run(["delayed", "orders", "-n", start().namesrv]) == 0
+    said = "orders: 0 delayed messages\n\n"
+    assert capsys.readouterr() == (said, "0 records of all topics read\n")
 
 
 @pytest.mark.parametrize("kind", [{"delay_level": 9}, {"delay_ms": 3_000_000}])

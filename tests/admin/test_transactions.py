@@ -116,13 +116,36 @@ def test_the_command_shows_them_and_says_what_it_could_not_read(start, capsys):
         capsys.readouterr()
         assert run([*do, "-o", "json"]) == 0
         out, err = capsys.readouterr()
-    (row,) = json.loads(out)
-    assert (row["keys"], row["producer_group"], row["checks"]) == ("open", "shop", 0)
-    assert "1 open, 1 half message of all topics read" in err
+        (row,) = json.loads(out)
+        assert row["producer_group"] == "shop"
+        assert err == "1 open, 1 half message of all topics read\n"
+        send(producer, "second", UNKNOWN)
+        assert run([*do, "--limit", "1"]) == 0
+        out, err = capsys.readouterr()
+        head, shown = out.splitlines()
+        assert head.split("  ")[-1] == "BROKER"
+        assert " ".join(head.split()) == (
+            "AGE MSG ID KEYS GROUP CHECKS OF PRODUCERS BROKER"
+        )
+        assert shown.split()[1:] == [
+            *(row["msg_id"], "open", "shop", "0", "15"),
+            *(*row["producers"], "broker-a"),
+        ]
+        read = "2 open, 2 half messages of all topics read\n"
+        assert err == f"{read}1 more not shown; see --limit\n"
     assert run(do) == 0
-    assert "none" in capsys.readouterr().out  # no producer is connected any more
+    out, err = capsys.readouterr()
+    assert " none " in out  # no producer is connected any more
+    assert err == read
     cluster.faults.next(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
     assert run(do) == 6
+    assert capsys.readouterr().err.startswith("at least ")
+
+
+def test_a_topic_without_open_transactions_says_so(start, capsys):
+    assert run(["transactions", "orders", "-n", start().namesrv]) == 0
+    said = "no open transactions\n0 open, 0 half messages of all topics read\n"
+    assert capsys.readouterr() == ("", said)
 
 
 # --- a producer that sends a half message again ---

@@ -208,7 +208,13 @@ def test_a_rule_is_created_changed_copied_and_deleted(rmq, cluster, alice):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("Topic:orders", "Publish"), "'Publish' is not one of All, Pub"),
+        (
+            ("Topic:orders", "Publish"),
+            (
+                "ACTIONS: 'Publish' is not one of All, Pub, Sub, Create, Update,"
+                ' Delete, Get, List"'
+            ),
+        ),
         (("Topix:orders", "Pub"), "the resource must be * or Cluster"),
         (("Topic:a*b", "Pub"), "an asterisk at its end only"),
         (("Topic:o", "Pub", "--source-ip", "x"), "'x', which is no IP address"),
@@ -257,6 +263,9 @@ def test_a_broker_that_does_not_answer_is_named(rmq, cluster, alice):
     assert [row["brokers"] for row in rows] == [["broker-a"], ["broker-b"]]
     assert rows[1]["error"] is not None
     assert "broker-b did not answer" in err
+    for words in (("user", "show", "bob"), ("rule", "show", alice, "Topic:x")):
+        code, rows, _ = rmq(*words, "--timeout", "500ms")
+        assert (code, [row["brokers"] for row in rows]) == (6, [["broker-b"]])
 
 
 @pytest.mark.parametrize(
@@ -394,6 +403,28 @@ def test_a_rule_of_the_policy_default_is_changed_as_that(rmq, alice):
 )
 def test_a_list_without_entries_says_so(table, words, said):
     assert table(*words.split()) == (0, "", f"{said}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "user list",
+        "user show alice",
+        "user update alice --super",
+        "user delete alice",
+        "rule list",
+        "rule show alice Topic:t",
+        "rule create alice Topic:t Pub",
+        "rule update alice Topic:t Pub",
+        "rule delete alice Topic:t",
+        "explain alice Topic:t Pub",
+    ],
+)
+def test_a_command_reads_only_the_cluster_and_the_brokers_that_are_named(table, words):
+    code, _, err = table(*words.split(), "--cluster", "nope")
+    assert (code, err.splitlines()[0]) == (3, "error: cluster nope does not exist")
+    code, _, err = table(*words.split(), "--broker", "nope")
+    assert (code, err.splitlines()[0]) == (3, "error: broker nope does not exist")
 
 
 def test_rules_of_a_user_without_any_are_an_empty_list(table, alice):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of
 from tests.copy.copying import stored
+from tests.kit.terminal import typed
 from tests.kit.waiting import wait_until
 from tests.kit.wiped import wiped
 
@@ -91,15 +91,9 @@ def test_without_a_confirmation_nothing_is_copied(copy, target):
         ),
     ],
 )
-def test_the_question_names_the_cluster_of_the_target(
-    copy, target, monkeypatch, words, asked
-):
+def test_the_question_names_the_cluster_of_the_target(copy, target, words, asked):
     """It showed `namesrv='...'`, as Python would write it."""
-    ours, theirs = pty.openpty()
-    with open(ours, "w") as keyboard, open(theirs) as terminal:
-        monkeypatch.setattr("sys.stdin", terminal)
-        keyboard.write("no\n")
-        keyboard.flush()
+    with typed("no\n"):
         code, _, err = copy("--execute", *words)
     assert code == 7
     assert f"This copies up to {asked}" in err
@@ -270,21 +264,84 @@ def test_a_topic_that_is_missing_is_named_with_what_to_do(copy, target, capsys):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--to-profile", "p"], "--to-namesrv and --to-profile"),
-        (["--follow", "--to", "now"], "--follow and --to"),
-        (["--follow", "--groups", "g"], "--follow and --groups"),
-        (["--tag", "A", "--sql", "a > 1"], "--tag and --sql"),
+        (
+            ["--to-profile", "p"],
+            "--to-namesrv and --to-profile cannot be used together",
+        ),
+        (["--follow", "--to", "now"], "--follow and --to cannot be used together"),
+        (
+            ["--follow", "--groups", "g"],
+            "--follow and --groups cannot be used together",
+        ),
+        (["--tag", "A", "--sql", "a > 1"], "--tag and --sql cannot be used together"),
         (["--tag", " "], "--tag is empty"),
         (["--sql", ""], "--sql is empty"),
         (["--key", ""], "--key is empty"),
         (["--where", ""], "--where is empty"),
-        (["--not"], "--not needs"),
+        (["--not"], "--not needs --key, --property or --grep"),
+        (["--decode", "json"], "--decode needs --where"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(capsys, arguments, error):
     words = ["copy", "a", "b", "-n", "127.0.0.1:1", "--to-namesrv", "127.0.0.1:1"]
     assert run([*words, *arguments]) == 2
-    assert error in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {error}"
+
+
+def test_a_plan_is_a_table_and_the_copy_says_where_its_log_is(source, capsys):
+    source.create_topic("dst", queues=2)
+    words = ["copy", "src", "dst", "-n", source.namesrv]
+    table = """\
+BROKER    QUEUE  FROM  TO  COUNT  EXPIRED  TARGET
+broker-a      0     0   5      5        0  broker-a:0
+broker-a      1     0   5      5        0  broker-a:1
+"""
+    plan = (
+        "2 queues to 2 queues: each to the one with the same index, in order\n"
+        "copies are new messages with the producer's properties; messages that still"
+        " wait for their time or for a transaction are not copied\n"
+    )
+    assert run(words) == 0
+    end = "nothing was copied; add --execute to copy\n"
+    assert capsys.readouterr() == (table, f"{plan}{end}")
+    with typed("no\n"):
+        assert run([*words, "--execute"]) == 7
+    asked = (
+        "This copies up to 10 messages of topic src to topic dst in cluster"
+        f" DefaultCluster (namesrv {source.namesrv}).\nType dst to confirm: "
+    )
+    said = "error: not confirmed: 'dst' was not typed, nothing was changed\n"
+    assert capsys.readouterr() == ("", f"{table}{plan}{asked}{said}")
+    for before, copied in (
+        ("", 10),
+        ("10 messages are copied already, by the log\n", 0),
+    ):
+        assert run([*words, "--execute", "--yes"]) == 0
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(f"{plan}{before}{copied} messages copied; log: ")
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        (1, "1 message of the range is not stored any more"),
+        (2, "2 messages of the range are not stored any more"),
+    ],
+)
+def test_messages_that_expire_meanwhile_are_counted(rmq_cluster, capsys, gone, said):
+    rmq_cluster.create_topic("old", queues=1)
+    rmq_cluster.create_topic("dst", queues=1)
+    rmq_cluster.send("old", ["x"] * gone)
+    store = rmq_cluster.broker().state.store
+    end = store.log_bounds()[1]
+    rmq_cluster.send("old", ["y"])
+    store.trim(None, end)
+    first = faults.answer(0, ext_fields={"offset": "0"})
+    rmq_cluster.faults.add(first, code=RequestCode.GET_MIN_OFFSET)
+    words = ["copy", "old", "dst", "-n", rmq_cluster.namesrv, "--execute", "--yes"]
+    assert run(words) == 6
+    assert capsys.readouterr().err.splitlines()[-1] == f"warning: {said}"
 
 
 def test_a_source_that_is_down_is_an_error(capsys):

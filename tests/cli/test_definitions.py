@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from contextlib import redirect_stdout
 
 import pytest
@@ -14,7 +16,7 @@ from rmqcli.errors import PartialError, RefusedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
-from tests.kit.terminal import Terminal
+from tests.kit.terminal import Terminal, typed
 
 FIFO = {"message.type": "FIFO"}
 
@@ -118,6 +120,87 @@ def test_the_plan_must_be_confirmed(rmq, clusters, tmp_path):
     assert "create group billing on broker-a, broker-b: retry_max_times 3" in err
     assert "not confirmed: nothing was changed" in err
     assert target.broker().state.topics.get("orders") is None
+
+
+def test_a_plan_is_a_table_and_its_question_counts_it(rmq, clusters, tmp_path):
+    source, _ = clusters
+    three = {"read_queue_nums": 3, "write_queue_nums": 3}
+    file = write(
+        tmp_path / "d.json",
+        [{"name": "steps", **three}, {"name": "fresh", "attributes": FIFO}],
+        [{"name": "audit", "retry_max_times": 5}],
+    )
+    table = """\
+CHANGE  KIND   NAME     BROKERS            SETTINGS                            REASON
+create  topic  fresh    broker-a,broker-b  attributes {"message.type":"FIFO"}  -
+create  group  audit    broker-a,broker-b  retry_max_times 5                   -
+change  topic  steps    broker-a,broker-b  read_queue_nums 1 -> 3; \
+write_queue_nums 1 -> 3  -
+extra   topic  orders   broker-a,broker-b  -                                   -
+extra   group  billing  broker-a,broker-b  -                                   -
+"""
+    code, out, err = rmq(source, "diff", file)
+    assert (code, err) == (1, "")
+    assert [re.split(" {2,}", line) for line in out.splitlines()] == [
+        re.split(" {2,}", line) for line in table.splitlines()
+    ]
+    plan = """\
+create topic fresh on broker-a, broker-b: attributes {"message.type":"FIFO"}
+create group audit on broker-a, broker-b: retry_max_times 5
+change topic steps on broker-a, broker-b: read_queue_nums 1 -> 3; \
+write_queue_nums 1 -> 3
+not in the file: 1 topic and 1 group; --prune deletes what is not in it
+"""
+    question = (
+        "This creates 1 topic and 1 group, changes 1 topic in cluster DefaultCluster."
+    )
+    with typed("no\n"):
+        refused = rmq(source, "apply", file)
+    said = "error: not confirmed: nothing was changed\n"
+    assert refused == (7, "", f"{plan}{question} [y/N] {said}")
+    with typed("y\n"):
+        assert rmq(source, "apply", file) == (
+            0,
+            """\
+RESULT   KIND   NAME   BROKERS            ERROR
+created  topic  fresh  broker-a,broker-b  -
+created  group  audit  broker-a,broker-b  -
+changed  topic  steps  broker-a,broker-b  -
+""",
+            f"{plan}{question} [y/N] ",
+        )
+
+
+def test_a_plan_of_many_changes_shows_fifty_of_them(rmq, clusters, tmp_path):
+    _, target = clusters
+    file = write(tmp_path / "d.json", [{"name": f"t{n:02}"} for n in range(60)])
+    code, _, err = rmq(target, "apply", file)
+    lines = err.splitlines()
+    assert code == 7
+    assert lines[49:51] == [
+        "create topic t49 on broker-a, broker-b",
+        "and 10 more; rmq definitions diff shows all",
+    ]
+    file = write(tmp_path / "d.json", [{"name": f"t{n:02}"} for n in range(50)])
+    _, _, err = rmq(target, "apply", file)
+    assert "more; rmq definitions diff" not in err
+
+
+def test_a_plan_shows_every_deletion(rmq, clusters, tmp_path):
+    source, _ = clusters
+    for number in range(53):
+        source.create_topic(f"old{number:02}", queues=1)
+    file = write(tmp_path / "d.json", [{"name": "steps"}, {"name": "orders"}])
+    with typed("no\n"):
+        code, _, err = rmq(source, "apply", file, "--prune")
+    assert code == 7
+    assert err.count("delete topic old") == 53
+    assert "delete group billing on broker-a, broker-b (with its offsets)\n" in err
+    assert err.endswith(
+        "This deletes 53 topics and 1 group in cluster DefaultCluster.\n"
+        "Type DefaultCluster to confirm: error: not confirmed: 'DefaultCluster' was"
+        " not typed, nothing was changed\n"
+    )
 
 
 def test_changes_keep_what_the_file_does_not_name(rmq, clusters, tmp_path):
@@ -317,6 +400,7 @@ def test_only_some_kinds_are_written_and_compared(rmq, clusters, tmp_path):
         (None, "cannot read d.json: No such file or directory"),
         ('{"format": "rmq-definitions", "format_version": 9}', "format version 9"),
         ("\x1b[31m", "d.json: not JSON"),
+        (b"\xff", "d.json: not UTF-8 text"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(
@@ -324,7 +408,8 @@ def test_a_file_that_cannot_be_used_is_named(
 ):
     monkeypatch.chdir(tmp_path)
     if text is not None:
-        (tmp_path / "d.json").write_text(text)
+        data = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / "d.json").write_bytes(data)
     code, out, err = rmq(clusters[1], "apply", "d.json", "--yes")
     assert (code, out) == (2, "")
     assert said in err
@@ -343,6 +428,36 @@ def test_groups_that_may_not_read_a_topic_are_named_as_left_out(rmq, clusters):
     assert code == 0
     assert json.loads(out)["left_out"] == [said]
     assert f"warning: not in the file: {said}" in err
+
+
+def test_a_file_that_has_none_of_the_kinds_asked_for_is_named(
+    rmq, clusters, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "d.json")
+    words = ("diff", "d.json", "--only", "users", "--only", "rules")
+    said = "error: d.json: the file has no users and no rules\n"
+    assert rmq(clusters[1], *words) == (2, "", said)
+
+
+def test_a_file_that_cannot_be_written_is_named(rmq, clusters, tmp_path):
+    out = tmp_path / "none" / "d.json"
+    code, shown, err = rmq(clusters[0], "export", "--out", out)
+    assert (code, shown) == (1, "")
+    assert err == f"error: cannot write {out}: No such file or directory\n"
+
+
+def test_definitions_are_read_from_stdin(rmq, clusters, tmp_path, monkeypatch):
+    source, _ = clusters
+    file = write(tmp_path / "d.json", [{"name": "steps"}])
+    with open(file) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code, out, err = rmq(source, "apply", "-", "--only", "topics")
+    assert (code, out) == (0, "")
+    assert err == (
+        "not in the file: 1 topic; --prune deletes what is not in it\n"
+        "nothing to do: cluster DefaultCluster is as - says\n"
+    )
 
 
 @pytest.mark.parametrize("kinds", [["users"], ["topics", "rules"]])

@@ -297,8 +297,37 @@ def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):
         code, rows, err = rmq("producers", "orders")
     assert code == 0, err
     assert [(row["group"], row["messages"]) for row in rows] == [("shop", 1)]
-    assert "1 message read, at most 32 of each queue" in err
+    assert err == (
+        "1 message read, at most 32 of each queue; producers that sent earlier ones"
+        " only are not listed\n"
+    )
     assert rmq("producers", "never")[0] == 3
+
+
+def test_producers_are_a_table_and_a_mistyped_group_is_named(cluster, rmq):
+    assert rmq("producers", output="table") == (0, "", "no producers\n")
+    none = "error: no producer of group shap is online%s\n"
+    hint = "hint: list the producers that are online with: rmq producers\n"
+    asked = ("producers", "--group", "shap")
+    assert rmq(*asked, output="table") == (3, "", none % "" + hint)
+    with Producer("shop", namesrv=cluster.namesrv) as producer:
+        producer.send(ProducerMessage("orders", b"a"))
+        wait_until(lambda: rmq("producers", "--group", "shop")[1])
+        code, out, err = rmq("producers", output="table")
+        meant = none % "; did you mean shop?"
+        assert rmq(*asked, output="table") == (3, "", meant + hint)
+        (row,) = rmq("producers")[1]
+    assert (code, err) == (0, "")
+    assert [re.split(" {2,}", line) for line in out.splitlines()] == [
+        [
+            *("GROUP", "CLIENT ID", "ADDRESS", "LANGUAGE", "VERSION", "BROKER"),
+            *("LAST HEARTBEAT", "MESSAGES"),
+        ],
+        [
+            *("shop", row["client_id"], row["address"], "PYTHON", "4.9.8", "broker-a"),
+            *(row["last_heartbeat"], "-"),
+        ],
+    ]
 
 
 def test_a_producer_in_java_is_shown_as_such(cluster, rmq):

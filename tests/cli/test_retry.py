@@ -87,8 +87,20 @@ def test_what_is_in_the_retry_topic_comes_now(cluster, capsys):
     code, rows, err = shown(cluster, capsys, "--limit", "2")
     assert code == 0, err
     assert [(row["place"], row["next_at"]) for row in rows] == [("retry", None)] * 2
-    assert "3 in the retry topic" in err
-    assert "1 more are not shown" in err
+    counts = "0 in delay levels, 3 in the retry topic, 0 in retry topics of POP\n"
+    assert err == f"{counts}1 more not shown; see --limit\n"
+    assert run(["retry", "show", "billing", "-n", cluster.namesrv, "--limit", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert err == counts
+    table = [line.split() for line in out.splitlines()]
+    assert (" ".join(table[0]), len(table)) == (
+        "NEXT PLACE DELIVERY OF TOPIC MSG ID KEYS QUEUE",
+        4,
+    )
+    place = ["now", "retry", "1", "6", "-"]
+    assert [(row[:5], row[6:]) for row in table[1:]] == [
+        (place, ["-", "%RETRY%billing@broker-a:0"])
+    ] * 3
 
 
 def test_what_pop_has_handed_out_is_counted_also_out_of_a_retry_topic(
@@ -160,6 +172,17 @@ def test_where_the_retry_topic_is_denied_the_delay_levels_are_shown(cluster, cap
     assert "at least 1 in delay levels" in err
     assert "what waits on broker-a is not known: " in err
     assert "%RETRY%billing" in err
+
+
+def test_where_nothing_waits_that_is_said(cluster, capsys):
+    assert run(["retry", "show", "billing", "-n", cluster.namesrv]) == 0
+    assert capsys.readouterr() == (
+        "",
+        (
+            "nothing waits\n"
+            "0 in delay levels, 0 in the retry topic, 0 in retry topics of POP\n"
+        ),
+    )
 
 
 def test_a_group_that_does_not_exist_is_not_found(cluster, capsys):

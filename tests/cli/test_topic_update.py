@@ -8,9 +8,11 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.cli.main import run
-from rmqcli.errors import RefusedError
+from rmqcli.cli.topics import parse_attribute
+from rmqcli.errors import RefusedError, UsageError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.terminal import typed
 
 
 @pytest.fixture
@@ -120,6 +122,80 @@ def test_update_with_fewer_queues_says_which_messages_are_lost(rmq, rmq_cluster)
     assert (code, rows) == (0, [("broker-a", "changed")])
     assert "queue 3 of broker-a, with 4 messages" in err
     assert queues_of(rmq_cluster) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "warnings", "what"),
+    [
+        (
+            ["--queues", "3"],
+            ["consumers can no longer read queue 3 of broker-a, with 4 messages"],
+            "queues",
+        ),
+        (["--perm", "w"], ["consumers can no longer read T"], "permissions"),
+        (
+            ["--queues", "3", "--perm", "r"],
+            [
+                "consumers can no longer read queue 3 of broker-a, with 4 messages",
+                "producers can no longer send to T",
+            ],
+            "queues and permissions",
+        ),
+    ],
+)
+def test_the_question_names_what_is_removed(rmq, words, warnings, what):
+    with typed("no\n"):
+        code, rows, err = rmq("topic", "update", "T", *words)
+    assert (code, rows) == (7, [])
+    asked = f"This removes {what} of topic T. [y/N] "
+    start = "".join(f"warning: {warning}\n" for warning in warnings)
+    assert err.startswith(f"{start}{asked}")
+    assert '"not confirmed: nothing was changed"' in err
+    with typed("y\n"):
+        assert rmq("topic", "update", "T", *words)[0] == 0
+
+
+def test_a_deletion_asks_for_the_name_of_the_topic(rmq, rmq_cluster):
+    for answer, code in (("y", 7), ("T", 0)):
+        with typed(f"{answer}\n"):
+            found, _, err = rmq("topic", "delete", "T")
+        assert found == code
+        assert err.startswith(
+            "This deletes topic T and its messages on broker-a.\nType T to confirm: "
+        )
+    assert rmq_cluster.broker().state.topics.get("T") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["update", "T"],
+            "error: nothing to change\nhint: see: rmq topic update --help\n",
+        ),
+        (
+            ["create", "T", "--attribute", "FIFO"],
+            (
+                "error: --attribute: 'FIFO' is not +NAME=VALUE\n"
+                "hint: for example +message.type=FIFO\n"
+            ),
+        ),
+        (
+            ["create", "T", "--perm", "x"],
+            "error: --perm: 'x' is not one of rw, r, w\n",
+        ),
+    ],
+)
+def test_what_cannot_be_changed_is_said_before_any_broker_is_asked(capsys, words, said):
+    assert run(["topic", *words, "-n", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize("text", ["name", "name=", "=value", "+", "a=b,c=d"])
+def test_an_attribute_is_a_name_and_a_value(text):
+    with pytest.raises(UsageError, match=r"is not \+NAME=VALUE"):
+        parse_attribute(text)
+    assert parse_attribute("+a=b=c") == parse_attribute("a=b=c") == ("a", "b=c")
 
 
 @pytest.mark.parametrize(

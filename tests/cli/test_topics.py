@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 
@@ -122,6 +123,97 @@ def test_a_live_consumer_is_shown(rmq, real_cluster, new_topic):
 def _members(rmq, group):
     rows, _ = rmq("groups")
     return next((row["members"] for row in rows if row["group"] == group), None)
+
+
+@pytest.fixture
+def pair(rmq_cluster_factory):
+    """Two brokers: topic orders has three messages, and topic steps is FIFO."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=2)
+    cluster.create_topic("steps", queues=1, attributes={"message.type": "FIFO"})
+    cluster.send("orders", ["a", "b", "c"], broker="broker-a", queue_id=1)
+    return cluster
+
+
+@pytest.fixture
+def shown(pair, capsys):
+    """Runs a command; returns its exit code, stdout with fixed addresses, stderr."""
+
+    def call(*words):
+        capsys.readouterr()
+        code = run([*words, "-n", pair.namesrv])
+        out, err = capsys.readouterr()
+        out = re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:12345", out)
+        return code, re.sub(r"20\d\d-[-\d]*T[\d:.]*Z", "(time)", out), err
+
+    return call
+
+
+def test_topics_are_a_table_and_those_not_shown_are_counted_by_kind(pair, shown):
+    table = """\
+TOPIC   KIND    TYPE  PERM  READ  WRITE  BROKERS            ERROR
+orders  normal  -     rw       4      4  broker-a,broker-b  -
+steps   normal  FIFO  rw       2      2  broker-a,broker-b  -
+"""
+    hidden = "not shown: 17 system topics; --all shows them\n"
+    assert shown("topics") == (0, table, hidden)
+    pair.create_topic("%RETRY%billing", queues=1)
+    pair.create_topic("%DLQ%billing", queues=1)
+    hidden = "not shown: 1 dlq, 1 retry, 17 system topics; --all shows them\n"
+    assert shown("topics") == (0, table, hidden)
+    code, out, err = shown("topics", "--all")
+    assert (code, len(out.splitlines()), err) == (0, 22, "")
+
+
+def test_a_cluster_without_topics_of_its_users_says_so(rmq_cluster, capsys):
+    assert run(["topics", "-n", rmq_cluster.namesrv]) == 0
+    hidden = "not shown: 15 system topics; --all shows them\n"
+    assert capsys.readouterr() == ("", f"no topics\n{hidden}")
+
+
+def test_a_topic_is_shown_with_its_settings_and_queues(pair, shown):
+    table = """\
+topic orders: normal, 4 queues, 3 messages
+groups: none
+
+BROKER    ADDRESS          READ  WRITE  PERM  IN ROUTE  ORDER  ATTRIBUTES  ERROR
+broker-a  127.0.0.1:12345     2      2  rw    rw        no     {}          -
+broker-b  127.0.0.1:12345     2      2  rw    rw        no     {}          -
+
+BROKER    QUEUE  MIN  MAX  MESSAGES  LAST_UPDATE
+broker-a      0    0    0         0  -
+broker-a      1    0    3         3  (time)
+broker-b      0    0    0         0  -
+broker-b      1    0    0         0  -
+"""
+    assert shown("topic", "show", "orders") == (0, table, "")
+    offsets = pair.broker().state.offsets
+    for group in ("audit", "billing"):
+        pair.call(lambda g=group: offsets.commit(g, "steps", 0, 0))
+    code, out, _ = shown("topic", "show", "steps")
+    assert (code, out.splitlines()[:2]) == (
+        0,
+        ["topic steps: FIFO, 2 queues, 0 messages", "groups: audit, billing"],
+    )
+    _, out, _ = shown("topic", "show", "steps", "-o", "json")
+    data = json.loads(out)
+    assert data.keys() == {
+        *("topic", "kind", "message_type", "brokers", "queues", "groups", "errors"),
+    }
+    assert data["brokers"][1] == {
+        "broker_name": "broker-b",
+        "cluster": "DefaultCluster",
+        "address": "127.0.0.1:12345",
+        "read_queue_nums": 1,
+        "write_queue_nums": 1,
+        "perm": "rw",
+        "route_perm": "rw",
+        "order": False,
+        "topic_filter_type": "SINGLE_TAG",
+        "topic_sys_flag": 0,
+        "attributes": {"message.type": "FIFO"},
+        "error": None,
+    }
 
 
 def test_a_denied_topic_has_unknown_messages_and_groups(rmq_cluster, capsys):

@@ -304,9 +304,10 @@ def _warn(common: Common, plan: RedrivePlan) -> None:
     for queue, error in sorted(plan.unread.items()):
         common.messages.warn(f"{queue}: {error.message}")
     if plan.missing:
-        common.messages.warn(
-            f"{counted(plan.missing, 'letter')} of the range are not stored any more"
+        missing = counted(
+            plan.missing, "letter of the range is", "letters of the range are"
         )
+        common.messages.warn(f"{missing} not stored any more")
     if plan.consumed_count:
         common.messages.warn(
             f"group {plan.request.group} consumes its own dead letters: by its"

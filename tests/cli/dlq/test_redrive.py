@@ -12,6 +12,7 @@ from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill, make_letters
+from tests.kit.terminal import typed
 from tests.kit.wiped import wiped
 
 DO = ("--execute", "--yes")
@@ -63,6 +64,66 @@ def test_a_plan_says_what_would_be_sent_and_sends_nothing(cluster, capsys):
     assert (plan["skipped"], plan["doubtful"], plan["sent"]) == ([], [], None)
     assert "nothing was sent; add --execute to send the letters" in err
     assert len(stored(cluster, "orders")) == 3
+
+
+def test_a_plan_and_its_result_are_tables(rmq_cluster, capsys, state):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.create_topic("%DLQ%billing", queues=1)
+    make_letters(rmq_cluster, "billing", "orders", "ab")
+    words = ["dlq", "redrive", "billing", "-n", rmq_cluster.namesrv]
+    plan = """\
+ACTION  COUNT  TOPIC   REASON  EXAMPLE
+send        2  orders  -       -
+"""
+    capsys.readouterr()
+    assert run(words) == 0
+    end = "nothing was sent; add --execute to send the letters\n"
+    assert capsys.readouterr() == (plan, end)
+    with typed("no\n"):
+        assert run([*words, "--execute"]) == 7
+    asked = (
+        "This sends 2 dead letters of group billing again: 2 to orders.\n"
+        "Type billing to confirm: "
+    )
+    said = "error: not confirmed: 'billing' was not typed, nothing was changed\n"
+    assert capsys.readouterr() == ("", f"{plan}{asked}{said}")
+    log = state / "billing@DefaultCluster.jsonl"
+    assert run([*words, *DO]) == 0
+    sent = """\
+RESULT  COUNT  TOPIC   REASON
+sent        2  orders  -
+"""
+    assert capsys.readouterr() == (sent, f"2 of 2 sent; log: {log}\n")
+    assert run(words) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[1].split()[:3], err) == (
+        ["skip", "2", "-"],
+        "there is nothing to send\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("a", "1 letter of the range is not stored any more"),
+        ("ab", "2 letters of the range are not stored any more"),
+    ],
+)
+def test_letters_that_expire_meanwhile_are_counted(rmq_cluster, capsys, gone, said):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.create_topic("%DLQ%billing", queues=1)
+    make_letters(rmq_cluster, "billing", "orders", gone)
+    store = rmq_cluster.broker().state.store
+    end = store.log_bounds()[1]
+    make_letters(rmq_cluster, "billing", "orders", "z")
+    store.trim(None, end)
+    first = faults.answer(0, ext_fields={"offset": "0"})
+    rmq_cluster.faults.add(first, code=RequestCode.GET_MIN_OFFSET)
+    code, plan, err = rmq(rmq_cluster, capsys, "redrive", "billing")
+    assert (code, plan["read"], plan["missing"]) == (0, 1, len(gone))
+    assert err.splitlines()[0] == f"warning: {said}"
 
 
 def test_a_group_that_consumes_its_own_letters_is_told_so(cluster, capsys):
