@@ -66,8 +66,9 @@ class DelayedMessage:
     """A message that waits. `due_ms` is by the broker's clock (epoch ms).
 
     `level` is its delay level, None for one with a delivery time of its own. `due_ms`
-    is None where the broker does not show its delays. `queue` and `queue_offset` are
-    where it waits, `stored_ms` (epoch ms) is since when. `msg_id` is its UNIQ_KEY.
+    is None where the broker does not show its delays, or does not have the level any
+    more. `queue` and `queue_offset` are where it waits, `stored_ms` (epoch ms) is since
+    when. `msg_id` is its UNIQ_KEY.
     """
 
     queue: MessageQueue
@@ -230,19 +231,21 @@ def delayed_by_level(
 ) -> Iterator[tuple[int, int | None, MessageQueue, PulledMessage]]:
     """Yield what waits in the delay levels of a broker, for all topics.
 
-    Yields the level, its delay in ms (None if the broker does not show its settings),
-    the queue and the message. Raises PartialError after SCANNED_MAX messages, if there
-    are more.
+    Yields the level, its delay in ms (None if the broker does not show its settings, or
+    has the level no more), the queue and the message. Raises PartialError after
+    SCANNED_MAX messages, if there are more.
     """
     runtime, config = runtime_and_config(client, address)
     delays = _LEVELS_DEFAULT.split()
     if not isinstance(config, RmqError):
         delays = config.get("messageDelayLevel", _LEVELS_DEFAULT).split()
     left = SCANNED_MAX
-    for level, (start, end) in _pending(client, address, len(delays), runtime).items():
+    # Messages also wait, for ever, in a level that the broker had before a change.
+    levels = max(len(delays), LEVELS_PULLED_MAX, *_delivered(runtime))
+    for level, (start, end) in _pending(client, address, levels, runtime).items():
         queue = MessageQueue(SCHEDULE_TOPIC, name, level - 1)
         delay_ms = None
-        if not isinstance(config, RmqError):  # else it is not known
+        if not isinstance(config, RmqError) and level <= len(delays):
             delay_ms = parse_duration_ms(delays[level - 1])
         read_end = min(end, start + left)
         read = stored_messages if level <= LEVELS_PULLED_MAX else _viewed_messages

@@ -71,6 +71,24 @@ def test_levels_above_those_of_rocketmq_are_read_too(start, like):
     ]
 
 
+def test_what_waits_in_a_level_that_was_removed_is_shown(start):
+    """It waits for ever, and nothing seemed to wait."""
+    cluster = start()
+    send(cluster, "stuck", delay_level=18)
+    plant_settings(cluster, messageDelayLevel="1s 5s 10s")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        (message,) = admin.find_messages("stuck", topic="orders", pending=True).messages
+        stored = admin.message_outcome(message).stored
+    (waiting,) = found.messages
+    assert (waiting.keys, waiting.level, waiting.due_ms) == ("stuck", 18, None)
+    assert (stored.state, stored.next_at_ms, stored.reason) == (
+        "delayed",
+        None,
+        "messageDelayLevel of the broker does not have it",
+    )
+
+
 def test_levels_and_times_are_listed_by_when_they_are_due(start):
     cluster = start()
     with Admin(namesrv=cluster.namesrv) as admin:

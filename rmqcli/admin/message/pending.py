@@ -369,7 +369,9 @@ def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOu
         return PendingOutcome(
             verdict=MessageVerdict.DELAYED,
             evidence=f"it waits in delay level {level}",
-            reason="the broker does not show its delays",
+            reason="messageDelayLevel of the broker does not have it"
+            if "messageDelayLevel" in delays
+            else "the broker does not show its delays",
         )
     return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
 
