@@ -1,4 +1,7 @@
-"""Every documented exit code, and signals, pipes and terminals, with real processes."""
+"""Every documented exit code, and signals, pipes and terminals.
+
+Real processes show what a process adds to a command: its status, signals and files.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli.cli.main import run
+from tests.cli.sample_command import TABLE
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +43,6 @@ def finish(*arguments, **settings):
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["sample", "rows"], 0),
         (["sample", "failed"], 1),
         (["sample", "broker"], 1),
         (["sample", "bug"], 1),
@@ -55,7 +59,15 @@ def finish(*arguments, **settings):
     ],
 )
 def test_exit_code(arguments, code):
-    assert finish(*arguments)[0] == code
+    assert run(arguments, table=TABLE) == code
+
+
+@pytest.mark.parametrize(
+    ("do", "code"),
+    [("rows", 0), ("bug", 1), ("--nonsense", 2), ("exit", 8), ("interrupt", 130)],
+)
+def test_a_process_ends_with_the_exit_code(do, code):
+    assert finish("sample", do)[0] == code
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -158,8 +170,20 @@ def on_a_terminal(answer, *arguments):
         ("ask-name", b"\n", 7),
     ],
 )
-def test_on_a_terminal_a_person_is_asked(do, answer, code):
-    returned, out, err = on_a_terminal(answer, "sample", do)
+def test_on_a_terminal_a_person_is_asked(do, answer, code, monkeypatch, capfd):
+    ours, theirs = pty.openpty()
+    with open(ours, "wb", buffering=0) as keyboard, open(theirs) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        keyboard.write(answer)
+        returned = run(["sample", do], table=TABLE)
+    out, err = capfd.readouterr()
+    assert (returned, out) == (code, "done\n" if code == 0 else "")
+    assert err.startswith("Really?")
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"\x04", 7)])
+def test_a_process_asks_on_its_terminal(answer, code):
+    returned, out, err = on_a_terminal(answer, "sample", "ask")
     assert (returned, out) == (code, "done\n" if code == 0 else "")
     assert err.startswith("Really?")
 
