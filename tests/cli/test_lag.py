@@ -13,7 +13,12 @@ import pytest
 
 from rmqcli.admin.lag.gather import LagReading
 from rmqcli.admin.lag.members import Members
-from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    PopLag,
+    compute_lag,
+)
 from rmqcli.admin.lag.process_queues import ClientQueues
 from rmqcli.admin.lag.trend import compare
 from rmqcli.cli.lag.command import LagOptions, _exit_code, sort_groups
@@ -22,9 +27,10 @@ from rmqcli.cli.lag.view import (
     QUEUE_COLUMNS,
     TREND_COLUMNS,
     LagView,
+    headline,
     without_empty_retries,
 )
-from rmqcli.cli.lag.watch import sparkline, watch_lag
+from rmqcli.cli.lag.watch import _Watcher, sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.engine.queue_lag import QueueReading
@@ -49,6 +55,10 @@ def queue(committed, high, *, topic="T", queue_id=0, failure=None):
         max_offset=high if known else None,
         failure=failure,
     )
+
+
+def waiting_for(age_ms):
+    return QueueTimeSpan(queue=MessageQueue("T", "broker-a", 0), delay_time=age_ms)
 
 
 def group(name, *queues, **more):
@@ -230,6 +240,101 @@ def test_a_table_cuts_no_name(capsys):
     ]
 
 
+def test_a_group_is_its_queues_its_members_an_explanation_and_a_headline(capsys):
+    waits = replace(queue(3, 5, queue_id=1), time_span=waiting_for(5_000))
+    retry = queue(2, 4, topic="%RETRY%G")
+    found = group(
+        *("G", queue(1, 5), waits, retry),
+        members=members_of("CLUSTERING"),
+        dead_letters=3,
+        notes=["a note"],
+    )
+    out, err = show(capsys, found, explain=True)
+    assert (
+        out
+        == """\
+TOPIC     BROKER    QUEUE  COMMITTED  MIN  MAX  LAG  EXPIRED  INFLIGHT  AGE  STATE  \
+CLIENT
+%RETRY%G  broker-a      0          2    0    4    2        0  -         -    KNOWN  -
+T         broker-a      0          1    0    5    4        0  -         -    KNOWN  -
+T         broker-a      1          3    0    5    2        0  -         5s   KNOWN  -
+
+CLIENT  ADDRESS      VERSION  LANGUAGE  QUEUES
+c       127.0.0.1:1  4.9.8    JAVA      -
+
+G has 8 messages to read; the oldest has waited at least 5s.
+2 of them failed before and wait for a retry.
+Its dead-letter topic holds 3 messages; read them with: rmq tail %DLQ%G
+1 member is online.
+50% of it is in T@broker-a:0.
+"""
+    )
+    assert err == (
+        "G: BEHIND, lag 8, 2 of it in the retry topic, oldest unread message at least"
+        " 5s old, members 1, dead letters 3\n"
+        "warning: G: a note\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("queues", "more", "said"),
+    [
+        ([queue(5, 5)], {}, "G: OK, lag 0, members 0"),
+        (
+            [queue(1, 5), queue(None, 0, topic="U", failure="no answer")],
+            {
+                "failures": [
+                    BrokerFailure(broker_name="b", address=None, message="no answer")
+                ],
+                "members_unknown": "not told",
+                "dead_letters_unknown": "not told",
+            },
+            (
+                "G: UNKNOWN, lag unknown (b: no answer; 4 known), members unknown, dead"
+                " letters unknown"
+            ),
+        ),
+        (
+            [queue(None, 0, failure="no answer")],
+            {
+                "failures": [
+                    BrokerFailure(broker_name="b", address=None, message="no answer")
+                ],
+                "members": members_of("CLUSTERING"),
+                "members_unknown": "not told",
+            },
+            "G: UNKNOWN, lag unknown (b: no answer), members at least 1",
+        ),
+        (
+            [replace(queue(1, 5), time_span=waiting_for(5_000))],
+            {},
+            "G: STOPPED, lag 4, oldest unread message 5s old, members 0",
+        ),
+    ],
+)
+def test_the_headline_says_what_is_known(queues, more, said):
+    lag = compute_lag(group("G", *queues, **more))
+    assert headline(lag) == said
+
+
+def test_the_headline_says_how_much_pop_has_handed_out():
+    lag = compute_lag(group("G", queue(1, 5)))
+    for inflight, said in (
+        (2, ", 2 of it handed out and not acknowledged"),
+        (0, ""),
+        (None, ""),
+    ):
+        pop = PopLag(
+            inflight=inflight,
+            overdue=0,
+            visible_ms=None,
+            visible_in_ms=None,
+            retry_lag=0,
+        )
+        line = headline(replace(lag, pop=pop))
+        assert line == f"G: STOPPED, lag 4{said}, members 0"
+
+
 def test_several_groups_have_a_column_for_it(capsys):
     out = show(capsys, group("G", queue(1, 5)), group("H", queue(2, 5))).out
     assert [line.split()[0] for line in out.splitlines()] == ["GROUP", "G", "H"]
@@ -308,10 +413,6 @@ def test_an_explanation_is_wrapped_between_words_on_a_terminal(monkeypatch):
         "No member is online: nothing is read",
         "  until one starts.",
     ]
-
-
-def waiting_for(age_ms):
-    return QueueTimeSpan(queue=MessageQueue("T", "broker-a", 0), delay_time=age_ms)
 
 
 @pytest.mark.parametrize(
@@ -454,6 +555,50 @@ def test_watch_on_a_terminal_names_brokers_that_fail_and_why_nothing_is_read(
     assert "no server" not in first
     assert "b: hangs" in second
     assert "no server at 127.0.0.1:1" in second
+
+
+@pytest.mark.parametrize(
+    ("options", "title"),
+    [
+        (LagOptions(watch=1), "lag of all groups"),
+        (LagOptions(watch=1, groups=["G"]), "lag of G"),
+    ],
+)
+def test_what_is_watched_has_rates_from_the_second_reading_on(options, title):
+    watcher = _Watcher(options)
+    watcher.take(reading(group("G", queue(1, 5))))
+    picture = watcher.picture(interval_ms=2_000)
+    heading = ("2026-01-02T03:00:00.000Z", "every 2s", "rates after 10s")
+    assert (picture.title, picture.words) == (title, (*heading, "Ctrl-C to stop"))
+    assert picture.warnings == []
+    later = reading(group("G", queue(3, 6), queue(0, 0, topic="%RETRY%G")))
+    later.at_ms += 10_000
+    watcher.take(later)
+    picture = watcher.picture(interval_ms=2_000, error="no answer")
+    assert picture.words == ("2026-01-02T03:00:10.000Z", "every 2s", "Ctrl-C to stop")
+    assert picture.warnings == ["no answer"]
+    shown = "topic lag total_lag age_ms state rate_in rate_out drain_ms verdict spark"
+    rates = {"rate_in": 0.1, "rate_out": 0.2, "drain_ms": 30_000, "verdict": "BEHIND"}
+    known = {"state": "BEHIND", "age_ms": None, "spark": "█▆", **rates}
+    if options.groups:
+        total = {"topic": "TOTAL", "lag": 3, **known}
+        queues = [{"topic": "T", "lag": 3, **known, "state": "KNOWN"}]
+    else:
+        total = {"topics": 2, "total_lag": 3, **known}
+        queues = []
+        picture.rows[0]["topics"] = len(picture.rows[0]["topics"])
+    rows = [
+        {name: row[name] for name in (*shown.split(), "topics") if name in row}
+        for row in picture.rows
+    ]
+    assert rows == [total, *queues]
+    watcher.is_stale = True
+    picture = watcher.picture(interval_ms=2_000)
+    assert picture.words[0] == "no answer since 03:00:10Z"
+    names = ("state", "verdict", "rate_in", "rate_out", "drain_ms")
+    assert [[row[name] for name in names] for row in picture.rows] == [
+        ["UNKNOWN", None, None, None, None]
+    ] * len(rows)
 
 
 def test_the_first_look_must_work():

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 from rmqcli.admin.lag.model import compute_lag, without_answer
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
 from rmqcli.cli.lag.view import (
+    TREND_COLUMNS,
     LagView,
     queue_columns,
     summary_columns,
     without_empty_retries,
 )
 from rmqcli.cli.ui.messages import is_screen
-from rmqcli.cli.ui.output import json_line, write_whole
+from rmqcli.cli.ui.output import json_line, row_of, write_whole
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.engine.queue_lag import LagState
@@ -184,13 +185,13 @@ class _Watcher:
         )
         columns = summary_columns(with_trend=True, with_spark=True)
         rows = list(self._rows())
-        if self.is_stale:
-            rows = [{**row, **STALE} for row in rows]
         if not view.is_summary:
             rows = list(without_empty_retries(rows))
             columns = queue_columns(
                 with_group=len(view.groups) > 1, with_trend=True, with_spark=True
             )
+        if self.is_stale:
+            rows = [{**row, **STALE} for row in rows]
         failures = [
             f"{each.broker_name}: {with_flags(each.message)}" for each in view.failures
         ]
@@ -214,19 +215,15 @@ class _Watcher:
                 row = self._view.summary_row(lag)
                 yield {**row, "spark": self._spark((lag.group,))}
                 continue
-            total: dict[str, object] = {
+            more = {} if trend is None else row_of(TREND_COLUMNS, trend.group)
+            yield {
                 "group": lag.group,
                 "topic": "TOTAL",
                 "lag": lag.total_lag,
+                "age_ms": lag.age_ms,
                 "state": lag.state,
                 "spark": self._spark((lag.group,)),
-            }
-            total["age_ms"] = lag.age_ms
-            if trend is not None:
-                total["rate_in"] = trend.group.rate_in
-                total["rate_out"] = trend.group.rate_out
-                total["verdict"] = trend.group.verdict
-            yield total
+            } | more
             for row in self._view.table_rows(lag):
                 if "topic" not in row:
                     continue
