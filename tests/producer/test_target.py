@@ -169,6 +169,23 @@ def test_fixed_queues_that_cannot_be_read_are_an_error(text):
         fixed(text, "b-a").write_queues()
 
 
+def found_fixed(text):
+    with Client(ClientConfig(namesrv=("127.0.0.1:1",))) as client:
+        client.remember("T", fixed(text, "b-a"))
+        return find_target(client, "T")
+
+
+def test_a_target_of_fixed_queues_has_the_addresses_of_the_brokers_that_are_there():
+    target = found_fixed("b-b:1;b-a:1")
+    assert [each.broker_name for each in target.queues] == ["b-b", "b-a"]
+    assert target.addresses == {"b-a": "b-a:1"}
+
+
+def test_fixed_queues_of_which_no_broker_is_there_are_not_found():
+    with pytest.raises(NotFoundError, match="broker b-b of topic T currently has no"):
+        found_fixed("b-b:1")
+
+
 def test_more_fixed_queues_than_fit_into_memory_are_refused():
     text = ";".join(f"b{n}:65535" for n in range(20))
     with pytest.raises(BodyError, match="route with more than 1048576 fixed queues"):
