@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
+from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import config_path
@@ -63,9 +64,8 @@ def list_(common: Common) -> None:
         else:
             row |= {key: found[key] for key in row if key in found}
         rows.append(row)
-    write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
-    if not rows:
-        common.messages.info(f"no profiles in {config_path(os.environ)}")
+    none = f"no profiles in {config_path(os.environ)}"
+    show_list(common, rows, columns=COLUMNS, none=none)
 
 
 def _name_in_use() -> str | None:

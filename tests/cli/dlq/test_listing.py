@@ -60,6 +60,50 @@ def test_letters_that_an_old_broker_still_delays_are_not_passed_over_in_silence(
     assert (words in err) == is_told
 
 
+def test_one_old_broker_runs_alone_and_a_new_one_is_not_named(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(like="4.6.0", queues=1)
+    cluster.create_group("billing")
+    _, _, err = listed(cluster, capsys)
+    assert "broker-a runs RocketMQ before 4.9.2, which stores" in err
+
+
+def test_groups_with_letters_are_a_table_and_the_others_are_counted(
+    rmq_cluster, capsys
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    for group in ("audit", "billing", "shop"):
+        rmq_cluster.create_group(group)
+        rmq_cluster.create_topic(f"%DLQ%{group}", queues=1)
+    words = ["dlq", "list", "-n", rmq_cluster.namesrv]
+    capsys.readouterr()
+    assert run(words) == 0
+    hidden = "%s without dead letters not shown; --all shows them\n"
+    said = f"no dead letters\n{hidden % '3 groups'}"
+    assert capsys.readouterr() == ("", said)
+    for group in ("audit", "billing"):
+        make_letters(rmq_cluster, group, "orders", "ab")
+    _, (audit, billing), _ = listed(rmq_cluster, capsys)
+    rows = [
+        [row["group"], "OK", "2", row["oldest"], row["newest"], "broker-a", "-"]
+        for row in (audit, billing)
+    ]
+    heading = ["GROUP", "STATE", "COUNT", "OLDEST", "NEWEST", "BROKERS", "REASON"]
+    assert run(words) == 0
+    out, err = capsys.readouterr()
+    assert [line.split() for line in out.splitlines()] == [heading, *rows]
+    assert err == hidden % "1 group"
+    assert run([*words, "--all", "--sample", "1ms"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[:3] for line in out.splitlines()] == [
+        heading[:3],
+        *(row[:3] for row in rows),
+        ["shop", "OK", "0"],
+    ]
+    assert ("GROWTH" in out.splitlines()[0].split(), err) == (True, "")
+
+
 def test_a_second_look_shows_how_many_letters_arrived(rmq_cluster, capsys):
     rmq_cluster.create_topic("orders")
     rmq_cluster.create_group("billing")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from rmqcli.cli.configuration.places import config_path
 from rmqcli.cli.main import run
-from tests.kit.terminal import Terminal
+from tests.kit.terminal import Terminal, typed
 
 
 def json_of(capfd, *arguments):
@@ -61,8 +63,93 @@ def test_a_narrow_terminal_keeps_whole_headings(profiles, monkeypatch):
 
 
 def test_an_empty_list_says_where_profiles_would_be(capfd):
+    """There was a table without rows, too."""
     assert run(["profile", "list"]) == 0
-    assert "no profiles in /" in capfd.readouterr().err
+    assert capfd.readouterr() == ("", f"no profiles in {config_path(os.environ)}\n")
+    assert run(["profile", "list", "-o", "json"]) == 0
+    assert capfd.readouterr() == ("[]\n", "")
+
+
+def test_each_command_says_what_it_has_done(capfd):
+    """From the first profile to the last."""
+    path = config_path(os.environ)
+    heading = (
+        "PROFILE  IN USE  NAMESRV  ENDPOINTS  CREDENTIALS  TLS  READ ONLY  PROTECTED"
+        "  ERROR\n"
+    )
+    for words, code, out, err in (
+        ("show", 0, "", "commands use no profile\n"),
+        (
+            "add dev --namesrv a:1",
+            0,
+            "",
+            (
+                f"profile dev (namesrv a:1) is in {path}\n"
+                "to use it: rmq profile use dev, or --profile dev\n"
+            ),
+        ),
+        (
+            "add prod --namesrv b:1 --protected",
+            0,
+            "",
+            (
+                f"profile prod (namesrv b:1) is in {path}\n"
+                "to use it: rmq profile use prod, or --profile prod\n"
+            ),
+        ),
+        ("use prod", 0, "", "commands use profile prod (namesrv b:1)\n"),
+        (
+            "list",
+            0,
+            (
+                f"{heading}"
+                "dev      no      a:1      -          -            no   no         no"
+                "         -\n"
+                "prod     yes     b:1      -          -            no   no         yes"
+                "        -\n"
+            ),
+            "",
+        ),
+        (
+            "show dev",
+            0,
+            (
+                "SETTING       VALUE\n"
+                "name          dev\n"
+                "namesrv       a:1\n"
+                "tls           no\n"
+                "read_only     no\n"
+                "protected     no\n"
+                "plaintext     no\n"
+                "tls_insecure  no\n"
+                f"path          {path}\n"
+            ),
+            "",
+        ),
+        (
+            "add prod --namesrv c:1",
+            7,
+            "",
+            (
+                "error: profile prod exists: nothing was changed\n"
+                "hint: change it with rmq profile edit, or replace it with --force\n"
+            ),
+        ),
+        (
+            "use nope",
+            2,
+            "",
+            "error: profile nope does not exist\nhint: one of: dev, prod\n",
+        ),
+    ):
+        assert run(["profile", *words.split()]) == code
+        assert capfd.readouterr() == (out, err)
+    with typed("no\n"):
+        assert run(["profile", "remove", "dev"]) == 7
+    assert capfd.readouterr().err == (
+        f"This removes profile dev from {path}. [y/N] error: not confirmed: nothing was"
+        " changed\n"
+    )
 
 
 @pytest.mark.parametrize(
