@@ -272,7 +272,10 @@ def test_one_refused_entry_of_a_list_does_not_stop_the_others(rmq, clusters, tmp
         ("created", "good"),
     ]
     assert "value is not in set: NONE" in rows[0]["error"]
-    assert "2 of 3 changes failed: topic bad: " in err
+    *_, error = err.splitlines()
+    said = json.loads(error)["error"]
+    assert said["message"].startswith("2 of 3 changes failed: topic bad: ")
+    assert said["hint"] == "run the same command again to finish"
 
 
 def test_what_an_older_version_cannot_have_is_named(rmq, clusters, tmp_path, capsys):
@@ -292,7 +295,8 @@ def test_what_an_older_version_cannot_have_is_named(rmq, clusters, tmp_path, cap
             ("created", "steps", None),
             ("created", "billing", None),
         ]
-        assert f"topic steps: {reason}" in err
+        error = json.loads(err.splitlines()[-1])["error"]
+        assert error["message"] == f"1 change not possible: topic steps: {reason}"
         code, out, _ = rmq(old, "diff", file, "-o", "jsonl")
         assert (code, json.loads(out)["reason"]) == (1, reason)
 
