@@ -101,7 +101,10 @@ def refuse_empty(**given: str | None) -> None:
     """
     for name, text in given.items():
         if text is not None and not text.strip(" "):
-            raise UsageError(f"--{name} is empty", hint="leave it out for all messages")
+            raise UsageError(
+                f"--{name.replace('_', '-')} is empty",
+                hint="leave it out for all messages",
+            )
 
 
 def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:

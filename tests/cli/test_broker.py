@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -82,6 +83,46 @@ def test_settings_that_a_broker_does_not_show_are_null_with_the_reason(
     code, out, err = rmq("broker", "show", "broker-a", "--settings")
     assert code == 6  # they were asked for
     assert f"{row['address']} denied access: broker settings: " in " ".join(err.split())
+
+
+def test_brokers_are_a_table_and_one_without_an_answer_is_partial(
+    rmq_cluster_factory, capsys
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    cluster.faults.add(faults.answer(1, "busy"), code=code, broker="broker-b")
+    capsys.readouterr()
+    for words in (["brokers"], ["broker", "list"]):
+        assert run([*words, "-n", cluster.namesrv]) == 6
+        out, err = capsys.readouterr()
+        first, second = (cluster.broker(f"broker-{n}").address for n in "ab")
+        error = f"runtime info: {second} answered SYSTEM_ERROR: busy"
+        heading, one, other = (re.split(" {2,}", line) for line in out.splitlines())
+        assert " ".join(heading) == (
+            "CLUSTER BROKER ID ADDRESS VERSION IN_TPS OUT_TPS DISK IN SYNC UPTIME ERROR"
+        )
+        assert one[:4] == ["DefaultCluster", "broker-a", "0", first]
+        assert (one[4:8], one[8], one[10]) == (
+            ["5.5.0", "0.0", "0.0", "0%"],
+            "0/0",
+            "-",
+        )
+        assert other == ["DefaultCluster", "broker-b", "0", second, *"------", error]
+        assert err == f"error: 1 of 2 brokers did not answer: {error}\n"
+
+
+def test_a_broker_is_shown_as_tables_of_what_it_reports_and_of_its_settings(rmq):
+    code, out, err = rmq("broker", "show", "broker-a", "--settings")
+    assert (code, err) == (0, "")
+    row, runtime, settings = (part.splitlines() for part in out.split("\n\n"))
+    assert len(row) == 2
+    for heading, names in (
+        ("RUNTIME", runtime),
+        ("SETTING", settings),
+    ):
+        assert names[0].split() == [heading, "VALUE"]
+        assert names[1:] == sorted(names[1:])
+        assert len(names) > 2
 
 
 def test_a_broker_that_does_not_exist_is_named_with_what_it_was_meant_to_be(rmq):

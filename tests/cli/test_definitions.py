@@ -213,6 +213,9 @@ def test_changes_keep_what_the_file_does_not_name(rmq, clusters, tmp_path):
     config = source.broker().state.topics.get("orders")
     assert (config.perm, config.read_queue_nums, config.order) == (4, 4, True)
     assert source.broker().state.topics.get("steps") is not None
+    write(file, [{"name": "orders", "perm": "rw"}])
+    _, _, err = rmq(source, "apply", file, "--yes")
+    assert 'change topic orders on broker-a, broker-b: perm "r" -> "rw"\n' in err
 
 
 def test_an_attribute_that_the_file_no_longer_has_is_removed(rmq, clusters, tmp_path):
@@ -269,7 +272,10 @@ def test_one_refused_entry_of_a_list_does_not_stop_the_others(rmq, clusters, tmp
         ("created", "good"),
     ]
     assert "value is not in set: NONE" in rows[0]["error"]
-    assert "2 of 3 changes failed: topic bad: " in err
+    *_, error = err.splitlines()
+    said = json.loads(error)["error"]
+    assert said["message"].startswith("2 of 3 changes failed: topic bad: ")
+    assert said["hint"] == "run the same command again to finish"
 
 
 def test_what_an_older_version_cannot_have_is_named(rmq, clusters, tmp_path, capsys):
@@ -289,7 +295,8 @@ def test_what_an_older_version_cannot_have_is_named(rmq, clusters, tmp_path, cap
             ("created", "steps", None),
             ("created", "billing", None),
         ]
-        assert f"topic steps: {reason}" in err
+        error = json.loads(err.splitlines()[-1])["error"]
+        assert error["message"] == f"1 change not possible: topic steps: {reason}"
         code, out, _ = rmq(old, "diff", file, "-o", "jsonl")
         assert (code, json.loads(out)["reason"]) == (1, reason)
 
@@ -347,6 +354,18 @@ def test_nothing_is_exported_or_pruned_while_a_broker_is_silent(
     code, _, err = rmq(source, "diff", file)
     assert code == 6
     assert "broker-b did not answer" in err
+    write(file, [{"name": "orders"}, {"name": "steps"}], [{"name": "billing"}])
+    code, out, err = rmq(source, "diff", file)
+    assert (code, out) == (6, "")
+    assert err.startswith("error: broker-b did not answer: ")  # and not that it is so
+
+
+@pytest.mark.parametrize("command", ["export", "diff", "apply"])
+def test_a_cluster_that_does_not_exist_is_named(rmq, clusters, tmp_path, command):
+    file = [] if command == "export" else [write(tmp_path / "d.json")]
+    code, out, err = rmq(clusters[0], command, *file, "--cluster", "nope")
+    assert (code, out) == (3, "")
+    assert err.splitlines()[0] == "error: cluster nope does not exist"
 
 
 def test_a_broker_that_died_and_left_the_routes_is_missed(rmq, clusters, capsys):
@@ -398,8 +417,14 @@ def test_only_some_kinds_are_written_and_compared(rmq, clusters, tmp_path):
     ("text", "said"),
     [
         (None, "cannot read d.json: No such file or directory"),
-        ('{"format": "rmq-definitions", "format_version": 9}', "format version 9"),
-        ("\x1b[31m", "d.json: not JSON"),
+        (
+            '{"format": "rmq-definitions", "format_version": 9}',
+            (
+                "d.json: the file has format version 9, and only versions up to 1 can"
+                " be read"
+            ),
+        ),
+        ("\x1b[31m", "d.json: not JSON.*"),
         (b"\xff", "d.json: not UTF-8 text"),
     ],
 )
@@ -412,7 +437,7 @@ def test_a_file_that_cannot_be_used_is_named(
         (tmp_path / "d.json").write_bytes(data)
     code, out, err = rmq(clusters[1], "apply", "d.json", "--yes")
     assert (code, out) == (2, "")
-    assert said in err
+    assert re.fullmatch(f"error: {said}\n(hint: .*\n)?", err)
     assert "\x1b" not in err
 
 

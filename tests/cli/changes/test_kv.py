@@ -14,6 +14,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import ConfigError, DeniedError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.terminal import typed
 
 PUT_KV = 100
 
@@ -58,6 +59,10 @@ def test_each_name_server_has_a_row_and_one_that_does_not_answer_is_named(
     one, other = rmq_cluster_factory(), rmq_cluster_factory()
     both = f"{one.namesrv};{other.namesrv}"
     put = ["nameserver", "kv", "put", "NS", "k", "v", "--yes", "-o", "json"]
+    with typed("no\n"):
+        assert run([*put[:6], "-n", both]) == 7
+    asked = f"This sets k in NS on {one.namesrv}, {other.namesrv}. [y/N] "
+    assert asked in capsys.readouterr().err
     other.faults.add(faults.answer(1, "read only"), code=PUT_KV)
     assert run([*put, "-n", both]) == 6
     out, err = capsys.readouterr()

@@ -94,6 +94,19 @@ def test_the_table_is_a_timeline(rmq, told):
     ]
     assert lines[6].split()[1:4] == ["stored", "stored", "-"]
     assert "orders@broker-a:0:0" in lines[6]
+    assert (lines[1], lines[7:]) == ("", [""])
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--topic", ""], "the topic's name is empty"),
+        (["--trace-topic", ""], "--trace-topic is empty"),
+    ],
+)
+def test_an_empty_topic_is_refused(rmq, words, error):
+    code, _, err = rmq("message", "trace", "k", *words)
+    assert (code, err.splitlines()[0]) == (2, f"error: {error}")
 
 
 def test_json_has_the_same_keys_for_each_event(rmq, told):
@@ -131,13 +144,22 @@ def test_a_message_that_nobody_has_reported_is_no_empty_table(rmq, rmq_cluster, 
     (seeded,) = rmq_cluster.send("orders", ["y"])
     code, out, err = rmq("message", "trace", seeded.msg_id)
     assert code == 3
-    assert "missing: producer: no report of the send: traces are off" in out
-    assert err.startswith(
+    *_, before, missing, last = out.splitlines()
+    assert (before, last) == ("", "")
+    assert missing.startswith("missing: producer: no report of the send: traces are")
+    assert err == (
         f"error: no client has reported anything about {seeded.msg_id} to"
-        " RMQ_SYS_TRACE_TOPIC"
+        " RMQ_SYS_TRACE_TOPIC\n"
+        f"hint: what brokers know: rmq message show {seeded.msg_id}\n"
     )
     code, out, err = rmq("message", "trace", seeded.msg_id, "-o", "json")
-    assert (code, json.loads(out)[0]["events"][0]["event"]) == (3, "stored")
+    (trace,) = json.loads(out)
+    assert (code, trace["events"][0]["event"]) == (3, "stored")
+    (gap,) = trace["missing"]
+    assert (gap.pop("reason") in missing, gap) == (
+        True,
+        {"part": "producer", "group": None},
+    )
 
 
 def test_a_broker_that_does_not_tell_whether_it_has_traces_is_named(rmq, rmq_cluster):
