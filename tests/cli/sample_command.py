@@ -63,6 +63,8 @@ ERRORS: dict[str, BaseException] = {
     "bug": ZeroDivisionError("a bug"),
     "file": FileNotFoundError(2, "No such file or directory", "no/such\x1bfile"),
     "full": OSError(28, "No space left on device"),
+    "text": OSError("Not a gzipped file"),
+    "textless": OSError(),
     "memory": MemoryError(),
     "hostile": RmqError("remark \x1b[2J\u202e", hint="do\r\x9bnot"),
 }

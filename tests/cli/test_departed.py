@@ -10,6 +10,7 @@ from rmqcli import Admin
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.cli.top.topics import TopicQueuesView
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NotFoundError, PartialError
 
@@ -344,3 +345,18 @@ def test_a_reset_by_the_library_is_not_complete(cluster, tmp_path):
         "orders@broker-a:0": "CONFIRMED",
         "orders@broker-b:0": "NOT_ATTEMPTED",
     }
+
+
+def test_on_the_screen_of_a_topic_the_lag_of_its_group_is_unknown(cluster):
+    view = TopicQueuesView("orders")
+    view.next_part()
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert view.notes() == [f"broker-b: {GONE}"]
+    (row,) = view.rows()
+    assert (row["group"], row["total_lag"], row["state"]) == (
+        "billing",
+        None,
+        "UNKNOWN",
+    )
+    assert [(each["known_lag"], each["queues"]) for each in row["topics"]] == [(1, 2)]

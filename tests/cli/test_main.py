@@ -153,6 +153,8 @@ def test_an_error_is_at_most_three_lines_without_a_traceback(rmq, do):
         ("hostile", "error: remark \\x1b[2J\\u202e\nhint: do\\r\\x9bnot\n"),
         ("file", "error: no/such\\x1bfile: no such file or directory\n"),
         ("full", "error: cannot write the output: no space left on device\n"),
+        ("text", "error: not a gzipped file\n"),
+        ("textless", "error: OSError\n"),
         ("memory", "error: out of memory\n"),
         ("interrupt", "interrupted\n"),
         (

@@ -159,8 +159,8 @@ def _describe_text_error(error: TextError) -> Failure:
 
 def _describe_os_error(error: OSError) -> Failure:
     """Describe an error with a file; `transport` has translated those of sockets."""
-    reason = error.strerror or str(error) or type(error).__name__
-    message = reason[:1].lower() + reason[1:]
+    reason = error.strerror or str(error)
+    message = reason[:1].lower() + reason[1:] or type(error).__name__
     if error.filename is not None:
         message = f"{os.fsdecode(error.filename)}: {message}"
     elif error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG):

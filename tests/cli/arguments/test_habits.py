@@ -428,8 +428,9 @@ def test_help_before_a_command_is_the_help_of_the_command(capfd, typed):
 
 
 def test_help_after_a_group_of_commands_is_its_help(capfd):
-    assert run(["topic", "help"]) == 0
-    assert capfd.readouterr().out.startswith("Usage: rmq topic COMMAND")
+    for name in ("topic", "nameserver kv"):
+        assert run([*name.split(), "help"]) == 0
+        assert capfd.readouterr().out.startswith(f"Usage: rmq {name} COMMAND")
 
 
 @pytest.mark.parametrize("typed", ["--help topic shwo", "--help lagg"])

@@ -958,6 +958,21 @@ def test_the_place_of_a_message_breaks_between_words_on_a_terminal(
     assert ": it waits for its\n  delay to end\n" in screen.getvalue()
 
 
+def test_the_text_says_why_a_body_cannot_be_decoded(rmq_cluster, capsys):
+    rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.send("T", ["x"])
+    words = ["message", "show", "T@broker-a:0:0", "-n", rmq_cluster.namesrv]
+    assert run([*words, "--decode", "json"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  x",
+        "decode error: not JSON: expected a value at line 1, column 1",
+        "stored",
+        "",
+        "no group of T is known",
+        "",
+    ]
+
+
 def test_a_long_body_is_cut_and_the_note_names_a_format_of_the_command(
     rmq_cluster, capsys
 ):
