@@ -37,9 +37,17 @@ def _make(
 ) -> Any:
     own = {name for name, value in vars(cls).items() if value is not None}
     cls.__doc__ = cls.__doc__ or cls.__name__  # else Python makes one of the signature
+    # Python refuses to derive a frozen class from one that is not, and the reverse.
+    params = [getattr(base, "__dataclass_params__", None) for base in cls.__mro__[1:]]
     cls = dataclasses.dataclass(
-        init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
+        init=False,
+        repr=False,
+        eq=False,
+        frozen=any(each.frozen for each in params if each is not None),
+        slots=slots,
+        kw_only=kw_only,
     )(cls)
+    cls.__dataclass_params__.frozen = frozen
     methods: dict[str, Any] = {}
     if init:
         methods["__init__"] = _Init(cls, is_frozen=frozen)

@@ -269,3 +269,20 @@ def test_every_module_takes_this_dataclass():
     }
     # The second one has MessageQueue, which is compared and hashed in bulk.
     assert found == {"dataclass.py", "model.py"}
+
+
+def test_a_class_of_a_program_may_extend_a_frozen_one():
+    @dataclass(frozen=True, slots=True)
+    class Base:
+        x: int
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class OfTheProgram(Base):
+        y: int = 2
+
+    assert OfTheProgram(1) == OfTheProgram(1, 2)
+    assert repr(OfTheProgram(1)).endswith("OfTheProgram(x=1, y=2)")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        OfTheProgram(1).y = 3  # type: ignore[misc]  # it is refused
+    with pytest.raises(TypeError, match="non-frozen dataclass from a frozen one"):
+        dataclasses.dataclass(type("Changeable", (Base,), {}))
