@@ -112,8 +112,9 @@ class PlainEngineThread:
         #: set by `start`
         self._engine: PushConsumer | None = None
         self._inbox: deque[Callable[[], None]] = deque()
-        #: Jobs that this turn took. They are put together at its end, because each
-        #: wake-up of an event loop costs as much as consuming ten messages.
+        #: Jobs that this turn took. They are put together, before it waits and at its
+        #: end, because each wake-up of an event loop costs as much as consuming ten
+        #: messages.
         self._taken: list[Job] = []
         self._thread = threading.Thread(
             target=self._run, name="rmq-engine", daemon=True
@@ -221,12 +222,16 @@ class PlainEngineThread:
             engine.run_due(now)
             due_ms = engine.next_due_ms()
             wait_ms = wait_ms_max if due_ms is None else due_ms - now.monotonic_ms
+            self._put_taken()
             self._client.poll(max(0, min(wait_ms, wait_ms_max)))
         finally:
             self._owner = None
-            if self._taken:
-                taken, self._taken = self._taken, []
-                self._runner.put(*taken)
+            self._put_taken()
+
+    def _put_taken(self) -> None:
+        if self._taken:
+            taken, self._taken = self._taken, []
+            self._runner.put(*taken)
 
     def _has_more(self) -> bool:
         return bool(self._inbox) or self._stopped.is_set()

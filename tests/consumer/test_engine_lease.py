@@ -15,6 +15,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.consumer import engine_lease
 from rmqcli.consumer.engine_lease import LeasingEngineThread
+from rmqcli.consumer.engine_thread import PlainEngineThread
 from rmqcli.engine.consume.request import run_at_once
 from rmqcli.testing import ManualClock
 from tests.engine.world import World
@@ -219,3 +220,44 @@ def test_after_a_slow_job_the_next_lease_needs_twice_as_many_quick_ones(
         jobs = [lease.job("job")] * earlier + [lease.job("slow", 1_000 * MS)]
         assert under_lease(lease, jobs)[-1] == "slow"
     assert needed == [8, 16, 16, 8, 8]
+
+
+class Turn:
+    """A client and a runner of jobs: what one turn of the engine does with them."""
+
+    def __init__(self):
+        self.remoting = self
+        self.did = []
+        self.thread = PlainEngineThread(
+            self,  # type: ignore[arg-type]  # only what a turn uses of it
+            self,  # type: ignore[arg-type]  # as above
+            on_end=lambda: None,
+        )
+
+    def let_wake(self, has_more):
+        """See Remoting."""
+
+    def wake(self):
+        """See Remoting."""
+
+    def poll(self, timeout_ms):
+        """See Client. Ends the thread after this turn."""
+        self.did.append("wait")
+        self.thread.end()
+
+    def put(self, *jobs):
+        """See JobRunner."""
+        self.did.append("put")
+
+
+def test_a_job_that_an_action_takes_is_put_before_the_engine_waits():
+    """Each message of an orderly queue came a second after the one before it."""
+    turn = Turn()
+
+    async def job():
+        """Nothing that this test would see."""
+
+    turn.thread.post(lambda: turn.thread.take(job))
+    turn.thread.start(World().engine)
+    turn.thread.join()
+    assert turn.did == ["put", "wait"]
