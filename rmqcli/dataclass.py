@@ -121,7 +121,10 @@ def _compile_init(cls: Any, *, is_frozen: bool) -> Any:
         lines.append(" self.__post_init__()")
     arguments = [*positional, *(keyword if len(keyword) > 1 else ())]
     lines.insert(0, f"def __init__({', '.join(arguments)}):")
-    exec("\n".join([*lines, " pass"]), known)  # noqa: S102  # of names of fields only
+    code = compile("\n".join([*lines, " pass"]), f"<{cls.__name__}>", "exec")
+    # As code, not as text: Python forgets, when it runs a text, that Ctrl-C has ended
+    # the program, and then its exit status does not say so.
+    exec(code, known)  # noqa: S102  # of names of fields only
     method = known["__init__"]
     method.__qualname__ = f"{cls.__qualname__}.__init__"
     method.__module__ = cls.__module__

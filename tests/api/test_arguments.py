@@ -245,7 +245,7 @@ change_invisible_time: consumerGroup=one topic=one queueId=5 extraInfo=1 2 3 4 0
     broker-a 5 7 6 offset=7 invisibleTime=41 suspend=false
 orderly_pop_has_messages: consumerGroup=one topic=one queueId=41 pollTime=0
     bornTime=0 order=true
-pop_message: consumerGroup=one topic=one queueId=41 maxMsgNums=41 invisibleTime=41
+pop_message: consumerGroup=one topic=one queueId=-1 maxMsgNums=41 invisibleTime=41
     pollTime=41 bornTime=0 initMode=1 expType=one exp=one order=false
 end_transaction: topic=one producerGroup=one tranStateTableOffset=41
     commitLogOffset=41 commitOrRollback=41 fromTransactionCheck=false msgId=one
