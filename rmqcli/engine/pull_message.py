@@ -487,6 +487,7 @@ class PullMessageService:
             )  # as Java: the skipped offsets are committed with the next message
             return
         stats.pulled += len(messages)
+        request.is_chosen = False
         dispatch = request.process_queue.put_message(
             messages, is_ascending=is_without_gap
         )
@@ -552,8 +553,7 @@ class PullMessageService:
             request.next_offset = offset
             self.pull(request)
             return
-        is_end_meant = request.is_chosen and request.last is None
-        if is_end_meant or answer.max_offset >= request.next_offset:
+        if request.is_chosen or answer.max_offset >= request.next_offset:
             self._follow(request, answer, offset)
             return
         if request.last is None:

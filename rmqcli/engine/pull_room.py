@@ -50,7 +50,7 @@ class PullRequest:
         self.next_offset = next_offset
         #: orderly: whether the offset was looked up under the lock
         self.is_locked_before = False
-        #: whether a program or an operator set the offset at which it began
+        #: whether a program or an operator set the offset, and nothing came since
         self.is_chosen = False
         #: (queue offset, store time in ms) of the last message that was pulled
         self.last: tuple[int, int] | None = None

@@ -108,7 +108,7 @@ def test_brokers_are_a_table_and_one_without_an_answer_is_partial(
             "-",
         )
         assert other == ["DefaultCluster", "broker-b", "0", second, *"------", error]
-        assert err == f"error: 1 of 2 brokers did not answer: {error}\n"
+        assert err == f"error: 1 of 2 brokers refused: {error}\n"
 
 
 def test_a_broker_is_shown_as_tables_of_what_it_reports_and_of_its_settings(rmq):
