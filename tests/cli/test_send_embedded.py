@@ -115,6 +115,19 @@ def test_messages_sent_again_after_a_lost_connection_are_named(rmq, rmq_cluster)
     assert sorted(rmq("tail", topic, *whole)[1].split()) == ["a", "a", "b", "b"]
 
 
+def test_one_message_sent_again_after_a_lost_connection_is_named(rmq, rmq_cluster):
+    topic = rmq_cluster.create_topic("T", queues=1)
+    code = int(RequestCode.SEND_MESSAGE_V2)
+    rmq_cluster.faults.next(faults.disconnect(is_handled=True), code=code)
+    exit_code, out, err = rmq("send", topic, "x", "-o", "jsonl")
+    assert exit_code == 0
+    assert err == (
+        "warning: 1 message may be stored twice, sent again after the connection to a"
+        f" broker was lost; look for each with: rmq tail {topic} --key MSG_ID"
+        f" --from -15m --no-follow; ID: {json.loads(out)['msg_id']}\n"
+    )
+
+
 def test_messages_that_are_sent_once_are_not_said_to_be_stored_twice(
     rmq, rmq_cluster, rmq_topic
 ):
@@ -141,6 +154,19 @@ def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster
     )
     said = "it is unknown whether 2 of 4 messages are stored: no answer from "
     assert said in error
+
+
+def test_refused_unknown_and_stored_messages_are_counted_apart(rmq, rmq_cluster):
+    topic = rmq_cluster.create_topic("T", queues=3)
+    rmq_cluster.faults.add(faults.drop_answer(), queue_id=1)
+    rmq_cluster.faults.add(faults.answer(16, "no"), queue_id=2)
+    flags = ["--timeout", "2s", "--lines", "-"]
+    code, out, err = rmq("send", topic, *flags, stdin=b"a\nb\nc\n")
+    assert (code, out.count("see below")) == (6, 1)
+    assert "\n1 sent, 1 failed, 1 unknown\nwarning: 1 message may or may not" in err
+    assert (
+        "\nerror: 1 of 3 messages is not stored, and it is unknown whether 1 is: "
+    ) in err
 
 
 def test_when_no_broker_is_left_the_line_is_named_from_which_to_send_again(
