@@ -26,6 +26,11 @@ TEMPORARY_PREFIX: Final = ".rmq-"
 _TEMPORARY_SUFFIX: Final = ".part"
 
 
+def input_title(name: str) -> str:
+    """Return how messages name an input file: `-` is stdin."""
+    return "stdin" if name == "-" else name
+
+
 def file_name_fault(name: str) -> str | None:
     """Return why `name` cannot be the name of a file or folder, or None if it can.
 

@@ -30,6 +30,7 @@ from rmqcli.errors import (
     RefusedError,
     RmqError,
 )
+from rmqcli.files import input_title
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def diff(
         common,
         rows,
         columns=COLUMNS,
-        none=f"cluster {plan.cluster} is as {file} says",
+        none=f"cluster {plan.cluster} is as {input_title(file)} says",
         is_complete=not plan.errors,
     )
     raise_if_silent(plan.errors, plan.denial)
@@ -216,7 +217,8 @@ def apply(
             common,
             client,
             plan,
-            none=f"nothing to do: cluster {plan.cluster} is as {file} says",
+            none=f"nothing to do: cluster {plan.cluster} is as"
+            f" {input_title(file)} says",
         )
     return ExitCode.OK
 
@@ -268,6 +270,7 @@ def _kinds(only: Iterable[str] | None) -> list[Kind]:
 def _read(name: str, only: Sequence[str] | None) -> Definitions:
     from rmqcli.admin.definitions.model import FILE_BYTES_MAX, parse_definitions
 
+    title = input_title(name)
     try:
         if name == "-":
             data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
@@ -277,14 +280,14 @@ def _read(name: str, only: Sequence[str] | None) -> Definitions:
         found = parse_definitions(data.decode("utf-8"))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ConfigError(f"cannot read {name}: {reason}") from error
+        raise ConfigError(f"cannot read {title}: {reason}") from error
     except UnicodeDecodeError:
-        raise ConfigError(f"{name}: not UTF-8 text") from None
+        raise ConfigError(f"{title}: not UTF-8 text") from None
     except ConfigError as error:
-        raise ConfigError(f"{name}: {error.message}", hint=error.hint) from error
+        raise ConfigError(f"{title}: {error.message}", hint=error.hint) from error
     chosen = found.only(_kinds(only))
     if not chosen.kinds:
-        raise ConfigError(f"{name}: the file has no {' and no '.join(only or ())}")
+        raise ConfigError(f"{title}: the file has no {' and no '.join(only or ())}")
     return chosen
 
 

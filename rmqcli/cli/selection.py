@@ -93,18 +93,17 @@ def parse_group_of_topic(text: str) -> str:
     )
 
 
-def refuse_empty(**given: str | None) -> None:
+def refuse_empty(
+    *, hint: str = "leave it out for all messages", **given: str | None
+) -> None:
     """Raise UsageError for the first option with an empty text, named by its argument.
 
     A text of blanks is empty, too. It would select every message. Most often it comes
-    from a variable of the shell that is not set.
+    from a variable of the shell that is not set. `hint` says what to do instead.
     """
     for name, text in given.items():
         if text is not None and not text.strip(" "):
-            raise UsageError(
-                f"--{name.replace('_', '-')} is empty",
-                hint="leave it out for all messages",
-            )
+            raise UsageError(f"--{name.replace('_', '-')} is empty", hint=hint)
 
 
 def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:

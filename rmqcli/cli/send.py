@@ -38,7 +38,7 @@ from rmqcli.errors import (
     TransportError,
     UsageError,
 )
-from rmqcli.files import check_readable
+from rmqcli.files import check_readable, input_title
 from rmqcli.hint import command_line
 from rmqcli.names import check_topic
 from rmqcli.producer.delay import Delay, parse_delay
@@ -87,7 +87,7 @@ def read_files(names: Iterable[str], *, count: int) -> Messages:
         with open_bytes(name) as file:
             body = _read_all(file, name)
         for _ in range(count):
-            yield OutgoingMessage(body, source=_title(name))
+            yield OutgoingMessage(body, source=input_title(name))
 
 
 def read_lines(name: str) -> Messages:
@@ -177,7 +177,7 @@ def _read_all(file: IO[bytes], name: str) -> bytes:
         parts += data
         if len(parts) > FILE_BYTES_MAX:
             raise UsageError(
-                f"{_title(name)} is larger than {format_size(FILE_BYTES_MAX)}, the"
+                f"{input_title(name)} is larger than {format_size(FILE_BYTES_MAX)}, the"
                 " largest message that any broker accepts",
                 hint="send its lines with --lines",
             )
@@ -191,12 +191,8 @@ def _is_regular(file: IO[bytes]) -> bool:
         return True  # a buffer in memory, in a test
 
 
-def _title(name: str) -> str:
-    return "stdin" if name == "-" else name
-
-
 def _where(name: str, number: int) -> str:
-    return f"{_title(name)} line {number}"
+    return f"{input_title(name)} line {number}"
 
 
 #: The most rows of a table, which is kept in memory until it is complete.
@@ -880,10 +876,9 @@ class _Job:
 
     def _cut_short(self, error: UsageError) -> PartialError:
         """The error for an input of which the first messages are sent."""
-        verb = "is" if self.stored == 1 else "are"
         return PartialError(
-            f"{error.message}; {counted(self.stored, 'message')} before it {verb} sent,"
-            " and nothing from there on",
+            f"{error.message}; {counted(self.stored, 'message')} before it"
+            f" {_be(self.stored)} sent, and nothing from there on",
             hint=error.hint or "correct it, then send the rest of the input",
         )
 
@@ -916,15 +911,21 @@ class _Job:
                 self._common.messages.warn(f"{counted(lost, 'message')} are not stored")
             raise first
         total = self.stored + self.failed
-        what = f"{lost:,} of {counted(total, 'message')} are not stored"
+        what = f"{lost:,} of {counted(total, 'message')} {_be(lost)} not stored"
         if not lost:
             what = (
                 f"it is unknown whether {self._unknown:,} of"
-                f" {counted(total, 'message')} are stored"
+                f" {counted(total, 'message')} {_be(self._unknown)} stored"
             )
         elif self._unknown:
-            what += f", and it is unknown whether {self._unknown} are"
+            what += (
+                f", and it is unknown whether {self._unknown:,} {_be(self._unknown)}"
+            )
         raise PartialError(f"{what}: {first.message}", hint=first.hint)
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _warn_of_keys(common: Common, keys: Sequence[str]) -> None:

@@ -481,7 +481,7 @@ def test_definitions_are_read_from_stdin(rmq, clusters, tmp_path, monkeypatch):
     assert (code, out) == (0, "")
     assert err == (
         "not in the file: 1 topic; --prune deletes what is not in it\n"
-        "nothing to do: cluster DefaultCluster is as - says\n"
+        "nothing to do: cluster DefaultCluster is as stdin says\n"
     )
 
 

@@ -262,6 +262,9 @@ def test_each_of_several_missing_groups_is_one_sentence(namesrv, words, warned, 
         (["reset-offset", "billing", "", "--to", "latest"], "topic"),
         (["consume", "orders", "--group", ""], "group"),
         (["send", "", "x"], "topic"),
+        (["message", "show", "k", "--topic", " "], "topic"),
+        (["message", "resend", "k", "--topic", "", "--to-group", "G"], "topic"),
+        (["message", "recall", "k", "--topic", ""], "topic"),
     ],
 )
 def test_an_empty_name_is_said_to_be_empty(namesrv, capsys, command, kind):

@@ -243,7 +243,7 @@ def test_a_message_over_the_limit_fails_alone(rmq, real_cluster, new_topic, tmp_
     assert code == 6
     assert [row["status"] for row in rows] == ["SEND_OK", "MESSAGE_ILLEGAL", "SEND_OK"]
     assert rows[1]["source"] == str(tmp_path / "b")
-    assert "1 of 3 messages are not stored" in err
+    assert "1 of 3 messages is not stored" in err
 
 
 def test_a_new_topic_is_created_by_the_broker_and_said(rmq, real_cluster):

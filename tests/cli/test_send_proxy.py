@@ -186,7 +186,12 @@ def test_a_message_at_fault_fails_alone(rmq, proxy):
         "ILLEGAL_MESSAGE_TAG",
         "SEND_OK",
     ]
-    assert "1 of 3 messages are not stored" in err
+    said, error = err.splitlines()
+    assert said == "2 sent, 1 failed"
+    assert json.loads(error)["error"]["message"] == (
+        f"1 of 3 messages is not stored: message {rows(out)[1]['msg_id']} to topic"
+        f" orders: {proxy.endpoints} answered ILLEGAL_MESSAGE_TAG"
+    )
 
 
 def test_a_call_that_was_cut_is_unknown_and_not_repeated(rmq, proxy):
@@ -249,35 +254,75 @@ def test_tls_to_a_proxy_without_it_is_said_in_two_lines(rmq, proxy):
     ]
 
 
+_INSTEAD_OF_QUEUES = "a proxy chooses the queue; use --message-group to keep an order"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error", "hint"),
     [
-        (["--queue", "1"], "--queue and --endpoints cannot be used together"),
-        (["--shard-by", "id"], "--shard-by and --endpoints cannot"),
-        (["--create"], "--create and --endpoints cannot be used together"),
-        (["--delay", "3"], "a proxy has no delay levels"),
-        (["-n", "127.0.0.1:9876"], "--namesrv and --endpoints cannot"),
-        (["--tls"], "--plaintext and --tls cannot be used together"),
+        (
+            ["--queue", "1"],
+            "--queue and --endpoints cannot be used together",
+            _INSTEAD_OF_QUEUES,
+        ),
+        (
+            ["--shard-by", "id"],
+            "--shard-by and --endpoints cannot be used together",
+            _INSTEAD_OF_QUEUES,
+        ),
+        (
+            ["--create"],
+            "--create and --endpoints cannot be used together",
+            "a proxy creates no topics; create it with: rmq topic create",
+        ),
+        (
+            ["--trace"],
+            "--trace and --endpoints cannot be used together",
+            "traces are written over name servers only",
+        ),
+        (
+            ["--delay", "3"],
+            "a proxy has no delay levels",
+            "give a time, e.g. --delay 10s",
+        ),
+        (
+            ["-n", "127.0.0.1:9876"],
+            "--namesrv and --endpoints cannot be used together",
+            None,
+        ),
+        (["--tls"], "--plaintext and --tls cannot be used together", None),
     ],
 )
-def test_what_does_not_go_together(rmq, proxy, arguments, words):
+def test_what_does_not_go_together(rmq, proxy, arguments, error, hint):
     code, out, err = rmq("send", "orders", "x", *arguments)
     assert (code, out) == (2, "")
-    assert words in err
+    assert err == f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
     assert sent(proxy) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
-        (["--plaintext"], "--plaintext needs --endpoints"),
-        (["--message-group", "g"], "--message-group needs --endpoints"),
+        (
+            ["--plaintext"],
+            (
+                "--plaintext needs --endpoints\n"
+                "hint: connections to name servers and brokers use TLS only with --tls"
+            ),
+        ),
+        (
+            ["--message-group", "g"],
+            (
+                "--message-group needs --endpoints\n"
+                "hint: use --shard-by FIELD with name servers"
+            ),
+        ),
     ],
 )
-def test_options_of_a_proxy_need_one(capsys, monkeypatch, arguments, words):
+def test_options_of_a_proxy_need_one(capsys, monkeypatch, arguments, error):
     monkeypatch.delenv("ROCKETMQ_ENDPOINTS", raising=False)
     assert run(["send", "orders", "x", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert capsys.readouterr().err == f"error: {error}\n"
 
 
 def test_endpoints_may_come_from_the_environment(rmq_cluster, proxy, monkeypatch):

@@ -75,9 +75,12 @@ def test_it_says_where_it_listens_and_ends_when_told(signum):
         process.send_signal(signum)
         said += process.communicate(timeout=PATIENCE_S)[1]
         assert process.returncode == 0
-        assert f"export NAMESRV_ADDR={names['address']}" in said
-        assert "for development and tests, not for production" in said
-        assert "stopped" in said
+        assert said == (
+            f"ready: export NAMESRV_ADDR={names['address']}\n"
+            "messages are kept in memory only; press Ctrl-C to stop\n"
+            "for development and tests, not for production\n"
+            "stopped\n"
+        )
 
 
 def test_faults_come_from_a_file(tmp_path):
@@ -95,37 +98,75 @@ def test_faults_come_from_a_file(tmp_path):
         assert (answer.code, answer.remark) == (2, "busy")
 
 
+_REMOTE = (
+    "--listen '{}' can be reached from other machines, and there is no authentication\n"
+    "hint: use 127.0.0.1, or add --allow-remote"
+)
+_PORTS = "hint: choose a lower port, or --listen HOST:0 for any free ports"
+_VIP = (
+    "port {} of a broker (with --broker-port {}) or its VIP port {} is also the port of"
+    " the name server\n"
+    "hint: choose another --broker-port or --listen"
+)
+_PROXY = "{} needs --proxy-port\nhint: add --proxy-port"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "error"),
     [
-        (["--listen", "0.0.0.0:9876"], 2, "can be reached from other machines"),
-        (["--listen", ":9876"], 2, "can be reached from other machines"),
-        (["--listen", "[::]:9876"], 2, "can be reached from other machines"),
-        (["--listen", "example.org:9876"], 2, "can be reached from other machines"),
-        (["--listen", "127.0.0.1"], 2, "is not HOST:PORT"),
-        (["--listen", "127.0.0.1:70000"], 2, "is not in 0..65535"),
+        (["--listen", "0.0.0.0:9876"], _REMOTE.format("0.0.0.0:9876")),
+        (["--listen", ":9876"], _REMOTE.format(":9876")),
+        (["--listen", "[::]:9876"], _REMOTE.format("[::]:9876")),
+        (["--listen", "example.org:9876"], _REMOTE.format("example.org:9876")),
+        (
+            ["--listen", "127.0.0.1"],
+            "--listen '127.0.0.1' is not HOST:PORT\nhint: for example 127.0.0.1:9876",
+        ),
+        (["--listen", "127.0.0.1:70000"], "port 70000 of --listen is not in 0..65535"),
         (
             ["--listen", "127.0.0.1:65000"],
-            2,
-            "port 66035 of broker 1, for name server port 65000",
+            "port 66035 of broker 1, for name server port 65000, exceeds 65535\n"
+            + _PORTS,
         ),
-        (["--broker-port", "65530", "--brokers", "2"], 2, "port 65540 of broker 2"),
-        (["--broker-port", "2"], 2, "--broker-port"),
-        (["--broker-port", "9876"], 2, "is also the port of the name server"),
-        (["--broker-port", "9868", "--brokers", "2"], 2, "its VIP port 9876"),
-        (["--like", "4.5.0"], 2, "4.5.0"),
-        (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
-        (["--proxy-tls-key", "k"], 2, "--proxy-tls-key need --proxy-port"),
-        (["--proxy-accounts", "a"], 2, "--proxy-accounts needs --proxy-port"),
-        (["--proxy-remoting-port", "0"], 2, "-remoting-port needs --proxy-port"),
-        (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "must be used together"),
-        (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
+        (
+            ["--broker-port", "65530", "--brokers", "2"],
+            "port 65540 of broker 2, with --broker-port 65530, exceeds 65535\n"
+            + _PORTS,
+        ),
+        (["--broker-port", "9876"], _VIP.format(9876, 9876, 9874)),
+        (["--broker-port", "9868", "--brokers", "2"], _VIP.format(9878, 9868, 9876)),
+        (
+            ["--proxy-tls-key", "k"],
+            (
+                "--proxy-tls-cert and --proxy-tls-key need --proxy-port\n"
+                "hint: add --proxy-port"
+            ),
+        ),
+        (["--proxy-accounts", "a"], _PROXY.format("--proxy-accounts")),
+        (["--proxy-remoting-port", "0"], _PROXY.format("--proxy-remoting-port")),
+        (
+            ["--proxy-port", "0", "--proxy-tls-key", "k"],
+            "--proxy-tls-cert and --proxy-tls-key must be used together",
+        ),
     ],
 )
-def test_what_is_refused(arguments, code, message, capsys):
-    assert run(["serve", *arguments]) == code
-    _, said = capsys.readouterr()
-    assert message in said
+def test_options_that_cannot_be_used_are_refused(arguments, error, capsys):
+    assert run(["serve", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"error: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--broker-port", "2"], "--broker-port"),
+        (["--like", "4.5.0"], "4.5.0"),
+        (["--faults", "/nonexistent.json"], "cannot read faults"),
+        (["--proxy-port", "0", "--like", "4.9.7"], "has no proxy"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused(arguments, message, capsys):
+    assert run(["serve", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_taken_port_is_one_clear_error(capsys):
@@ -203,8 +244,10 @@ def test_sql_filters_are_an_option(options, shown):
 
 
 def test_a_proxy_is_an_option():
-    with rmq_broker("--proxy-port", "0") as (_, rows):
+    with rmq_broker("--proxy-port", "0") as (process, rows):
         assert [row["server"] for row in rows] == ["namesrv", "broker-a", "proxy"]
+        said = list(until_ready(process.stderr))
+        assert said[1] == f"gRPC clients: endpoints {rows[2]['address']}\n"
         with GrpcClient(rows[2]["address"]) as client:
             assert code_of(client.route("unknown")) == "TOPIC_NOT_FOUND"
 
@@ -262,12 +305,22 @@ def test_accounts_of_the_proxy_are_an_option(accounts_file):
                 send("bills", credentials)
 
 
+_ACCOUNT = (
+    'hint: write for each account a table such as [shop], with secret_key = "..." and'
+    ' optionally rights = { "Topic:orders" = "Pub,Sub" }\n'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "contains no account"),
-        ("shop", "not valid TOML"),
-        ("shop = 's3cret'", "account 1 is not a table of secret_key and rights"),
+        ("", f"accounts.toml contains no account\n{_ACCOUNT}"),
+        ("shop", f"accounts.toml: not valid TOML\n{_ACCOUNT}"),
+        (
+            "shop = 's3cret'",
+            "accounts.toml: account 1 is not a table of secret_key and rights\n"
+            + _ACCOUNT,
+        ),
         ("[shop]", "account 1 is not a table"),
         ("[a]\nsecret_key='s3cret'\n[b]\nsecret_key=1", "account 2 is not a table"),
         ("[a]\nsecret_key='s3cret'\nright='x'", "account 1 is not a table"),
@@ -300,6 +353,8 @@ def test_a_folder_outlives_a_kill(tmp_path):
     options = ["--store", str(tmp_path), "--flush", "sync"]
     with rmq_broker(*options) as (process, (_, broker)):
         assert broker["store"] == str(tmp_path)
+        kept = f"messages are kept in {tmp_path}; press Ctrl-C to stop\n"
+        assert kept in until_ready(process.stderr)
         with WireClient(broker["address"]) as client:
             answer = client.ask(310, body=b"kept", g=1_700_000_000_000, **fields)
             assert answer.code == 0

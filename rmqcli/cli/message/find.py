@@ -74,7 +74,7 @@ class FindOptions:
 
     def check(self, output: str) -> None:
         """Raise UsageError when nothing is searched for, or formats contradict."""
-        refuse_empty(key=self.key, where=self.where)
+        refuse_empty(hint="give what to search for", key=self.key, where=self.where)
         read_where(self.where, self.decode)
         check_range(self.from_, self.to)
         if self.key is None and not self._reads_messages:

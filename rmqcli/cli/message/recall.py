@@ -13,7 +13,6 @@ from rmqcli.cli.options import (
     option,
     plaintext_option,
 )
-from rmqcli.cli.selection import refuse_empty
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows
 from rmqcli.errors import RmqError, UsageError
@@ -74,7 +73,6 @@ def recall(
     """
     from rmqcli.admin.recall import apply_recall, plan_recall
 
-    refuse_empty(topic=topic)
     common = common.with_endpoints_or_namesrv(endpoints, plaintext=plaintext)
     if common.endpoints:
         _recall_by_proxy(common, ref, topic)

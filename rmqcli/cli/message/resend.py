@@ -11,7 +11,6 @@ from rmqcli.cli.options import (
     command_options,
     option,
 )
-from rmqcli.cli.selection import refuse_empty
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of, write_rows
 from rmqcli.dataclass import dataclass
@@ -92,7 +91,6 @@ def resend(common: Common, options: MessageResendOptions) -> int:
     """
     from rmqcli.admin.resend import apply_resend, plan_resend
 
-    refuse_empty(topic=options.topic)
     if options.to_group is None and options.to_client is None:
         raise UsageError("give --to-group GROUP, --to-client ID or both")
     with common.open_client() as client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.selection import decode_option, refuse_empty
+from rmqcli.cli.selection import decode_option
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import wrapped
 from rmqcli.cli.ui.output import (
@@ -151,7 +151,6 @@ def show(common: Common, options: MessageShowOptions) -> None:
     from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcomes_of
 
-    refuse_empty(topic=options.topic)
     with common.open_client() as client, client.one_limit():
         found = find_messages(
             client,

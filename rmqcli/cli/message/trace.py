@@ -149,7 +149,9 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
     from rmqcli.admin.brokers import denial_of
     from rmqcli.admin.message.trace import traces_of
 
-    refuse_empty(trace_topic=options.trace_topic)
+    refuse_empty(
+        hint=f"leave it out for {TRACE_TOPIC}", trace_topic=options.trace_topic
+    )
     with common.open_client() as client, client.one_limit():
         traces = traces_of(
             client,

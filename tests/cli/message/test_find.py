@@ -124,9 +124,15 @@ def test_records_that_cannot_be_read_are_counted_and_not_left_out(cluster, capsy
 
 
 def test_a_search_for_nothing_is_refused(cluster, capsys):
-    code, _, err = find(cluster, capsys)
-    assert code == 2
-    assert "nothing to find: give --key, --property, --grep or --where" in err
+    search = ["message", "find", "orders", "-n", cluster.namesrv]
+    assert run(search) == 2
+    assert capsys.readouterr().err == (
+        "error: nothing to find: give --key, --property, --grep or --where\n"
+    )
+    assert run([*search, "--key", " "]) == 2
+    assert capsys.readouterr().err == (
+        "error: --key is empty\nhint: give what to search for\n"
+    )
 
 
 def test_an_unknown_topic_is_not_an_empty_one(cluster, capsys):

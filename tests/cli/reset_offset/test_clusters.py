@@ -75,7 +75,8 @@ def test_undo_without_an_id_refuses_the_backup_of_another_cluster(start, capsys)
     code, out, err = reset(other.namesrv, capsys, "--undo", *DO)
     assert (code, out, at(other)) == (7, None, 90)
     assert f"the latest, {backup}, is of DefaultCluster (broker-a" in err
-    assert f"--undo {backup} --other-cluster" in err
+    hint = json.loads(err)["error"]["hint"]
+    assert hint == f"to restore it here: --undo {backup} --other-cluster"
     assert reset(one.namesrv, capsys, "--undo", *DO)[0] == 0
     assert at(one) == 5
 
@@ -129,14 +130,20 @@ def test_undo_with_an_id_needs_the_mismatch_confirmed(start, capsys):
     undo = ("--undo", backup, *DO)
     code, out, err = reset(other.namesrv, capsys, *undo)
     assert (code, out, at(other)) == (7, None, 90)
-    assert (
-        f"backup {backup} was made on DefaultCluster (broker-a {address(one)})" in err
+    what = (
+        f"backup {backup} was made on DefaultCluster (broker-a {address(one)}), but"
+        f" this cluster is DefaultCluster (broker-a {address(other)})"
     )
-    assert f"but this cluster is DefaultCluster (broker-a {address(other)})" in err
-    assert "--other-cluster" in err
+    assert json.loads(err)["error"] == {
+        "kind": "RefusedError",
+        "message": f"{what}: nothing was changed",
+        "hint": "if all brokers of the cluster have moved, or these offsets are meant"
+        " for this cluster too, add --other-cluster",
+        "exit_code": 7,
+    }
     code, done, err = reset(other.namesrv, capsys, *undo, "--other-cluster")
     assert (code, done["queues"][0]["result"], at(other)) == (0, "CONFIRMED", 5)
-    assert f"backup {backup} was made on DefaultCluster" in err
+    assert err.startswith(f"warning: {what}\n")
 
 
 def address(cluster):
@@ -153,7 +160,11 @@ def test_other_cluster_goes_with_an_id_or_a_file_only(start, capsys, words):
     make_backup(cluster, capsys)
     code, _, err = reset(cluster.namesrv, capsys, *words, "--other-cluster")
     assert code == 2
-    assert "--other-cluster needs the ID of a backup" in err
+    error = json.loads(err)["error"]
+    assert (error["message"], error["hint"]) == (
+        "--other-cluster needs the ID of a backup after --undo, or --apply FILE",
+        "see: rmq reset-offset --list-backups",
+    )
 
 
 def test_a_backup_is_found_again_through_another_name_server(start, capsys):
@@ -221,7 +232,11 @@ def test_undo_refuses_the_backup_of_another_group(start, capsys):
     words = ("--undo", backup, *DO)
     code, out, err = reset(cluster.namesrv, capsys, *words, group="H")
     assert (code, out) == (7, None)
-    assert f"backup {backup} belongs to group G and topic T: nothing was changed" in err
+    error = json.loads(err)["error"]
+    assert (error["message"], error["hint"]) == (
+        f"backup {backup} belongs to group G and topic T: nothing was changed",
+        "see: rmq reset-offset H T --list-backups",
+    )
     assert committed(cluster, "H", "T") == {}
     assert at(cluster) == 90
 

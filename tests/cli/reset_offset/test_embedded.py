@@ -226,6 +226,73 @@ def test_nothing_is_done_without_agreement(start, capsys):
     assert "--yes" in err
 
 
+_USAGE = (
+    "\nhint: write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --help"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ["G", "T"],
+            "nothing to do: give one of --to, --shift, --to-group, --past-message,"
+            " --apply, --undo, --list-backups" + _USAGE,
+        ),
+        (["--to", "5"], "GROUP and TOPIC are missing" + _USAGE),
+        (
+            ["G", "--to", "5"],
+            "TOPIC is missing\nhint: write: rmq reset-offset G TOPIC --to",
+        ),
+        (
+            ["G", "T", "--to", "5", "--shift", "1", "--undo"],
+            "--to and --shift and --undo cannot be used together",
+        ),
+        (
+            ["G", "T", "--apply", "f.csv", "--queue", "0"],
+            "--apply and --queue cannot be used together",
+        ),
+        (
+            ["G", "T", "--undo", "--include-retry"],
+            "--undo and --include-retry cannot be used together",
+        ),
+        (
+            ["G", "T", "--past-message", "7F", "--include-retry"],
+            "--past-message and --include-retry cannot be used together",
+        ),
+        (
+            ["G", "T", "--to", "5", "--out", "plan.txt"],
+            "--out plan.txt must end in .json or .csv",
+        ),
+    ],
+)
+def test_options_that_cannot_be_used_together_are_refused(capsys, words, error):
+    assert run(["reset-offset", *words, "-n", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr() == ("", f"error: {error}\n")
+
+
+def test_what_is_planned_and_done_is_said_in_whole_lines(start, capsys):
+    cluster = start()
+    commit(cluster, [30, 40])
+    reach = f"-n {cluster.namesrv}"
+    assert reset(cluster, capsys, "--to", "5")[2] == (
+        "nothing was changed; add --execute to apply the plan\n"
+    )
+    listing = ["reset-offset", "G", "T", "--list-backups", "-n", cluster.namesrv]
+    assert (run(listing), capsys.readouterr()) == (0, ("", "no backups\n"))
+    _, done, err = reset(cluster, capsys, "--to", "5", *DO)
+    backup = done["backup"]
+    assert err == (
+        f"saved backup {backup}\n2 queues: 2 CONFIRMED\n"
+        f"to undo: rmq reset-offset G T {reach} --undo {backup} --execute\n"
+    )
+    nothing = "nothing to do: every queue is already at its target"
+    assert reset(cluster, capsys, "--to", "5")[2] == f"{nothing}\n"
+    assert reset(cluster, capsys, "--to", "5", *DO)[2] == (
+        f"{nothing}; 2 queues: 2 UNCHANGED\n"
+    )
+
+
 def test_what_does_not_exist_is_3(start, capsys):
     cluster = start()
     assert reset(cluster, capsys, "--to", "0", topic="no-topic")[0] == 3
@@ -271,7 +338,15 @@ def test_what_live_consumers_of_an_old_broker_overwrite_is_refused(start, capsys
         words = ("--shift", "-10", "--queue", "1", *DO)
         code, out, err = reset(cluster, capsys, *words)
         assert (code, out, at(cluster)) == (7, None, [60, 60])
-        assert "no timestamp gives these offsets" in err
+        error = json.loads(err.splitlines()[-1])["error"]
+        assert error["message"].startswith("this reset would have no lasting effect: ")
+        assert "no timestamp gives these offsets" in error["message"]
+        assert error["hint"] == (
+            "stop the consumers first, or add --wait to try it and verify again"
+        )
+        assert reset(cluster, capsys, *words[:4])[2].endswith(
+            "warning: this reset would be refused, see above\n"
+        )
         code, plan, err = reset(cluster, capsys, *words[:4], "--wait")
         assert (code, plan["queues"][0]["mechanism"]) == (0, "commit"), err
         assert "a plain commit will probably be overwritten" in err
@@ -294,13 +369,18 @@ def test_a_hung_broker_costs_its_own_rows(start, capsys, tmp_path):
         ("broker-b", 0, None, "UNKNOWN"),
         ("broker-b", 1, None, "UNKNOWN"),
     ]
-    assert "plan.json was not written" in err
+    assert f"warning: {file} was not written: the plan is incomplete\n" in err
+    assert err.endswith("warning: this plan is incomplete and would be refused\n")
     assert not file.exists()
 
     code, out, err = reset(cluster, capsys, *whole, *DO)
     assert (code, out) == (7, None)
-    assert "2 of 4 queues could not be read: nothing was changed" in err
-    assert f"reset the others only: {' '.join(half)}" in err
+    error = json.loads(err.splitlines()[-1])["error"]
+    assert error["message"] == "2 of 4 queues could not be read: nothing was changed"
+    assert error["hint"] == (
+        "try again when broker-b can be reached, or reset the others only: "
+        + " ".join(half)
+    )
 
     code, done, err = reset(cluster, capsys, *whole, *half, *DO)
     assert (code, results(done)) == (0, ["CONFIRMED", "CONFIRMED"]), err

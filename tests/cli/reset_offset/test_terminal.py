@@ -115,7 +115,7 @@ def test_the_plan_is_shown_and_the_name_agrees(cluster, client, tmp_path):
     assert code == 0, err
     assert [row["result"] for row in done["queues"]] == ["CONFIRMED"] * 2
     assert "broker-a      0         30" in said
-    assert "offsets of group G in 2 queues of T" in said
+    assert "This changes the offsets of group G in 2 queues of T.\n" in said
     assert committed(cluster, client) == [0, 0]
 
 
