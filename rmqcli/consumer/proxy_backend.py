@@ -234,6 +234,8 @@ class ProxyConsumerBackend:
         self._is_ready = False
         #: ends when all brokers have answered SQL expressions, or one refuses its own
         self._filters: tasks.Pending[None] = tasks.Pending()
+        #: whether the close has given back the messages that no listener has
+        self._has_given_back = False
         #: whether the member has left: then messages cannot be acknowledged any more
         self._has_left = False
         self._timer_ms: int | None = None
@@ -925,11 +927,11 @@ class ProxyConsumerBackend:
         """End receives, wait for listeners, give messages back, send acks, leave."""
         # The proxy would answer open receives with the messages that this member gives
         # back, and these would be lost with the connection.
-        self._session.end_receives()
+        yield tasks.All([tasks.Within(self._session.end_receives(), _SETTLE_MS)])
         self._note_end()
         yield tasks.All([tasks.Within(self._idle, wait_ms)])
         self._carry_out(self._held.give_back_all())
-        self._idle.succeed(None)
+        self._has_given_back = True
         self._note_end()
         yield tasks.All([tasks.Within(self._settled, _SETTLE_MS)])
         if unsettled := self._held.count(HeldState.SETTLING):
@@ -956,12 +958,7 @@ class ProxyConsumerBackend:
         """During a close, end the waits whose condition is met."""
         if not self._jobs:
             self._idle.succeed(None)
-        is_receiving = any(source.receiving for source in self._sources.values())
-        if (
-            self._idle.is_done
-            and not is_receiving
-            and not self._held.count(HeldState.SETTLING)
-        ):
+        if self._has_given_back and not self._held.count(HeldState.SETTLING):
             self._settled.succeed(None)
 
     def _left(self, pending: tasks.Pending[None]) -> None:

@@ -97,9 +97,9 @@ class ProxyChannel:
         #: made under _lock, read without it
         self._blocking_made: _Made | None = None
         self._async_made: _Made | None = None
-        #: receives of the I/O thread that have no answer yet, and what reads it
-        self._receives: dict[Any, ReceiveParser] = {}
-        self._has_ended_receives = False
+        #: receives in flight, each with its call and what reads its answer
+        self._receives: dict[Pending[Received], tuple[Any, ReceiveParser]] = {}
+        self._has_stopped_receives = False
 
     def reconnect(self) -> None:
         """Use a new connection for new calls; calls in flight end on the old one."""
@@ -168,13 +168,14 @@ class ProxyChannel:
         self._io.spawn(self._receive(rpc, timeout_ms, pending))
         return pending
 
-    def end_receives(self) -> None:
-        """Cancel the receives that wait for messages, and begin none from now on.
+    def stop_receives(self) -> list[Pending[Received]]:
+        """Begin no receive from now on; return those that are in flight."""
+        self._has_stopped_receives = True
+        return list(self._receives)
 
-        One whose answer has begun to arrive goes on to its end.
-        """
-        self._has_ended_receives = True
-        for call, parser in self._receives.items():
+    def cancel_receives(self) -> None:
+        """Cancel the receives whose answer has not begun to arrive."""
+        for call, parser in self._receives.values():
             if not parser.has_begun:
                 call.cancel()
 
@@ -187,8 +188,8 @@ class ProxyChannel:
         try:
             method = await self._async(rpc.method, "unary_stream")
             call = method(rpc.request, **self._options(timeout_ms))
-            self._receives[call] = parser
-            if self._has_ended_receives:
+            self._receives[pending] = call, parser
+            if self._has_stopped_receives:
                 call.cancel()  # before anything is sent
             read = call.read
             while (data := await read()) is not grpc.aio.EOF:
@@ -203,7 +204,7 @@ class ProxyChannel:
         except asyncio.CancelledError:  # with the channel
             failure = self._cancelled(rpc.what)
         if call is not None:
-            del self._receives[call]
+            del self._receives[pending]
             call.cancel()  # has no effect on a call that has ended
         try:
             pending.succeed(parser.end(failure))

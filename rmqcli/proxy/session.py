@@ -90,6 +90,8 @@ ROUTES_MS: Final = 30_000
 #: Extra time after unregistering, for actions that its end starts.
 _AFTER_GOODBYE_MS: Final = 1_000
 _POLLING_ASKED_MS: Final = 20_000
+#: How long the end of receives waits for messages that are on their way.
+_ON_ITS_WAY_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +262,24 @@ class Session:
             server.lose(error)
         return logging.INFO if server.is_lost else logging.WARNING
 
-    def end_receives(self) -> None:
-        """Cancel the receives that wait for messages, and begin none from now on.
+    def end_receives(self) -> tasks.Task[None]:
+        """Begin no receive from now on, and wait until those in flight have ended.
 
-        In the I/O thread. Before a client gives messages back, so that its own receives
-        are not given them again.
+        Runs in the I/O thread, before a client gives messages back, so that its own
+        receives are not given them again.
+
+        A message that a proxy sends before it learns of a cancellation is lost with the
+        call, and hidden until its invisible time is over. So a receive is cancelled
+        only when no answer has come for a while: then it probably waits for messages.
+        Java waits until it ends by itself, which takes up to 20 s.
         """
-        for each in self._servers.values():
-            each.channel.end_receives()
+        channels = [each.channel for each in self._servers.values()]
+        receives = [pending for each in channels for pending in each.stop_receives()]
+        ended = tasks.All(receives)
+        yield tasks.All([tasks.Within(ended, _ON_ITS_WAY_MS)])
+        for each in channels:
+            each.cancel_receives()
+        yield ended
 
     # --- where things run ---
 

@@ -351,6 +351,19 @@ def test_a_close_ends_its_receives_before_it_gives_messages_back(proxy, inbox):
     assert [each.receipt_handle for each in acknowledged.entries] == ["handle 1"]
 
 
+def test_a_message_on_its_way_at_a_close_is_given_back(proxy, inbox):
+    """It stayed hidden from the group for the whole invisible time of 60 s."""
+    running = consumer(proxy, lambda _: None)
+    running.start()
+    wait_until(lambda: inbox.waiting)
+    with inbox.unread(1):
+        running.begin_close()
+    running.close()
+    (given_back,) = proxy.asked("ChangeInvisibleDuration")
+    assert given_back.receipt_handle == "handle 1"
+    assert not proxy.asked("AckMessage")
+
+
 def test_a_listener_may_close_its_consumer(cluster):
     cluster.send("orders", ["x"])
     made: list[Any] = []

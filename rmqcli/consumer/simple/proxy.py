@@ -97,9 +97,8 @@ class ProxyPop:
         self._session.subscribe(filters_of(self._subscriptions))
 
     def leave(self) -> tasks.Task[None]:
-        """Do nothing: `end` unregisters the member."""
-        return
-        yield  # a task
+        """End the receives that are open; `end` unregisters the member."""
+        yield from self._session.end_receives()
 
     def end(self) -> bool:
         """Tell every proxy that the member leaves, and close the connections."""

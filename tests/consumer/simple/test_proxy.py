@@ -88,6 +88,41 @@ def test_a_receive_states_group_filter_and_times(proxy, inbox):
     assert proxy.asked("NotifyClientTermination")
 
 
+def test_a_close_ends_its_receives_before_the_proxy_learns_of_it(proxy, inbox):
+    """A message that came while the proxy answered the goodbye stayed hidden."""
+    contexts: list[grpc.ServicerContext] = []
+    answer = proxy.answers["ReceiveMessage"]
+
+    def receive(request, context):
+        contexts.append(context)
+        yield from answer(request, context)
+
+    open_at_goodbye: list[int] = []
+
+    def goodbye(_request, _context):
+        open_at_goodbye.append(sum(each.is_active() for each in contexts))
+        return service.NotifyClientTerminationResponse(status=status("OK"))
+
+    proxy.answers["ReceiveMessage"] = receive
+    proxy.answers["NotifyClientTermination"] = goodbye
+    with consumer_of(proxy) as consumer:
+        assert consumer.receive(await_ms=0) == []
+        wait_until(lambda: inbox.waiting)
+    assert len(contexts) == 1
+    assert open_at_goodbye == [0]
+
+
+def test_a_message_on_its_way_at_the_close_is_given_back(proxy, inbox):
+    with consumer_of(proxy) as consumer, ThreadPoolExecutor(1) as pool:
+        assert consumer.receive(await_ms=0) == []
+        wait_until(lambda: inbox.waiting)
+        with inbox.unread(1):
+            closing = pool.submit(consumer.close)
+        closing.result(PATIENCE_S)
+    (given_back,) = proxy.asked("ChangeInvisibleDuration")
+    assert given_back.receipt_handle == "handle 1"
+
+
 def test_an_answer_that_comes_a_little_after_the_time_is_awaited(
     proxy, inbox, monkeypatch
 ):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 
+from rmqcli.proxy.io_thread import io_thread
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.proxy.scripted import OK, status
+from tests.kit.waiting import PATIENCE_S
 
 PART = service.ReceiveMessageResponse
 
@@ -17,6 +20,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._numbers: list[int] = []
         self._is_over = False
+        self._is_sent = threading.Event()
         #: the number of receives that wait for a message
         self.waiting = 0
         proxy.answers["ReceiveMessage"] = self._answer
@@ -25,6 +29,22 @@ class Inbox:
         with self._changed:
             self._numbers += numbers
             self._changed.notify_all()
+
+    @contextmanager
+    def unread(self, *numbers):
+        """Deliver messages that clients of this process read only afterwards."""
+        go_on = threading.Event()
+
+        def hold_up() -> None:
+            go_on.wait(PATIENCE_S)
+
+        io_thread().post(hold_up)
+        try:
+            self.put(*numbers)
+            assert self._is_sent.wait(PATIENCE_S)
+            yield
+        finally:
+            go_on.set()
 
     def end(self):
         with self._changed:
@@ -44,6 +64,7 @@ class Inbox:
         if not taken:
             yield PART(status=status("MESSAGE_NOT_FOUND"))
             return
+        context.add_callback(self._is_sent.set)
         yield PART(status=OK)
         for number in taken:
             part = PART()
