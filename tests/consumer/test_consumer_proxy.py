@@ -309,6 +309,31 @@ def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
     assert left_over(cluster, 9) == everything
 
 
+def test_a_close_waits_until_a_message_that_was_to_be_retried_is_given_back(
+    cluster, caplog
+):
+    """It did not wait, so its request could be lost with the connection."""
+    cluster.create_topic("one", queues=1)
+    an_hour = {"customizedRetryPolicy": {"next": [3_600_000]}}
+    cluster.create_group(
+        "g", consume_message_orderly=True, raw={"groupRetryPolicy": an_hour}
+    )
+    cluster.send("one", ["x"])
+    failures: list[FailedDelivery] = []
+    running = consumer(
+        cluster,
+        lambda _: False,
+        topics="one",
+        orderly=True,
+        pull_threshold_for_queue=1,
+        on_failed=failures.append,
+    )
+    with running:
+        wait_until(lambda: failures)
+    assert "close ends with requests unanswered" not in caplog.text
+    assert left_over(cluster, 1, topic="one") == [b"x"]
+
+
 def test_a_close_ends_its_receives_before_it_gives_messages_back(proxy, inbox):
     """Otherwise the proxy would answer a receive that it still holds with those
     messages, and with the connection closed they would be invisible for their whole
