@@ -241,6 +241,7 @@ def test_a_read_only_profile_refuses_every_change(write, capfd, path, words, mor
     assert run([*path.split(), *words, *named, *more]) == 7
     err = capfd.readouterr().err
     assert " is read-only, and this command changes its cluster (" in err
+    assert err.splitlines()[1].startswith("hint: its settings are in /")
     assert err.splitlines()[0].endswith("127.0.0.1:1): nothing was changed")
 
 
