@@ -325,6 +325,45 @@ def test_what_makes_no_sense_is_a_usage_error(tail, flags, words):
     assert words in err
 
 
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["-B", "1"], "-B and -A need --around-group"),
+        (["-A", "1"], "-B and -A need --around-group"),
+        (
+            ["--tag", "A", "--sql", "b"],
+            "--tag and --sql cannot be used together: a broker accepts only one",
+        ),
+        (["--not"], "--not needs --key, --property or --grep"),
+        (
+            ["--group", "G"],
+            (
+                "--group needs --endpoints\n"
+                "hint: leave out --group: with name servers, tail needs no group"
+            ),
+        ),
+        (
+            ["--rate", "0"],
+            (
+                "--rate: '0': not a rate\n"
+                "                ^\n"
+                "hint: write messages per second, for example 100/s or 0.5/s"
+            ),
+        ),
+        (
+            ["--from-queue", "orders@b:3"],
+            (
+                "--from-queue: 'orders@b:3': '=' is missing\n"
+                "                      ^^^^^^^^^^\n"
+                "hint: write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
+            ),
+        ),
+    ],
+)
+def test_a_refused_option_says_what_to_do_instead(tail, flags, error):
+    assert tail(ScriptedBroker({0: 1}), *flags) == (2, b"", f"error: {error}\n")
+
+
 def test_a_bad_token_has_a_caret(tail):
     _, _, err = tail(ScriptedBroker({0: 1}), "--format", "%t %z")
     lines = err.splitlines()
