@@ -386,9 +386,9 @@ def failures(cluster, *, by_proxy):
     with Admin(namesrv=cluster.namesrv) as admin:
         (message,) = admin.read("T")
     counts = Counts(None)
-    kind, address = ("namesrv", cluster.namesrv)
+    config = ClientConfig(namesrv=(cluster.namesrv,))
     if by_proxy:
-        kind, address = ("endpoints", "127.0.0.1:1")
-    failed = FailedDeliveries("g", counts, ClientConfig(**{kind: (address,)}))
+        config = ClientConfig(endpoints=("127.0.0.1:1",))
+    failed = FailedDeliveries("g", counts, config)
     status = Status(Messages(), counts, pull_threshold_for_queue=1, in_place=False)
     return failed, status, message
