@@ -156,13 +156,12 @@ def test_beyond_a_number_of_topics_only_those_on_the_screen_have_numbers(
     rmq_cluster, monkeypatch
 ):
     monkeypatch.setattr("rmqcli.cli.top.topics.ASKED_MAX", 2)
-    notes = []
+    notes, view = [], TopicsView()
+    view.on_screen = ("b",)
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
         for topic in "abc":
             rmq_cluster.create_topic(topic, queues=1)
             rmq_cluster.send(topic, ["x"])
-            view = TopicsView()
-            view.on_screen = ["b"]
             view.take(view.read(client))
             notes.append(view.notes())
     assert notes == [
