@@ -100,6 +100,14 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
             ),
         ),
         (
+            ["--exec", "/no/such/program x"],
+            (
+                "--exec: program /no/such/program not found\n"
+                "hint: check that it exists and is executable, or add --shell for shell"
+                " syntax"
+            ),
+        ),
+        (
             ["--exec", "cat > f"],
             (
                 "'cat > f': '>' is shell syntax, but the command runs without a shell\n"

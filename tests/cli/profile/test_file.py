@@ -153,10 +153,18 @@ def test_a_profile_with_a_wrong_setting_does_not_disturb_others(write, probe):
 
 
 @pytest.mark.parametrize("name", ["none", "a b", "-a", "a" * 65, "a/b", ""])
-def test_a_name_that_cannot_be_one_is_refused(write, probe, name):
-    write(f'[profiles."{name}"]\nnamesrv = "a:1"\n')
+def test_a_name_that_cannot_be_one_is_refused(write, probe, capfd, name):
+    path = write(f'[profiles."{name}"]\nnamesrv = "a:1"\n')
     assert probe(f"--profile={name}")[0] == (0 if name == "none" else 2)
+    capfd.readouterr()
     assert run(["profile", "show", "--", name]) == 2
+    error = "none is no name of a profile: it stands for no profile"
+    if name != "none":
+        error = (
+            f"{name!r} is no name of a profile\n"
+            "hint: a name has up to 64 letters, digits, dots, underscores and hyphens"
+        )
+    assert capfd.readouterr().err == f"error: {path}: profile {name}: {error}\n"
 
 
 _READABLE = "holds a secret, and other users can read it "
