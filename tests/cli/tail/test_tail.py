@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli.broker import faults
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.admin.lag.scripted_broker import ScriptedBroker
 from tests.kit.waiting import PATIENCE_S
@@ -85,6 +87,24 @@ def test_a_range_is_merged_by_store_time(tail):
         assert mine == list(range(50))
     assert "T@b-a:0-1: each 0 to 50, 50 messages\n" in err
     assert "100 shown, 100 read, nothing missing" in err
+
+
+def test_offsets_that_the_broker_does_not_have_are_missing(rmq_cluster, capsys):
+    topic = rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.send(topic, ["a", "b", "c", "d", "e"])
+    fields = {"nextBeginOffset": "3", "minOffset": "3", "maxOffset": "5"}
+    fields["suggestWhichBrokerId"] = "0"
+    moved = faults.answer(21, ext_fields=fields)
+    rmq_cluster.faults.next(moved, code=int(RequestCode.PULL_MESSAGE))
+    whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+    code = run(["tail", topic, "-n", rmq_cluster.namesrv, *whole])
+    out, err = capsys.readouterr()
+    assert (code, out) == (0, "d\ne\n")
+    assert err == (
+        "T@broker-a:0: 0 to 5, 5 messages\n"
+        "warning: T@broker-a:0: the broker does not have offsets 0 to 3\n"
+        "2 shown, 2 read, 3 missing\n"
+    )
 
 
 def test_it_pulls_as_tools_consumer_and_nothing_else(tail):
