@@ -92,6 +92,14 @@ def test_letters_are_counted_by_a_value(cluster, capsys, by, counts):
     assert all(row["example"].startswith("broker-") for row in rows)
 
 
+def test_values_that_are_equal_are_counted_as_one(cluster, capsys):
+    bodies = ['{"v": {"b": "ü", "a": 1}}', '{"v":{"a":1,"b":"\\u00fc"}}']
+    make_letters(cluster, "billing", "orders", bodies)
+    code, (row,), err = rmq(cluster, capsys, "show", "billing", "--by", "value.v")
+    assert (code, err) == (0, "1 value, 2 read\n")
+    assert (row["value"], row["count"]) == ('{"a":1,"b":"ü"}', 2)
+
+
 @pytest.mark.parametrize("by", ["topic", "property:", "value", "value.", "value..a"])
 def test_other_values_are_a_usage_error(cluster, capsys, by):
     code, _, err = rmq(cluster, capsys, "show", "billing", "--by", by)

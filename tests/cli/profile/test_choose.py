@@ -276,6 +276,16 @@ def test_an_unknown_profile_is_named_with_the_nearest(profiles, probe):
     assert "profile prd does not exist; did you mean prod?" in err
 
 
+def test_a_profile_is_not_found_where_there_is_none(probe, config_file):
+    assert probe("--profile", "p") == (
+        *(2, {}),
+        (
+            f"error: profile p does not exist: {config_file} has no profiles\n"
+            "hint: add it: rmq profile add p --namesrv HOST:PORT\n"
+        ),
+    )
+
+
 def test_a_folder_needs_no_profile(write, probe, monkeypatch, tmp_path):
     write("this is not TOML")
     assert probe("--store", str(tmp_path))[0] == 0
