@@ -27,6 +27,7 @@ from rmqcli.errors import (
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import FakeMember
+from tests.kit.terminal import typed
 from tests.kit.waiting import wait_until
 
 UNKNOWN = LocalTransactionState.UNKNOW
@@ -97,9 +98,14 @@ def test_a_member_consumes_the_message_again_and_nothing_else_changes(
 
 
 def test_without_confirmation_no_listener_is_called(member, rmq):
-    _, listener = member
-    code, rows, err = rmq("--no-input")
+    consumer, listener = member
+    with typed("no\n"):
+        code, rows, err = rmq()
     assert (code, rows) == (7, None), err
+    assert err.startswith(
+        f"{consumer.client_id} of group G consumes the message at orders@broker-b:0,"
+        " offset 0 now. Continue? [y/N] "
+    )
     assert listener.bodies == ["a"]
 
 
@@ -327,6 +333,21 @@ def test_what_the_member_answers_is_reported(cluster, member, length, end):
     assert found.spent_ms == 12
     assert found.remark == "x" * 1_999 + end
     assert found.plan is planned
+
+
+def test_a_member_that_names_no_result_is_warned_about(cluster, member, rmq):
+    consumer, _ = member
+    body = {"order": False, "autoCommit": True, "spentTimeMills": 12}
+    cluster.faults.next(
+        faults.answer(0, body=json.dumps(body).encode()),
+        code=RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    )
+    code, (row,), err = rmq("--yes")
+    assert (code, row["consume_result"]) == (1, None)
+    assert err == (
+        f"warning: {consumer.client_id} named no result; simple consumers, for example,"
+        " do not consume on request\n"
+    )
 
 
 def test_of_a_client_of_grpc_only_its_result_is_believed(cluster, member):

@@ -55,7 +55,7 @@ def test_messages_that_cannot_be_read_are_missing(rmq, words):
     find = ("--grep", ".") if words[0] == "message" else ()
     code, out, err = rmq(*words, *to, *find)
     assert (code, out) == (6, "a\n")
-    assert f"{WHERE} are not read; {HINT}" in err
+    assert f"warning: {WHERE} are not read; {HINT}\n" in err
     assert "nothing missing" not in err
     assert "broker-b not read" in err
 

@@ -190,6 +190,13 @@ def test_any_tls_option_means_tls(common_line, flags, shown):
     assert shown in common_line(*flags)[0]
 
 
+def test_a_certificate_that_is_not_checked_needs_no_authority(capsys):
+    words = ["--tls-insecure", "--tls-ca", "ca.pem", "-n", "127.0.0.1:1"]
+    assert run(["topics", *words]) == 2
+    error = "error: --tls-insecure and --tls-ca cannot be used together\n"
+    assert capsys.readouterr().err == error
+
+
 def test_tls_is_off_by_default(common_line):
     assert common_line()[0].endswith(" None")
 

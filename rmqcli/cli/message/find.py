@@ -212,7 +212,10 @@ def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
     write_messages(writer, found.messages)
     words = f"{len(found.messages):,} found by the index"
     if found.more_on:
-        words += f"; {', '.join(found.more_on)} has more than it tells"
+        verb = "has more than it tells"
+        if len(found.more_on) > 1:
+            verb = "have more than they tell"
+        words += f"; {', '.join(found.more_on)} {verb}"
     common.messages.info(words)
     if found.removed:
         common.messages.warn(

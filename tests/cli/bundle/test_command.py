@@ -126,11 +126,14 @@ def test_only_the_owner_can_read_it(bundle, tmp_path):
         assert stat.S_IMODE(os.stat(tmp_path / out).st_mode) == 0o600
 
 
-def test_an_existing_file_stays_unless_it_is_to_be_replaced(bundle, tmp_path):
+def test_an_existing_file_stays_unless_it_is_to_be_replaced(bundle, tmp_path, capsys):
     path = tmp_path / "b.tar.gz"
     path.write_text("mine")
     code = run(["bundle", "--out", "b.tar.gz", "-n", "127.0.0.1:1"])
     assert (code, path.read_text()) == (2, "mine")
+    assert capsys.readouterr().err == (
+        "error: b.tar.gz exists already\nhint: add --overwrite to replace it\n"
+    )
     code, files, _ = bundle("--overwrite")
     assert (code, list(files)) == (0, FILES)
 
@@ -287,7 +290,8 @@ def test_what_is_refused_is_named_beside_its_file(bundle, rmq_cluster, code, nam
     found = listed(files, name)
     assert (exit_code, found["status"], list(found["errors"])) == (6, "partial", [who])
     assert "not for you" in found["errors"][who]
-    assert "the archive is not complete" in err
+    assert "error: the archive is not complete: " in err
+    assert err.endswith("\nhint: manifest.json in it says what is missing\n")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +354,14 @@ def test_a_broker_that_does_not_answer_is_named(rmq_cluster_factory, bundle):
     manifest = json.loads(files["manifest.json"])
     assert code == 6
     assert [each["server"] for each in manifest["did_not_answer"]] == ["broker-b"]
-    assert "broker-b" in err
+    address = cluster.broker("broker-b").address
+    assert re.fullmatch(
+        r"b\.tar\.gz: [0-9,]+ bytes; secrets were removed in 0 places\n"
+        rf"error: the archive is not complete: broker-b: {address} closed the"
+        " connection without sending an answer\n"
+        "hint: manifest.json in it says what is missing\n",
+        err,
+    )
     states = {each["file"]: each["status"] for each in manifest["files"]}
     assert states["brokers.json"] == "partial"
     assert states["name-servers.json"] == "ok"
@@ -378,7 +389,7 @@ def test_without_any_server_there_is_an_archive_and_exit_code_5(bundle):
     states = {each["file"]: each["status"] for each in manifest["files"]}
     assert states.pop("rmq.json") == "ok"
     assert set(states.values()) == {"failed"}
-    assert "error: no server answered" in err
+    assert "error: no server answered: cannot connect to 127.0.0.1:1: " in err
 
 
 def test_users_and_rules_are_in_it_without_passwords(

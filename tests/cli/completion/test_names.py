@@ -377,13 +377,15 @@ PLACES = {
 def test_install_writes_once_and_says_what_it_did(install, home, shell):
     path = home / PLACES[shell]
     code, err = install(shell)
-    assert code == 0
-    assert f"wrote {path}" in err
+    starts = {"bash": ".bashrc", "zsh": ".zshrc"}
+    added = f"added 2 lines to {home}/{starts[shell]}\n" if shell in starts else ""
+    new = f"start a new {shell} to use it\n"
+    assert (code, err) == (0, f"wrote {path}\n{added}{new}")
     source = "_rmq" if shell == "zsh" else f"rmq.{shell}"
     assert path.read_text() == (ROOT / "completions" / source).read_text()
     before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
-    code, err = install(shell)
-    assert (code, f"{path} is up to date" in err) == (0, True)
+    loads = f"{home}/{starts[shell]} already loads it\n" if added else ""
+    assert install(shell) == (0, f"{path} is up to date\n{loads}{new}")
     assert {p: p.read_bytes() for p in home.rglob("*") if p.is_file()} == before
 
 
@@ -408,9 +410,13 @@ def test_install_leaves_a_file_of_somebody_else(install, home):
     path = home / PLACES["fish"]
     path.parent.mkdir(parents=True)
     path.write_text("complete -c rmq -a mine\n")
-    code, err = install("fish")
-    assert code == 7
-    assert "exists and was not written by rmq" in err
+    assert install("fish") == (
+        7,
+        (
+            f"error: {path} exists and was not written by rmq\n"
+            "hint: move it away, then run this command again\n"
+        ),
+    )
     assert path.read_text() == "complete -c rmq -a mine\n"
 
 
@@ -418,6 +424,8 @@ def test_install_refuses_what_is_no_shell_of_ours(install, monkeypatch):
     assert install("tcsh")[0] == 2
     monkeypatch.setenv("SHELL", "/bin/dash")
     code, err = install()
+    hint = "hint: name a shell: rmq completion install bash\n"
     assert code == 2
-    assert "'dash' is not one of bash, zsh, fish" in err
-    assert "hint: name a shell: rmq completion install bash" in err
+    assert err == f"error: 'dash' is not one of bash, zsh, fish\n{hint}"
+    monkeypatch.delenv("SHELL")
+    assert install() == (2, f"error: $SHELL is not set\n{hint}")

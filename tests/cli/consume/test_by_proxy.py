@@ -240,9 +240,8 @@ def test_orderly_needs_a_fifo_group(consume):
     ("arguments", "words"),
     [
         (["--from", "earliest"], "--from and --endpoints cannot be used together"),
-        (["--from", "earliest"], "rmq reset-offset moves a group"),
         (["--broadcast"], "--broadcast and --endpoints cannot be used together"),
-        (["--max-retries", "3"], "rmq group update GROUP --max-retries N"),
+        (["--max-retries", "3"], "--max-retries and --endpoints cannot be used"),
         (["-n", "127.0.0.1:9876"], "--namesrv and --endpoints cannot be used"),
         (["--tls"], "--plaintext and --tls cannot be used together"),
     ],

@@ -7,9 +7,17 @@ import sys
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.broker import faults
 from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.cli.consume.counts import Counts
+from rmqcli.cli.consume.failed import FailedDeliveries
+from rmqcli.cli.consume.status import Status
 from rmqcli.cli.main import run
+from rmqcli.cli.ui.messages import Messages
+from rmqcli.config import ClientConfig
+from rmqcli.engine.reports import FailedDelivery, Fate
+from rmqcli.errors import RmqError
 from rmqcli.wire.codes import RequestCode
 
 #: Every delay is a second, so that retries come soon.
@@ -270,3 +278,117 @@ def test_a_command_that_ends_on_sigterm_has_failed_all_the_same(cluster, consume
     out, err = consume("--exec", command, *flags, code=1)
     assert out == "bye\n"
     assert "0 consumed; 1 failed: 1 retry" in err
+
+
+NOT_STORED = RmqError("no room")
+
+
+@pytest.mark.parametrize(
+    ("fate", "more", "by_proxy", "words"),
+    [
+        (Fate.RETRY_TOPIC, {"retry": 1}, False, "retry 1 follows"),
+        (
+            Fate.DELIVERED_AGAIN,
+            {"retry": 2, "retries_max": 16},
+            True,
+            "retry 2 of 16 follows",
+        ),
+        (
+            Fate.RETRY_HERE,
+            {"retry": 1, "error": NOT_STORED},
+            False,
+            "no broker accepted it for a retry (no room): this member retries it",
+        ),
+        (
+            Fate.RETRY_HERE,
+            {"retry": 1},
+            False,
+            "retry 1 follows, its queue is paused until then",
+        ),
+        (
+            Fate.RETRY_HERE,
+            {"retry": 1},
+            True,
+            "retry 1 follows, its message group is paused until then",
+        ),
+        (Fate.DEAD_LETTER, {}, False, "dead letter in %DLQ%g"),
+        (Fate.GIVEN_UP, {}, False, "given up: there are no retries with --broadcast"),
+        (
+            Fate.QUEUE_LOST,
+            {},
+            True,
+            "not acknowledged in time: it will be delivered again",
+        ),
+        (
+            Fate.QUEUE_LOST,
+            {},
+            False,
+            "not committed: the next owner of its queue receives it",
+        ),
+        (
+            Fate.SENT_BACK_BEFORE,
+            {},
+            False,
+            "already sent back, because it took too long",
+        ),
+    ],
+)
+def test_each_fate_has_its_words(cluster, capsys, fate, more, by_proxy, words):
+    failed, status, message = failures(cluster, by_proxy=by_proxy)
+    failed.explain(message, "x")
+    failed.on_failed(FailedDelivery(message=message, fate=fate, **more))
+    failed.say(status)
+    mark = "warning: " if fate in (Fate.DEAD_LETTER, Fate.GIVEN_UP) else ""
+    assert (
+        capsys.readouterr().err == f"{mark}T@broker-a:0 offset 0, id ID7: x; {words}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("by_proxy", "fate"),
+    [
+        (
+            False,
+            (
+                "no broker confirmed that it stored the message for a retry: it may be"
+                " delivered again, or be in the retry topic"
+            ),
+        ),
+        (True, "its outcome is unknown: it may be delivered again"),
+    ],
+)
+def test_a_failure_without_a_known_fate_is_warned_of(cluster, capsys, by_proxy, fate):
+    failed, status, message = failures(cluster, by_proxy=by_proxy)
+    failed.explain(message, "x")
+    failed.close(status)
+    assert capsys.readouterr().err == f"warning: T@broker-a:0 offset 0: x; {fate}\n"
+
+
+def test_failures_beyond_the_limit_are_counted(cluster, capsys, monkeypatch):
+    monkeypatch.setattr("rmqcli.cli.consume.failed._WAITING_MAX", 1)
+    failed, status, message = failures(cluster, by_proxy=False)
+    for _ in range(3):
+        failed.on_failed(FailedDelivery(message=message, fate=Fate.QUEUE_LOST))
+    failed.say(status)
+    assert capsys.readouterr().err.splitlines() == [
+        (
+            "T@broker-a:0 offset 0, id ID7: failed; not committed: the next owner of"
+            " its queue receives it"
+        ),
+        "warning: 2 more failed deliveries are not listed",
+    ]
+
+
+def failures(cluster, *, by_proxy):
+    """What writes about failures, where it writes to, and a message with ID7."""
+    cluster.create_topic("T", queues=1)
+    cluster.send("T", [seed(7)])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (message,) = admin.read("T")
+    counts = Counts(None)
+    config = ClientConfig(namesrv=(cluster.namesrv,))
+    if by_proxy:
+        config = ClientConfig(endpoints=("127.0.0.1:1",))
+    failed = FailedDeliveries("g", counts, config)
+    status = Status(Messages(), counts, pull_threshold_for_queue=1, in_place=False)
+    return failed, status, message

@@ -81,6 +81,87 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     assert sent.seen == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["--exec", "cat", "--exec-input", "raw", "--batch", "2"],
+            (
+                "--exec-input raw and --batch cannot be used together\n"
+                "hint: raw bodies have no separator: leave out --batch, or use"
+                " --exec-input jsonl"
+            ),
+        ),
+        (
+            ["--exec", "cat", "--exec-input", "raw", "--decode", "json"],
+            (
+                "--decode and --exec-input raw cannot be used together\n"
+                "hint: use --exec-input jsonl: the record has the value"
+            ),
+        ),
+        (
+            ["--exec", "/no/such/program x"],
+            (
+                "--exec: program /no/such/program not found\n"
+                "hint: check that it exists and is executable, or add --shell for shell"
+                " syntax"
+            ),
+        ),
+        (
+            ["--exec", "cat > f"],
+            (
+                "'cat > f': '>' is shell syntax, but the command runs without a shell\n"
+                "            ^\n"
+                "hint: add --shell to run it with /bin/sh, or use single quotes"
+            ),
+        ),
+        (
+            ["--from", "17"],
+            (
+                "--from: '17': a group can begin only at earliest, latest or a time\n"
+                "                ^^\n"
+                "hint: write earliest, latest, now, @2026-01-02T03:04:05Z or -15m; rmq"
+                " reset-offset moves a group to any position"
+            ),
+        ),
+        (
+            ["--endpoints", "127.0.0.1:1", "--from", "latest"],
+            (
+                "--from and --endpoints cannot be used together\n"
+                "hint: through a proxy a new group begins near the end, and in a young"
+                " topic at the first message; rmq reset-offset moves a group"
+            ),
+        ),
+        (
+            ["--endpoints", "127.0.0.1:1", "--broadcast"],
+            (
+                "--broadcast and --endpoints cannot be used together\n"
+                "hint: a proxy shares the messages among the members of a group: give"
+                " each program its own group"
+            ),
+        ),
+        (
+            ["--endpoints", "127.0.0.1:1", "--max-retries", "3"],
+            (
+                "--max-retries and --endpoints cannot be used together\n"
+                "hint: the group's settings limit the retries: rmq group update GROUP"
+                " --max-retries N"
+            ),
+        ),
+        (
+            ["--endpoints", "127.0.0.1:1", "--trace"],
+            (
+                "--trace and --endpoints cannot be used together\n"
+                "hint: traces are written over name servers only"
+            ),
+        ),
+    ],
+)
+def test_a_refused_option_says_what_to_do_instead(capsys, arguments, error):
+    assert run(["consume", "T", "-g", "g", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"error: {error}\n")
+
+
 def test_a_topic_that_is_not_there_ends_it_before_it_joins(rmq_cluster, capsys):
     heartbeats = rmq_cluster.faults.observe(code=int(RequestCode.HEART_BEAT))
     topic = rmq_cluster.create_topic("T")

@@ -92,11 +92,87 @@ def test_letters_are_counted_by_a_value(cluster, capsys, by, counts):
     assert all(row["example"].startswith("broker-") for row in rows)
 
 
+def test_values_that_are_equal_are_counted_as_one(cluster, capsys):
+    bodies = ['{"v": {"b": "ü", "a": 1}}', '{"v":{"a":1,"b":"\\u00fc"}}']
+    make_letters(cluster, "billing", "orders", bodies)
+    code, (row,), err = rmq(cluster, capsys, "show", "billing", "--by", "value.v")
+    assert (code, err) == (0, "1 value, 2 read\n")
+    assert (row["value"], row["count"]) == ('{"a":1,"b":"ü"}', 2)
+
+
 @pytest.mark.parametrize("by", ["topic", "property:", "value", "value.", "value..a"])
 def test_other_values_are_a_usage_error(cluster, capsys, by):
     code, _, err = rmq(cluster, capsys, "show", "billing", "--by", by)
+    error = json.loads(err)["error"]
     assert code == 2
-    assert "write tag, property:NAME or value.PATH" in err
+    assert (error["message"].splitlines()[0], error["hint"]) == (
+        f"--by: '{by}': not a value",
+        "write tag, property:NAME or value.PATH, such as value.error.code",
+    )
+
+
+def test_values_beyond_the_limit_are_counted_together(cluster, capsys, monkeypatch):
+    monkeypatch.setattr("rmqcli.cli.dlq.show.VALUES_MAX", 2)
+    for tag in "aabcd":
+        make_letters(cluster, "billing", "orders", ["x"], tags=tag)
+    code, rows, err = rmq(cluster, capsys, "show", "billing", "--by", "tag")
+    assert [(row["value"], row["count"]) for row in rows] == [
+        ("(other values)", 2),
+        ("a", 2),
+        ("b", 1),
+    ]
+    assert (code, err) == (0, "3 values, 5 read\n")
+
+
+def test_without_options_the_last_letters_are_shown_and_it_is_said(cluster, capsys):
+    cluster.send("%DLQ%billing", ["x"] * 101, broker="broker-a")
+    code, rows, err = rmq(cluster, capsys, "show", "billing")
+    assert (code, len(rows), rows[0]["letter"]) == (0, 100, "broker-a:0:1")
+    assert err == (
+        "only the last of each broker; --from earliest: all\n100 shown, 100 read\n"
+    )
+    code, rows, err = rmq(cluster, capsys, "show", "billing", "--from", "earliest")
+    assert (code, len(rows)) == (0, 101)
+    assert err.endswith("101 shown, 101 read\n")
+    assert "only the last" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        ([], "give one of --to-jsonl FILE and --to-parquet DIR", None),
+        (
+            ["--to-jsonl", "f", "--to-parquet", "d"],
+            "give one of --to-jsonl FILE and --to-parquet DIR",
+            None,
+        ),
+        *(
+            (
+                ["--to-parquet", "d", *more],
+                "--to-parquet can be used with --from, --to, --queue and --tag only",
+                "use --to-jsonl, or select rows of the files",
+            )
+            for more in (
+                ["--sql", "a = 1"],
+                ["--key", "k"],
+                ["--grep", "x"],
+                ["--property", "a=b"],
+                ["--last", "1"],
+                ["--decode", "json"],
+            )
+        ),
+        (
+            ["--to-jsonl", "/no/such/file"],
+            "/no/such/file cannot be written: No such file or directory",
+            None,
+        ),
+    ],
+)
+def test_an_export_that_cannot_be_made_is_refused(cluster, capsys, words, error, hint):
+    code, out, err = rmq(cluster, capsys, "export", "billing", *words)
+    told = json.loads(err.splitlines()[-1])["error"]
+    assert (code, out) == (1 if "written" in error else 2, None)
+    assert (told["message"], told["hint"]) == (error, hint)
 
 
 def test_the_filters_of_tail_choose_letters(cluster, capsys):
@@ -139,7 +215,7 @@ def test_an_export_replaces_no_file(cluster, capsys, tmp_path):
     file.write_text("mine")
     code, _, err = rmq(cluster, capsys, "export", "billing", "--to-jsonl", str(file))
     assert code == 7
-    assert "exists: nothing was written" in err
+    assert json.loads(err)["error"]["message"] == f"{file} exists: nothing was written"
     assert file.read_text() == "mine"
 
 

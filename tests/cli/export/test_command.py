@@ -83,56 +83,113 @@ def test_wrong_use_is_2_and_leaves_nothing(rmq, tmp_path, arguments, words):
     assert list(root.iterdir()) == []
 
 
+_TARGETS = (
+    "\nhint: give --to-parquet DIR, or --to-table TABLE with --format delta or iceberg"
+)
+_TABLE = "--to-table needs --format delta or --format iceberg"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words", "hint"),
+    ("arguments", "error"),
     [
-        ([], "--to-parquet is missing", "--to-table TABLE with --format delta"),
-        (["--format", "delta"], "--to-table is missing", "--to-table TABLE"),
-        (["--format", "orc"], "'orc' is not one of parquet, delta, iceberg", ""),
-        (["--to-table", "t"], "--to-table needs --format delta or --format", ""),
+        ([], "--to-parquet is missing" + _TARGETS),
+        (["--format", "delta"], "--to-table is missing" + _TARGETS),
         (
-            ["--to-table", "t", "--format", "parquet"],
-            "--to-table needs --format delta or --format iceberg",
-            "",
+            ["--format", "orc"],
+            "--format: 'orc' is not one of parquet, delta, iceberg",
         ),
+        (["--to-table", "t"], _TABLE),
+        (["--to-table", "t", "--format", "parquet"], _TABLE),
         (
             ["--to-table", "t", "--to-parquet", "p"],
             "--to-parquet and --to-table cannot be used together",
-            "",
         ),
         (
             ["--to-parquet", "p", "--format", "iceberg"],
-            "--to-parquet writes Parquet files, not iceberg tables",
-            "give --to-table TABLE",
+            (
+                "--to-parquet writes Parquet files, not iceberg tables\n"
+                "hint: give --to-table TABLE"
+            ),
+        ),
+        (
+            ["--to-parquet", "p", "--store", ".", "--master", "spark://h:1"],
+            (
+                "--store and --master spark://h:1 cannot be used together: only this"
+                " machine can read the folder\n"
+                "hint: leave --master out, or give local[*]"
+            ),
         ),
     ],
 )
-def test_target_and_format_have_to_fit(rmq, arguments, words, hint):
-    code, out, err = rmq("export", "orders", *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert hint in err
+def test_target_and_format_have_to_fit(rmq, arguments, error):
+    assert rmq("export", "orders", *arguments) == (2, "", f"error: {error}\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["--rows-per-file", "5"], "in the table's properties"),
-        (["--bytes-per-file", "5MiB"], "in the table's properties"),
-        (["--compression", "gzip"], "in the table's properties"),
-        (["--partition-by", "date"], "create the table"),
-        (["--resume"], "run the same command again"),
-        (["--remote", "sc://h"], "leave --remote out"),
-        (["--archives", "env.tar.gz"], "install the packages that the executors need"),
+        (
+            ["--master", "local"],
+            "the server of --remote has a master already: leave --master out",
+        ),
+        (
+            ["--conf", "spark.a=b"],
+            "start the server with the setting: leave --conf out",
+        ),
+        (
+            ["--archives", "env.tar.gz"],
+            "start the server with the archive: leave --archives out",
+        ),
+        (
+            ["--store", "."],
+            "only this machine can read the folder: leave --remote out",
+        ),
+    ],
+)
+def test_what_a_spark_connect_server_has_itself_is_2(rmq, arguments, hint):
+    flags = ["--to-parquet", "p", "--remote", "sc://h"]
+    assert rmq("export", "T", *flags, *arguments) == (
+        *(2, ""),
+        f"error: {arguments[0]} and --remote cannot be used together\nhint: {hint}\n",
+    )
+
+
+_PARTITIONS = "create the table with the columns and partitions that you need"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (
+            ["--rows-per-file", "5"],
+            "set the sizes of files in the table's properties",
+        ),
+        (
+            ["--bytes-per-file", "5MiB"],
+            "set the sizes of files in the table's properties",
+        ),
+        (["--compression", "gzip"], "set it in the table's properties"),
+        (["--partition-by", "date"], _PARTITIONS),
+        (
+            ["--resume"],
+            "run the same command again: a run that was not committed left no rows",
+        ),
+        (["--remote", "sc://h"], "leave --remote out, or give a --master"),
+        (
+            ["--archives", "env.tar.gz"],
+            "install the packages that the executors need in their Python",
+        ),
     ],
 )
 def test_what_has_no_meaning_for_a_table_is_2(rmq, arguments, hint):
-    code, out, err = rmq(
-        "export", "T", "--format", "delta", "--to-table", "./t", *arguments
+    table = ["--format", "delta", "--to-table", "./t"]
+    assert rmq("export", "T", *table, *arguments) == (
+        *(2, ""),
+        (
+            f"error: {arguments[0]} and --to-table cannot be used together\n"
+            f"hint: {hint}\n"
+        ),
     )
-    assert (code, out) == (2, "")
-    assert f"{arguments[0]} and --to-table cannot be used together" in err
-    assert hint in err
 
 
 @pytest.mark.parametrize(
@@ -297,16 +354,31 @@ def test_resume_command_repeats_the_settings_of_spark_without_secrets():
 
 
 @pytest.mark.parametrize(
-    "setting", ["x", "=1", "spark.x", "park.x=1", "spark.x =1", "spark.master=local"]
+    ("setting", "marked"),
+    [
+        ("x", "^"),
+        ("=1", "^^"),
+        ("spark.x", "^^^^^^^"),
+        ("park.x=1", "^^^^^^"),
+        ("spark.x =1", "^^^^^^^^"),
+        ("spark.master=local", "^^^^^^^^^^^^"),
+    ],
 )
-def test_what_is_no_setting_of_spark_is_2(rmq, tmp_path, closed_port, setting):
+def test_what_is_no_setting_of_spark_is_2(rmq, tmp_path, closed_port, setting, marked):
     code, _, err = rmq(
         "export", "T", "--to-parquet", tmp_path / "out", "-n", closed_port,
         "--conf", setting,
     )  # fmt: skip
     assert code == 2
-    assert setting in err
-    assert "hint: " in err
+    what, hint = (
+        "not a setting of Spark",
+        "write spark.NAME=VALUE, e.g. spark.executor.memory=2g",
+    )
+    if setting == "spark.master=local":
+        what, hint = "the master has its own option", "give --master"
+    lines = err.splitlines()
+    assert lines[0] == f"error: --conf: '{setting}': {what}"
+    assert lines[1:] == [f"{' ' * 16}{marked}", f"hint: {hint}"]
 
 
 def test_resume_command_names_the_name_server_even_if_the_environment_changes():
@@ -400,16 +472,19 @@ def test_a_table_has_the_column_of_corrupt_bodies_only_with_decode(capfd):
     assert "CORRUPT" in capfd.readouterr().out
 
 
+_PLACES = "folders on this machine and s3, gs and hdfs URLs\n"
+
+
 @pytest.mark.parametrize(
     ("folder", "words"),
     [
-        ("abfs://c/x", "rmq cannot write to abfs URLs, only to folders on this"),
+        ("abfs://c/x", "rmq cannot write to abfs URLs, only to " + _PLACES),
         ("hdfs:/x", "two slashes are missing"),
         ("s3://", "the bucket is missing"),
         ("s3://b/x?endpoint=h", "s3:// has no option endpoint"),
         ("s3://AKIA:hidden@b/x", "a URL must not contain keys or passwords"),
         ("hdfs://127.0.0.1:1/x", "hdfs://127.0.0.1:1/x needs libhdfs and a Java"),
-        ("https://h/x", "rmq cannot write to https URLs, only to folders"),
+        ("https://h/x", "rmq cannot write to https URLs, only to " + _PLACES),
         ("file://host/x", "the file URL names another machine"),
         ("file://", "the URL has no path"),
         ("file:///", "the URL has no path"),
@@ -424,6 +499,11 @@ def test_a_url_that_is_no_folder_of_this_machine_is_refused(
     assert (code, out) == (2, "")
     assert words in err
     assert "hidden" not in err
+    if "rmq cannot write to" in words:
+        assert err.endswith(
+            "\nhint: export to a folder and copy it; for a folder with this name write"
+            f" ./{folder}\n"
+        )
     assert list(tmp_path.iterdir()) == []
 
 

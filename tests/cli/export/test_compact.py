@@ -71,6 +71,18 @@ def test_a_folder_without_an_export_exits_2_and_stays_unchanged(rmq, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_not_on_this_machine_exits_2(rmq):
+    code, out, err = rmq("s3://b/p")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: 's3://b/p': rmq cannot compact an export in s3 URLs, only in folders on"
+        " this machine\n"
+        "        ^^^\n"
+        "hint: copy it to a folder, compact it there, and copy it back; for a folder"
+        " with this name write ./s3://b/p\n"
+    )
+
+
 def test_an_unfinished_run_exits_7(rmq, tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
     more = MadeCluster({0: (0, 300)})

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.api.calls.store import query_message
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
@@ -64,7 +65,7 @@ def test_everything_else_is_found_by_reading_the_topic(
     code, found, err = find(cluster, capsys, *words)
     assert (code, sorted(found)) == (0, expected)
     assert f"{len(expected)} shown, " in err
-    assert " read, nothing missing\n" in err
+    assert err.endswith(" read, nothing missing\n")
 
 
 def test_times_bound_a_search_by_the_index(cluster, capsys):
@@ -72,8 +73,9 @@ def test_times_bound_a_search_by_the_index(cluster, capsys):
     before = ("--to", "@2001-01-01T00:00:00Z")
     for words in (after, before):
         code, found, err = find(cluster, capsys, "--key", "k1", *words)
+        said = f"{words[0]}: {words[1].removeprefix('@')}"
         assert (code, found) == (0, [])
-        assert "0 found by the index" in err
+        assert err == f"{said}\n0 found by the index\n"
 
 
 @pytest.mark.parametrize("what", [["--key", "k1"], ["--grep", "x"]])
@@ -89,8 +91,11 @@ def test_a_broker_without_an_index_has_its_topic_read(cluster, capsys):
     cluster.faults.add(NOT_FOUND, code=RequestCode.QUERY_MESSAGE, broker="broker-b")
     code, found, err = find(cluster, capsys, "--key", "k1")
     assert (code, sorted(found)) == (0, [1, 4])
-    assert "broker-b: the index does not know every message of the topic" in err
-    assert "2 shown, 6 read, nothing missing" in err
+    assert err.startswith(
+        "warning: broker-b: the index does not know every message of the topic; reading"
+        " the topic instead\n"
+    )
+    assert err.endswith("2 shown, 6 read, nothing missing\n")
 
 
 def test_a_broker_whose_index_was_switched_off_has_its_topic_read(cluster, capsys):
@@ -120,7 +125,46 @@ def test_records_that_cannot_be_read_are_counted_and_not_left_out(cluster, capsy
     cluster.faults.add(damaged, code=RequestCode.QUERY_MESSAGE, broker="broker-b")
     code, found, err = find(cluster, capsys, "--key", "k1")
     assert (code, found) == (6, [4])
-    assert "1 record on broker-b cannot be read: each may be a message of the" in err
+    said, error = err.splitlines()
+    assert said == "1 found by the index"
+    told = json.loads(error)["error"]
+    assert (told["message"], told["hint"]) == (
+        "1 record on broker-b cannot be read: each may be a message of the key",
+        "read the topic with --scan, which shows damaged messages in place",
+    )
+
+
+def test_a_broker_that_does_not_tell_all_messages_of_a_key_is_named(cluster, capsys):
+    seeds = [Seed(body=b'{"id": 9}', keys=["k"])] * 3
+    with Admin(namesrv=cluster.namesrv) as admin:
+        brokers = ["broker-a", "broker-b"]
+        plan = admin.plan_broker_settings({"maxMsgsNumBatch": "1"}, brokers=brokers)
+        admin.apply_settings(plan)
+    for holders in (brokers[:1], brokers):
+        cluster.send("orders", seeds, broker=holders[-1])
+        code, found, err = find(cluster, capsys, "--key", "k")
+        said, error = err.splitlines()
+        told = json.loads(error)["error"]
+        assert (code, len(found)) == (6, len(holders))
+        assert told["hint"] == (
+            "search a shorter time with --from and --to, or read the topic with --scan"
+        )
+        if len(holders) == 1:
+            assert said == "1 found by the index; broker-a has more than it tells"
+            assert told["message"] == "1 broker did not tell all messages of the key"
+        else:
+            assert said == (
+                "2 found by the index; broker-a, broker-b have more than they tell"
+            )
+            assert told["message"] == "2 brokers did not tell all messages of the key"
+
+
+def test_a_format_excludes_an_output_format(cluster, capsys):
+    do = ["message", "find", "orders", "--key", "k", "-n", cluster.namesrv]
+    assert run([*do, "--format", "%t", "-o", "json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["message"] == (
+        "--format and --output cannot be used together"
+    )
 
 
 def test_a_search_for_nothing_is_refused(cluster, capsys):

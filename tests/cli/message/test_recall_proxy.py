@@ -12,6 +12,7 @@ from rmqcli.cli.main import run
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.recall_handle import RecallHandle, encode_recall_handle
 from tests.kit.proxy.scripted import ScriptedProxy
+from tests.kit.terminal import typed
 
 HANDLE = encode_recall_handle(
     RecallHandle(
@@ -56,11 +57,17 @@ def recall(server, ref, *flags):
 
 def test_a_message_is_recalled_by_its_handle_after_it_was_confirmed(cluster, capsys):
     sent = send_later(cluster)
-    assert recall(cluster, sent.recall_handle, "--no-input") == 7
+    with typed("no\n"):
+        assert recall(cluster, sent.recall_handle) == 7
+    asked = capsys.readouterr().err
     with Admin(namesrv=cluster.namesrv) as admin:
         (waiting,) = admin.delayed("later").messages
         assert waiting.due_ms is not None
-        capsys.readouterr()
+        assert asked == (
+            f"Message {sent.msg_id} of topic later, due"
+            f" {format_rfc3339(waiting.due_ms)}, will not be delivered. Continue?"
+            " [y/N] error: not confirmed: nothing was changed\n"
+        )
         assert recall(cluster, sent.recall_handle, "--yes", "-o", "json") == 0
         assert admin.delayed("later").messages == []
     out, err = capsys.readouterr()
@@ -73,7 +80,10 @@ def test_a_message_is_recalled_by_its_handle_after_it_was_confirmed(cluster, cap
         "result": "accepted",
         "recall_handle": sent.recall_handle,
     }
-    assert "whether the message was still waiting is not known" in err
+    assert err == (
+        "the recall was accepted; whether the message was still waiting is not known,"
+        " because a proxy does not report it\n"
+    )
 
 
 def test_the_handle_that_send_shows_recalls_the_message(cluster, capsys):
@@ -97,8 +107,10 @@ def test_an_id_needs_name_servers(proxy, capsys):
     ref = "7F0000010007D5EF0000000000000000"
     assert recall(proxy, ref, "--topic", "later", "--yes") == 2
     err = capsys.readouterr().err
-    assert f"{ref} is not a recall handle, and a proxy finds no message by its" in err
-    assert "give the recall handle, or --namesrv HOST:PORT" in err
+    assert err == (
+        f"error: {ref} is not a recall handle, and a proxy finds no message by its ID\n"
+        "hint: give the recall handle, or --namesrv HOST:PORT\n"
+    )
     assert proxy.asked("RecallMessage") == []
 
 

@@ -1221,12 +1221,22 @@ def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, s
     assert 1 < len(rows) < 20
     newest = [str(number) for number in range(30 - len(rows), 30)]
     assert [row["body"] for row in rows] == newest
-    told = f"found 30 messages with k; the newest {len(rows)} are shown: within 2s"
-    assert told in err
+    error = json.loads(err.splitlines()[-1])["error"]
+    assert (error["message"], error["hint"]) == (
+        (
+            f"found 30 messages with k; the newest {len(rows)} are shown: within 2s the"
+            " brokers can be asked about no more"
+        ),
+        "allow more time: --timeout DURATION",
+    )
     cluster.faults.clear()
     code, rows, err = show(cluster, "k", "-t", "orders")
     assert (code, len(rows)) == (6, 20)
-    assert "found 30 messages with k; the newest 20 are shown" in err
+    error = json.loads(err.splitlines()[-1])["error"]
+    assert (error["message"], error["hint"]) == (
+        "found 30 messages with k; the newest 20 are shown",
+        "list them with: rmq message find TOPIC --key KEY",
+    )
 
 
 def test_messages_of_a_key_that_were_told_before_the_time_was_up_are_found(cluster):

@@ -165,6 +165,20 @@ def test_a_glob_of_groups_without_a_lag_is_unknown_beside_one_that_has_one(
     assert code == 3
 
 
+def test_five_subjects_are_named_the_worst_first_and_the_others_counted(cluster, check):
+    for n in range(6):
+        cluster.create_group(f"g{n}")
+        commit(cluster, f"g{n}", {0: 0, 1: 0})
+    code, out = check("lag '*' --crit 2")
+    bad = "".join(f"g{n}: 3 messages (critical from 2); " for n in range(5))
+    said, _, _ = out.partition(" |")
+    assert (code, said) == (2, f"LAG CRITICAL: {bad}1 more not ok; 2 others ok")
+    code, out = check("lag '*' --crit 9")
+    good = "".join(f"g{n}: 3 messages; " for n in range(4))
+    said, _, _ = out.partition(" |")
+    assert (code, said) == (0, f"LAG OK: billing: 1 message; {good}3 others ok")
+
+
 def test_a_glob_leaves_out_groups_that_have_no_lag_and_says_so(cluster, check):
     cluster.create_group("new")
     code, out = check("lag '*' --crit 2")
@@ -440,7 +454,10 @@ rmq_check_lag_messages{group="billing"} 1
     [
         ("lag billing", "--warn, --crit or both are needed, or --behaviour"),
         ("age billing", "--warn, --crit or both are needed"),
-        ("lag billing --behaviour --crit 2", "--behaviour needs no --warn or --crit"),
+        (
+            "lag billing --behaviour --crit 2",
+            "--behaviour needs no --warn or --crit; use one or the other",
+        ),
         ("lag billing --crit 2 --window 5m", "--window needs --behaviour"),
         ("lag billing --behaviour --window 5s", "--window must be between 1m and 1d"),
         ("lag billing --behaviour --window 2d", "--window must be between 1m and 1d"),

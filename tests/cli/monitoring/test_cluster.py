@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -13,6 +14,7 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.testing import ManualClock, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import open_client, plant_runtime
+from tests.kit.terminal import Terminal
 
 
 @pytest.fixture
@@ -63,9 +65,35 @@ def test_the_screen_has_what_is_wrong_first_and_fits(pair, capsys):
     assert len(lines) <= 22
     assert "groups        1: 1 STOPPED; 3 messages wait" in lines
     assert "dead letters  1 in 1 group, 1 in the last hour" in lines
+    notes = [line for line in lines if "rmq doctor" in line]
+    assert notes == ["         what to do: rmq doctor"]
     heading = next(line for line in lines if line.startswith("BROKER"))
     words = "BROKER ROLE VERSION IN SYNC DISK SEND PULL CACHE IN/S OUT/S UP ERROR"
     assert " ".join(heading.split()) == words
+
+
+def test_findings_and_brokers_that_do_not_fit_are_counted(rmq_cluster_factory, capsys):
+    cluster = rmq_cluster_factory(brokers=11)
+    code, out, _ = show(capsys, cluster)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[:6] == [
+        *(
+            f"warning  broker-{name} (access-control): it asks for no account:"
+            " authenticationEnabled is not true"
+            for name in "abcde"
+        ),
+        "         6 more: rmq doctor",
+    ]
+    assert [line[:8] for line in lines[8:-4]] == [f"broker-{n}" for n in "abcdefghij"]
+    with redirect_stdout(Terminal()) as screen:
+        assert run(["cluster", "-n", cluster.namesrv]) == 0
+    assert "hidden: 1 broker not shown: rmq brokers" in screen.getvalue()
+    assert lines[-3:] == [
+        "topics        35: 35 system",
+        "groups        0; 0 messages wait",
+        "dead letters  0 in 0 groups, 0 in the last hour",
+    ]
 
 
 def test_a_silent_broker_is_named_and_its_numbers_are_unknown(pair, capsys):
@@ -99,6 +127,8 @@ def test_groups_that_the_only_broker_does_not_tell_are_not_none(rmq_cluster, cap
     assert code == 6
     assert "not everything is known: groups: broker-a: " in err
     assert (found["groups"], found["lag"]) == ({}, None)
+    error = json.loads(err.splitlines()[-1])["error"]
+    assert error["hint"] == "see what could not be checked with: rmq doctor"
     for name in ("groups", "lag"):
         assert found["reasons"][name].startswith("broker-a: ")
     _, out, _ = show(capsys, rmq_cluster)

@@ -202,7 +202,9 @@ def test_it_serves_until_a_signal_and_the_cluster_may_go_and_come(
     written = stderr.read_text()
     assert written.startswith(
         "warning: 0.0.0.0:0 can be reached from other machines, and there is no"
-        " authentication: "
+        " authentication: everybody there can read the names and numbers of this"
+        " cluster\n"
+        "collecting every 1s; press Ctrl-C to stop\n"
     )
     assert "\nwarning: broker-b: " in written
     assert "\nbroker-b: answers again\n" in written

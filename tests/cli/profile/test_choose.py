@@ -132,7 +132,11 @@ def test_the_message_names_both_variables(profiles, probe, monkeypatch):
 def test_a_typed_profile_and_other_typed_servers_are_refused(profiles, probe, typed):
     code, shown, err = probe("--profile", "prod", *typed)
     assert (code, shown) == (2, {})
-    assert "has other servers (namesrv prod-a:1;prod-b:1) than --" in err
+    names = {"-n": "--namesrv", "--endpoints": "--endpoints"}
+    assert err == (
+        "error: --profile prod has other servers (namesrv prod-a:1;prod-b:1) than"
+        f" {names[typed[0]]} {typed[1]}\nhint: give only one of them\n"
+    )
 
 
 def test_a_typed_profile_and_its_own_servers_agree(profiles, probe):
@@ -176,7 +180,10 @@ def test_a_profile_may_ask_for_the_keys_of_the_environment(write, probe, monkeyp
     write('[profiles.ci]\nnamesrv = "ci:1"\ncredentials = "environment"\n')
     code, _, err = probe("--profile", "ci")
     assert code == 2
-    assert "credentials of profile ci: RMQ_ACCESS_KEY and RMQ_SECRET_KEY" in err
+    assert err == (
+        "error: credentials of profile ci: RMQ_ACCESS_KEY and RMQ_SECRET_KEY are not"
+        " set\n"
+    )
     monkeypatch.setenv("RMQ_ACCESS_KEY", "someone")
     monkeypatch.setenv("RMQ_SECRET_KEY", "secret")
     assert probe("--profile", "ci")[1]["keys"] == "('someone', 'secret')"
@@ -267,6 +274,16 @@ def test_an_unknown_profile_is_named_with_the_nearest(profiles, probe):
     code, _, err = probe("--profile", "prd")
     assert code == 2
     assert "profile prd does not exist; did you mean prod?" in err
+
+
+def test_a_profile_is_not_found_where_there_is_none(probe, config_file):
+    assert probe("--profile", "p") == (
+        *(2, {}),
+        (
+            f"error: profile p does not exist: {config_file} has no profiles\n"
+            "hint: add it: rmq profile add p --namesrv HOST:PORT\n"
+        ),
+    )
 
 
 def test_a_folder_needs_no_profile(write, probe, monkeypatch, tmp_path):

@@ -241,6 +241,7 @@ def test_a_read_only_profile_refuses_every_change(write, capfd, path, words, mor
     assert run([*path.split(), *words, *named, *more]) == 7
     err = capfd.readouterr().err
     assert " is read-only, and this command changes its cluster (" in err
+    assert err.splitlines()[1].startswith("hint: its settings are in /")
     assert err.splitlines()[0].endswith("127.0.0.1:1): nothing was changed")
 
 
@@ -317,9 +318,21 @@ def test_a_confirmation_for_another_profile_is_refused(write, capfd, typed, used
     write(PROFILES)
     for words in (["topic", "delete", "t", "--yes"], ["topics"]):
         assert run([*words, *typed]) == 7
-        assert f"--confirm names profile prod, but {used} is used" in (
-            capfd.readouterr().err
+        assert capfd.readouterr().err == (
+            f"error: --confirm names profile prod, but {used} is used: nothing was"
+            " changed\n"
         )
+
+
+def test_a_protected_profile_gets_no_load_even_if_it_is_named(write, capfd):
+    path = write(PROFILES)
+    words = ["bench", "latency", "t", "--profile", "guarded", "--confirm", "guarded"]
+    assert run(words) == 7
+    assert capfd.readouterr().err == (
+        "error: profile guarded is protected, and a benchmark puts load on its cluster"
+        " (namesrv 127.0.0.1:1): nothing was sent\n"
+        f"hint: its settings are in {path}\n"
+    )
 
 
 def test_a_question_names_the_profile_and_its_servers(write, capfd, monkeypatch):

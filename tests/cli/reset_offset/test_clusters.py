@@ -79,6 +79,9 @@ def test_undo_without_an_id_refuses_the_backup_of_another_cluster(start, capsys)
     assert hint == f"to restore it here: --undo {backup} --other-cluster"
     assert reset(one.namesrv, capsys, "--undo", *DO)[0] == 0
     assert at(one) == 5
+    # The backup that the undo made is not what an undo restores.
+    code, _, err = reset(other.namesrv, capsys, "--undo", *DO)
+    assert (code, json.loads(err)["error"]["hint"]) == (7, hint)
 
 
 def test_the_library_does_not_name_the_flag_for_a_backup_of_another_cluster(

@@ -261,6 +261,14 @@ _USAGE = (
             "--past-message and --include-retry cannot be used together",
         ),
         (
+            ["G", "T", "b-1", "--to", "5"],
+            "--to and the argument b-1 cannot be used together",
+        ),
+        (
+            ["G", "T", "--apply", "/no/such.csv"],
+            "/no/such.csv: no such file or directory",
+        ),
+        (
             ["G", "T", "--to", "5", "--out", "plan.txt"],
             "--out plan.txt must end in .json or .csv",
         ),

@@ -201,27 +201,58 @@ def test_a_damaged_body_is_shown_as_such(proxy, tail):
     assert record["raw_b64"] == "YWJj"
 
 
+_CONSUMED = (
+    "leave it out: a member receives the messages that its group has not consumed"
+)
+_FILTERED = (
+    "use --tag or --sql: otherwise the group would consume messages that are not shown"
+)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "hint"),
     [
-        (["--from", "-15m"], "receives the messages that its group"),
-        (["--from-queue", "T@b:0=1"], "--from-queue and --group cannot be used"),
-        (["--to", "latest"], "--to and --group cannot be used together"),
-        (["--last", "5"], "--last and --group cannot be used together"),
-        (["--queue", "0"], "--queue and --group cannot be used together"),
-        (["--around-group", "h"], "--around-group and --group cannot be used"),
+        (["--from", "-15m"], _CONSUMED),
+        (["--from-queue", "T@b:0=1"], _CONSUMED),
+        (["--to", "latest"], _CONSUMED),
+        (["--last", "5"], _CONSUMED),
+        (["--queue", "0"], _CONSUMED),
+        (["--around-group", "h"], _CONSUMED),
+        (["--rate", "1/s"], _CONSUMED),
         (["--no-follow"], "use --count, --for or --idle-timeout to end tail"),
-        (["--key", "k"], "the group would consume messages that are not shown"),
-        (["--property", "a=b"], "the group would consume messages that are not shown"),
-        (["--grep", "x"], "use --tag or --sql"),
-        (["--rate", "1/s"], "--rate and --group cannot be used together"),
-        (["--store", "."], "--store and --endpoints cannot be used together"),
-        (["-n", "127.0.0.1:1"], "--namesrv and --endpoints cannot be used"),
+        (["--key", "k"], _FILTERED),
+        (["--property", "a=b"], _FILTERED),
+        (["--grep", "x"], _FILTERED),
+        (["--where", "x=1", "--decode", "json"], _FILTERED),
     ],
 )
-def test_what_a_member_cannot_choose_is_refused(proxy, tail, arguments, words):
+def test_what_a_member_cannot_choose_is_refused(proxy, tail, arguments, hint):
     _, err = tail(proxy, *arguments, code=2)
-    assert words in err
+    assert err == (
+        f"error: {arguments[0]} and --group cannot be used together\nhint: {hint}\n"
+    )
+    assert proxy.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["--store", "."],
+            (
+                "--store and --endpoints cannot be used together\n"
+                "hint: leave out --endpoints: --store reads a folder, not a cluster"
+            ),
+        ),
+        (
+            ["-n", "127.0.0.1:1"],
+            "--namesrv and --endpoints cannot be used together",
+        ),
+    ],
+)
+def test_a_second_place_to_read_from_is_refused(proxy, tail, arguments, error):
+    _, err = tail(proxy, *arguments, code=2)
+    assert err == f"error: {error}\n"
     assert proxy.requests == []
 
 

@@ -121,10 +121,16 @@ def test_a_value_of_another_format_names_it_and_the_body_is_sent_again(
 def test_a_format_without_a_place_for_values_is_refused(rmq, command, output):
     group = ["-g", "g"] if command == "consume" else []
     _, err = rmq(command, "T", *group, "--decode", "json", "-o", output, code=2)
-    assert f"--decode and -o {output} cannot be used together" in err
+    said = (
+        f"--decode and -o {output} cannot be used together",
+        "use -o jsonl, json, csv or pretty, which show the values",
+    )
+    assert err == "error: {}\nhint: {}\n".format(*said)
 
 
 def test_a_command_that_reads_raw_bodies_gets_no_values(rmq):
     flags = ["-g", "g", "--exec", "cat", "--exec-input", "raw", "--decode", "json"]
     _, err = rmq("consume", "T", *flags, code=2)
-    assert "--decode and --exec-input raw cannot be used together" in err
+    assert err.startswith(
+        "error: --decode and --exec-input raw cannot be used together\n"
+    )

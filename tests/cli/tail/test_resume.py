@@ -205,7 +205,14 @@ def test_what_is_being_written_when_it_ends_is_not_passed(cluster):
     ("queue", "code", "words"),
     [
         ("T@broker-a:9", 3, "queue broker-a:9 does not exist"),
-        ("T@broker-a:1", 2, "T@broker-a:1 is not one of the queues to read"),
+        (
+            "T@broker-a:1",
+            2,
+            (
+                "error: --from-queue T@broker-a:1 is not one of the queues to read\n"
+                "hint: see the queues with: rmq topic show T\n"
+            ),
+        ),
         ("U@broker-a:0", 3, "topic U does not exist"),
     ],
 )

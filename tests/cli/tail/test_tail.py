@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli.broker import faults
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.admin.lag.scripted_broker import ScriptedBroker
 from tests.kit.waiting import PATIENCE_S
@@ -85,6 +87,24 @@ def test_a_range_is_merged_by_store_time(tail):
         assert mine == list(range(50))
     assert "T@b-a:0-1: each 0 to 50, 50 messages\n" in err
     assert "100 shown, 100 read, nothing missing" in err
+
+
+def test_offsets_that_the_broker_does_not_have_are_missing(rmq_cluster, capsys):
+    topic = rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.send(topic, ["a", "b", "c", "d", "e"])
+    fields = {"nextBeginOffset": "3", "minOffset": "3", "maxOffset": "5"}
+    fields["suggestWhichBrokerId"] = "0"
+    moved = faults.answer(21, ext_fields=fields)
+    rmq_cluster.faults.next(moved, code=int(RequestCode.PULL_MESSAGE))
+    whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+    code = run(["tail", topic, "-n", rmq_cluster.namesrv, *whole])
+    out, err = capsys.readouterr()
+    assert (code, out) == (0, "d\ne\n")
+    assert err == (
+        "T@broker-a:0: 0 to 5, 5 messages\n"
+        "warning: T@broker-a:0: the broker does not have offsets 0 to 3\n"
+        "2 shown, 2 read, 3 missing\n"
+    )
 
 
 def test_it_pulls_as_tools_consumer_and_nothing_else(tail):
@@ -323,6 +343,45 @@ def test_what_makes_no_sense_is_a_usage_error(tail, flags, words):
     code, out, err = tail(ScriptedBroker({0: 1}), *flags)
     assert (code, out) == (2, b"")
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["-B", "1"], "-B and -A need --around-group"),
+        (["-A", "1"], "-B and -A need --around-group"),
+        (
+            ["--tag", "A", "--sql", "b"],
+            "--tag and --sql cannot be used together: a broker accepts only one",
+        ),
+        (["--not"], "--not needs --key, --property or --grep"),
+        (
+            ["--group", "G"],
+            (
+                "--group needs --endpoints\n"
+                "hint: leave out --group: with name servers, tail needs no group"
+            ),
+        ),
+        (
+            ["--rate", "0"],
+            (
+                "--rate: '0': not a rate\n"
+                "                ^\n"
+                "hint: write messages per second, for example 100/s or 0.5/s"
+            ),
+        ),
+        (
+            ["--from-queue", "orders@b:3"],
+            (
+                "--from-queue: 'orders@b:3': '=' is missing\n"
+                "                      ^^^^^^^^^^\n"
+                "hint: write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
+            ),
+        ),
+    ],
+)
+def test_a_refused_option_says_what_to_do_instead(tail, flags, error):
+    assert tail(ScriptedBroker({0: 1}), *flags) == (2, b"", f"error: {error}\n")
 
 
 def test_a_bad_token_has_a_caret(tail):

@@ -118,6 +118,60 @@ def test_where_letters_cannot_be_read_the_notes_say_what_helps(rmq_cluster_facto
     )
 
 
+def test_more_letters_than_are_kept_are_told_with_the_command_that_shows_them(
+    rmq_cluster, monkeypatch
+):
+    monkeypatch.setattr(messages, "KEPT_MAX", 2)
+    rmq_cluster.create_topic("%DLQ%billing", queues=1)
+    rmq_cluster.send("%DLQ%billing", ["x"] * 2)
+    notes = []
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for _ in range(2):
+            view = LettersView("billing")
+            view.take(view.read(client))
+            notes.append(view.notes())
+            rmq_cluster.send("%DLQ%billing", ["x"])
+    assert notes == [[], ["there are more: rmq dlq show billing"]]
+
+
+def test_a_topic_is_introduced_with_its_type_its_brokers_and_its_groups(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1, attributes={"message.type": "FIFO"})
+    intros = []
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        for group in ("a", "b"):
+            view = TopicQueuesView("orders")
+            view.take(view.read(client))
+            intros.append(view.intro(None))
+            commit(cluster, group, "orders", 0)
+    assert intros == [
+        ("FIFO topic on broker-a, broker-b", "groups: none that is known"),
+        ("FIFO topic on broker-a, broker-b", "groups: a"),
+    ]
+
+
+def test_beyond_a_number_of_topics_only_those_on_the_screen_have_numbers(
+    rmq_cluster, monkeypatch
+):
+    monkeypatch.setattr("rmqcli.cli.top.topics.ASKED_MAX", 2)
+    notes, view = [], TopicsView()
+    view.on_screen = ("b",)
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for topic in "abc":
+            rmq_cluster.create_topic(topic, queues=1)
+            rmq_cluster.send(topic, ["x"])
+            view.take(view.read(client))
+            notes.append(view.notes())
+    assert notes == [
+        [],
+        [],
+        ["IN/S and MESSAGES are read of the topics on the screen only"],
+    ]
+    assert [row["messages"] for row in view.rows()] == [None, 1, None]
+
+
 @pytest.mark.parametrize(
     ("groups", "words"),
     [

@@ -59,23 +59,39 @@ def test_all_properties_and_the_whole_record_are_json() -> None:
     assert formatted("%j").startswith(b'{"topic":"orders"')
 
 
+_FIELD = "use one of %t %b %q %o %c %i %I %g %k %r %s %d %D %h %H %p %v %x %y %j %%"
+_ESCAPE = r"use one of \n \t \r \0 \\ \xHH"
+
+
 @pytest.mark.parametrize(
-    ("template", "start", "end"),
+    ("template", "start", "end", "what", "hint"),
     [
-        ("%t %z", 3, 5),
-        ("%", 0, 1),
-        ("%p{a", 2, 4),
-        ("%d{week}", 2, 8),
-        ("%t{x}", 2, 5),
-        (r"a\q", 1, 3),
-        (r"\x4", 0, 3),
-        ("\\", 0, 1),
+        ("%t %z", 3, 5, "no field %z", _FIELD),
+        ("%", 0, 1, "nothing after %", _FIELD),
+        ("%p{a", 2, 4, "'{' without '}'", ""),
+        (
+            "%d{week}",
+            2,
+            8,
+            "no time format 'week'",
+            "use one of {iso}, {ms}, {date}, {time}",
+        ),
+        ("%t{x}", 2, 5, "%t takes no {...}", ""),
+        (r"a\q", 1, 3, r"no escape \q", _ESCAPE),
+        (r"\x4", 0, 3, r"\x takes two hexadecimal digits", ""),
+        (r"\x4g", 0, 4, r"\x takes two hexadecimal digits", ""),
+        ("\\", 0, 1, "nothing after \\", _ESCAPE),
     ],
 )
-def test_an_error_points_at_its_place(template: str, start: int, end: int) -> None:
+def test_an_error_points_at_its_place(
+    template: str, start: int, end: int, what: str, hint: str
+) -> None:
     with pytest.raises(TextError) as caught:
         RecordFormat(template)
-    assert (caught.value.start, caught.value.end) == (start, end)
+    error = caught.value
+    assert (error.start, error.end) == (start, end)
+    assert error.message.splitlines()[0].endswith(f": {what}")
+    assert error.hint == hint
 
 
 def test_every_field_is_in_help_in_o_help_and_in_the_guide(capfd):
