@@ -410,10 +410,12 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
             continue
         compared, without = _write_perms(facts, name)
         if compared and compared == without:
+            topics = (
+                "its only topic" if compared == 1 else f"any of its {compared} topics"
+            )
             yield problem(
                 name,
-                "the name server has no write permission for any of its"
-                f" {counted(compared, 'topic')}",
+                f"the name server has no write permission for {topics}",
                 "nothing is sent to it since it was drained (wipeWritePerm); a restart"
                 " of the broker undoes that, too",
                 command_line("rmq broker undrain", name),
