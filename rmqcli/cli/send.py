@@ -677,8 +677,10 @@ class _Job:
         self._brokers: set[str] = set()
         #: ids of stored messages that a broker may have stored before, too
         self.stored_again: Sequence[str] = ()
-        #: whether the reader of stdout has closed it, and if input was left for that
+        #: whether stdout takes no more rows, and if input was left for that
         self._is_closed = self._is_unread = False
+        #: why the rows could not be written; None if the reader of stdout has closed it
+        self._output_error: OSError | None = None
         #: the line or file of the last message that was read
         self._last_source: str | None = None
 
@@ -715,9 +717,11 @@ class _Job:
         self._raise_failures(sender.given_up)
         if self._is_unread:
             raise self._without_reader()
+        if self._output_error is not None:
+            raise self._output_error
 
     def _until_closed(self, messages: Iterable[OutgoingMessage | None]) -> Messages:
-        """Yield messages until the reader of stdout closes it.
+        """Yield messages until stdout takes no more rows.
 
         The messages that were read before are sent, and count for the exit code.
         """
@@ -733,11 +737,17 @@ class _Job:
 
     @contextmanager
     def _while_read(self) -> Iterator[None]:
-        """Note that the reader of stdout has closed it, instead of ending for it."""
+        """Note that stdout takes no more rows, instead of ending for it.
+
+        What is sent already is then counted and said; without that it is sent again.
+        """
         try:
             yield
         except BrokenPipeError:
             self._is_closed = True
+        except OSError as error:
+            self._is_closed = True
+            self._output_error = error
 
     def _write(self, outcomes: Sequence[SendOutcome]) -> None:
         rows = []
@@ -808,6 +818,9 @@ class _Job:
             if (not self._is_cut or self.failed or self._weak) and not self._is_closed:
                 self._writer.close()
         messages = self._common.messages
+        if self._output_error is not None and self.stored:
+            are = counted(self.stored, "message is", "messages are")
+            messages.warn(f"{are} sent, and the results do not list all of them")
         if self._left_out:  # what stdout lacks is said even with --quiet
             messages.warn(
                 f"{counted(self._left_out, 'sent message')} not listed;"
@@ -883,12 +896,18 @@ class _Job:
         )
 
     def _without_reader(self) -> PartialError:
-        """The error for input that was left because no one reads the results."""
+        """The error for input that was left because stdout took no more results."""
+        why = "the reader of stdout has closed it"
+        hint = "send the rest, and let the results be read to their end"
+        if self._output_error is not None:
+            from rmqcli.cli.ui.errors import describe
+
+            why = describe(self._output_error).message
+            hint = "send the rest, and write the results where there is room"
         rest = f"nothing after {self._last_source}" if self._last_source else "not all"
         return PartialError(
-            f"the reader of stdout has closed it: {rest} is sent,"
-            f" {counted(self.stored, 'message')} before",
-            hint="send the rest, and let the results be read to their end",
+            f"{why}: {rest} is sent, {counted(self.stored, 'message')} before",
+            hint=hint,
         )
 
     def _raise_failures(self, given_up: RmqError | None) -> None:

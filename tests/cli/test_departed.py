@@ -289,6 +289,7 @@ def test_a_reset_moves_the_others_and_names_the_queues_that_are_not_moved(rmq):
         ("orders@broker-b", None, "NOT_ATTEMPTED", [GONE]),
     ]
     assert said in err
+    assert f"warning: {GONE}" not in err
     assert "2 queues: 1 CONFIRMED, 1 NOT_ATTEMPTED" in err
     code, _, err = rmq(*words, "--execute", "--yes")
     assert code == 6

@@ -66,6 +66,20 @@ def test_a_copy_has_the_same_number_of_deliveries_as_in_message_show(cluster, ca
         assert row[name] == verdict[name] == {"attempt": 2, "attempts_max": 6}[name]
 
 
+def test_a_limit_that_deliveries_have_passed_is_not_shown(cluster, capsys):
+    """After max-retries was lowered, both commands said delivery 2 of 1."""
+    (sent,) = send(cluster, "a")
+    kill(cluster, "billing", "orders", [sent], delay_level=0)
+    update = ["group", "update", "billing", "--max-retries", "0", "--yes"]
+    assert run([*update, "-n", cluster.namesrv]) == 0
+    (row,) = shown(cluster, capsys)[1]
+    show = ["message", "show", sent.msg_id, "-t", "orders", "-g", "billing"]
+    assert run([*show, "-n", cluster.namesrv, "-o", "json"]) == 0
+    ((verdict,),) = [each["groups"] for each in json.loads(capsys.readouterr().out)]
+    for found in (row, verdict):
+        assert (found["attempt"], found["attempts_max"]) == (2, None)
+
+
 def test_messages_of_other_groups_and_other_delays_are_not_shown(cluster, capsys):
     first, second = send(cluster, "a", "b")
     kill(cluster, "audit", "orders", [first], delay_level=0)

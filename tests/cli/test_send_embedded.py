@@ -248,6 +248,61 @@ def without_reader(namesrv, topic, file, *, lines):
         process.wait(DEADLINE_S)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+@pytest.mark.parametrize("output", ["table", "jsonl"])
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_what_was_sent_is_said_when_the_disk_of_the_results_is_full(
+    rmq_cluster, output, quiet
+):
+    """The error named the disk alone; who sent again then sent messages twice."""
+    topic = rmq_cluster.create_topic("T", queues=2)
+    words = ["send", topic, "x", "--count", "3", "-o", output, *quiet]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rmqcli", *words, "-n", rmq_cluster.namesrv],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert bodies(rmq_cluster, topic) == [b"x"] * 3
+    assert (
+        "warning: 3 messages are sent, and the results do not list all of them\n"
+        in (done.stderr)
+    )
+    assert "cannot write the output: no space left on device" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+def test_lines_that_were_not_read_because_of_a_full_disk_are_not_said_to_be_sent(
+    rmq_cluster, tmp_path
+):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    file = tmp_path / "lines"
+    file.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
+    words = ["send", topic, "--lines", str(file), "-o", "csv"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rmqcli", *words, "-n", rmq_cluster.namesrv],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    stored = len(bodies(rmq_cluster, topic))
+    assert done.returncode == 6
+    assert 0 < stored < 100_000
+    assert (
+        "error: cannot write the output: no space left on device: nothing after"
+        f" {file} line {stored} is sent, {stored:,} messages before\n" in done.stderr
+    )
+
+
 def test_when_the_reader_of_the_results_leaves_the_rest_is_not_said_to_be_sent(
     rmq_cluster, tmp_path
 ):

@@ -61,7 +61,7 @@ class WaitingMessage:
     as soon as a member takes it, and where the broker's delays are not known.
     `attempt` counts deliveries, the first one included, and is the one that comes next;
     `attempts_max` follows from the group's setting on that broker, which consumers may
-    override; None if it is not known.
+    override; None if it is not known, or if `attempt` shows that they override it.
     """
 
     place: str
@@ -221,12 +221,16 @@ class _Broker:
         for prefix in pop_retry_topics(self.group, ""):
             if place == POP_RETRY and queue.topic.startswith(prefix):
                 topic = queue.topic.removeprefix(prefix)
+        attempt = message.reconsume_times + 1
+        attempts_max = None if self.times_max is None else self.times_max + 1
+        if place != POP_RETRY and attempts_max is not None and attempt > attempts_max:
+            attempts_max = None
         return WaitingMessage(
             place=place,
             queue=queue,
             message=message,
             topic=topic,
-            attempt=message.reconsume_times + 1,
-            attempts_max=None if self.times_max is None else self.times_max + 1,
+            attempt=attempt,
+            attempts_max=attempts_max,
             next_ms=next_ms,
         )

@@ -182,7 +182,8 @@ def _skew(lag: GroupLag) -> Iterator[str]:
     share = (top.lag or 0) / lag.known_lag
     if share >= _SKEW_SHARE and len([q for q in lag.queues if q.max_offset]) > 1:
         owner = f", held by {top.client_id}" if top.client_id else ""
-        yield f"{share:.0%} of it is in {_name(top)}{owner}."
+        whole = "it" if lag.total_lag is not None else "the known lag"
+        yield f"{share:.0%} of {whole} is in {_name(top)}{owner}."
 
 
 def _held(lag: GroupLag) -> Iterator[str]:
@@ -243,7 +244,7 @@ def _speed(topic: str, status: ConsumeStatus, client: ClientQueues) -> str | Non
         if client.threads and not client.is_orderly:
             # With batches, one call consumes several messages.
             most = client.threads * 1_000 / taken_ms
-            words += f" (at most {rounded_rate(most):g} calls/s on all threads)"
+            words += f" (calls on all threads: at most {rounded_rate(most):g}/s)"
     return words
 
 

@@ -119,11 +119,11 @@ class GroupVerdict:
     `evidence` says what was seen, `reason` why more cannot be said. `attempt` counts
     deliveries: that which comes next for `in_retry`, the last for `dead`;
     `attempts_max` follows from the broker's settings of the group, and members may have
-    another limit. `waiting_before` is how many messages of the queue come first.
-    `next_at_ms` (epoch ms by the broker's clock) is when the next delivery is due: of a
-    message that POP has handed out, unless it is acknowledged before. `where` is the
-    place of the copy, TOPIC@BROKER:QUEUE:OFFSET. What is not known, or does not apply,
-    is None.
+    another limit: None if `attempt` shows that they have. `waiting_before` is how many
+    messages of the queue come first. `next_at_ms` (epoch ms by the broker's clock) is
+    when the next delivery is due: of a message that POP has handed out, unless it is
+    acknowledged before. `where` is the place of the copy, TOPIC@BROKER:QUEUE:OFFSET.
+    What is not known, or does not apply, is None.
     """
 
     group: str
@@ -303,6 +303,8 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
         return None
     last = max(others, key=_age)
     attempt = last.message.reconsume_times + 1
+    if not last.is_pop and attempts_max is not None and attempt > attempts_max:
+        attempts_max = None  # brokers take the limit of the members, which is higher
     if last.delivery is not None:
         return _retry_handed_out(seen, last, last.delivery, attempts_max)
     if last.kind == "delay" and last.is_over:

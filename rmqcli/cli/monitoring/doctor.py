@@ -32,13 +32,6 @@ STATUS_COLORS = {
 }
 _RESET = "\x1b[0m"
 
-_PLURALS = {
-    "ok": "ok",
-    "unknown": "unknown",
-    "warning": "warnings",
-    "problem": "problems",
-}
-
 FINDING_COLUMNS = (
     Column("status", "ok, unknown, warning or problem"),
     Column("subject", "broker, topic, group or server; null if all is well"),
@@ -146,14 +139,17 @@ def _write_report(common: Common, diagnosis: Diagnosis) -> None:
     told = [pair for pair in diagnosis.findings if pair[1].status != "unknown"]
     lines = finding_lines(told, color=common.use_color)
     lines += _unknown_lines(diagnosis, color=common.use_color)
-    counts = Counter(str(result.status) for result in diagnosis.results)
-    parts = [
-        counted(counts[status], status, plural)
-        for status, plural in _PLURALS.items()
-        if counts[status]
+    results = Counter(str(result.status) for result in diagnosis.results)
+    checks = [f"{results[each]} {each}" for each in ("ok", "unknown") if results[each]]
+    findings = Counter(str(finding.status) for _, finding in told)
+    shown = [
+        counted(findings[each], each)
+        for each in ("warning", "problem")
+        if findings[each]
     ]
     total = counted(len(diagnosis.results), "check")
-    lines.append(f"{total}: {', '.join(parts)}")
+    parts = "; ".join(", ".join(each) for each in (checks, shown) if each)
+    lines.append(f"{total}: {parts}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -583,7 +583,8 @@ def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) ->
             )
     if all(outcome.is_good for outcome in outcomes.values()):
         return ExitCode.OK
-    for error in dict.fromkeys(error.message for error in run.errors):
+    told = set(plan.departed.values())  # by the warnings of the plan
+    for error in dict.fromkeys(e.message for e in run.errors if e not in told):
         common.messages.warn(error)
     codes = {error.exit_code for error in run.errors}
     nothing_done = not any(

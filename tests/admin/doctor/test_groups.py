@@ -151,6 +151,8 @@ def test_a_group_that_may_not_consume_is_found_while_messages_wait(shop):
         "billing",
         "it may not consume on broker-a, with 1 message waiting",
     )
+    (found,) = findings(shop.namesrv, "consume-disabled")
+    assert found.command == "rmq group resume billing"
 
 
 def test_a_group_without_retry_queues_is_found(shop):

@@ -351,7 +351,7 @@ def test_a_broker_whose_write_permission_was_wiped_is_a_problem(rmq_cluster_fact
     assert only_finding(cluster, "broker-permission") == (
         "problem",
         "broker-b",
-        "the name server has no write permission for any of its 1 topic",
+        "the name server has no write permission for its only topic",
     )
 
 

@@ -691,6 +691,14 @@ def test_a_queue_with_half_of_the_lag_is_named(first, is_told):
     assert any("of it is in T@broker-a:0." in each for each in explain(lag)) is is_told
 
 
+def test_a_share_of_an_unknown_lag_is_one_of_what_is_known():
+    """It said that 100% was in one queue while another had never committed."""
+    readings = [queue(0, 94, 100), queue(1, None, 100)]
+    lag = compute_lag(GroupReading(group="G", queues=readings))
+    assert lag.total_lag is None
+    assert "100% of the known lag is in T@broker-a:0." in explain(lag)
+
+
 def test_a_filter_is_explained_only_while_messages_wait():
     told = "It reads only A of T: messages with other tags count as lag until a pull"
     behind = words(queue(0, 5, 10), members=online("a", expression="A"))

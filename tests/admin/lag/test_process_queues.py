@@ -156,6 +156,6 @@ def test_an_explanation_says_how_fast_each_member_consumes():
     )
     assert explain(compute_lag(reading))[-1] == (
         "c1 has 20 threads and 300 cached messages; of T it consumes 15.9/s, fails"
-        " 0.2/s (41 in the last hour), and its listener takes 1.2s (at most 16.7"
-        " calls/s on all threads)."
+        " 0.2/s (41 in the last hour), and its listener takes 1.2s (calls on all"
+        " threads: at most 16.7/s)."
     )

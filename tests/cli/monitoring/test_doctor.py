@@ -82,8 +82,17 @@ def test_the_report_has_the_worst_first_with_what_to_do(rmq, rmq_cluster):
         "         it asks for no account: authenticationEnabled is not true\n"
         "         whoever reaches its port may read, change and delete\n"
         "         try: rmq broker show broker-a --settings\n"
-        "40 checks: 38 ok, 1 warning, 1 problem\n"
+        "40 checks: 38 ok; 1 warning, 1 problem\n"
     )
+
+
+def test_the_last_line_counts_the_warnings_that_are_shown(rmq_cluster_factory, capsys):
+    """Two brokers with the same warning were 1 warning: that of one check."""
+    cluster = rmq_cluster_factory(brokers=2)
+    assert run(["doctor", "-n", cluster.namesrv]) == 1
+    out = capsys.readouterr().out
+    assert out.count("warning  broker-") == 2
+    assert out.endswith("\n40 checks: 39 ok; 2 warnings\n")
 
 
 def test_json_has_every_check_with_its_findings(rmq, rmq_cluster):

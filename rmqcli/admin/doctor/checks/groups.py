@@ -272,7 +272,7 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
                 group,
                 f"it may not consume on {there}, with {number} waiting",
                 "its members get nothing from there",
-                command_line("rmq group update", group, options=["--consume"]),
+                command_line("rmq group resume", group),
             )
 
 

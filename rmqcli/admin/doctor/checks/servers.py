@@ -410,10 +410,11 @@ def _broker_permission(facts: Facts) -> Iterator[Finding]:
             continue
         compared, without = _write_perms(facts, name)
         if compared and compared == without:
+            topics = counted(compared, "topic")
+            which = "its only topic" if compared == 1 else f"any of its {topics}"
             yield problem(
                 name,
-                "the name server has no write permission for any of its"
-                f" {counted(compared, 'topic')}",
+                f"the name server has no write permission for {which}",
                 "nothing is sent to it since it was drained (wipeWritePerm); a restart"
                 " of the broker undoes that, too",
                 command_line("rmq broker undrain", name),
