@@ -434,14 +434,24 @@ def _members(
         for member in connection.connections:
             found.setdefault(member.client_id, member)
             brokers.setdefault(member.client_id, []).append(broker_name)
+    is_pop = any(each.consume_type == "CONSUME_POP" for each in connections.values())
     return [
-        _member(found[client_id], tuple(brokers[client_id]), clients.get(client_id))
+        _member(
+            found[client_id],
+            tuple(brokers[client_id]),
+            clients.get(client_id),
+            is_pop=is_pop,
+        )
         for client_id in sorted(found)
     ]
 
 
 def _member(
-    connection: Connection, brokers: tuple[str, ...], reported: ClientQueues | None
+    connection: Connection,
+    brokers: tuple[str, ...],
+    reported: ClientQueues | None,
+    *,
+    is_pop: bool,
 ) -> GroupMember:
     if reported is None:
         reason = f"not asked: only {_MEMBERS_ASKED_MAX} members are"
@@ -453,7 +463,7 @@ def _member(
             connection=connection,
             brokers=brokers,
             reason=reported.failure,
-            is_silent=True,
+            is_silent=not is_pop,  # those that receive by POP need not answer
         )
     return GroupMember(
         connection=connection,

@@ -59,6 +59,10 @@ T = TypeVar("T")
 
 #: A route or list of brokers of this age is asked for again, see `Client.renew_old`.
 _RENEWED_AFTER_MS = 30_000  # pollNameServerInterval
+#: Requests that a broker passes on to a member: the answer has the member's version.
+_RELAYED = frozenset(
+    (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY)
+)
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
 #: With less than 1/50 of a limit left, a healthy peer would count as a silent one.
@@ -117,8 +121,9 @@ class PendingCall(PendingReply[T]):
 
     def answered(self, answer: RemotingCommand) -> None:
         """Note the peer's version, read the answer, and end."""
-        self._peers.versions[self.address] = answer.version
         call = self.call
+        if call.code not in _RELAYED:
+            self._peers.versions[self.address] = answer.version
         failure: RmqError
         if answer.code not in call.ok_codes:
             failure = error_of(
