@@ -56,13 +56,17 @@ class Refusal(Exception):  # noqa: N818  # an answer rather than an error
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A handler's answer. `ext_fields` are added to the header's."""
+    """A handler's answer. `ext_fields` are added to the header's.
+
+    `version` is that of the client whose answer is passed on; None for a broker's own.
+    """
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
     header: Header | None = None
     ext_fields: dict[str, str] | None = None
     body: bytes = b""
+    version: int | None = None
 
 
 def answered(answer: Callable[[], T]) -> T | Reply:
@@ -139,7 +143,7 @@ def answer_to(
     answer = RemotingCommand(
         code=int(reply.code),
         language=int(LanguageCode.JAVA),
-        version=profile.version,
+        version=profile.version if reply.version is None else reply.version,
         opaque=command.opaque,
         flag=RESPONSE_FLAG,
         remark=reply.remark,

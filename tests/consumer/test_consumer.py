@@ -15,6 +15,7 @@ from rmqcli.engine.config import ConsumeFromWhere, MessageModel
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.errors import BrokerError, ConfigError, UsageError
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.version import V5_5_0
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
@@ -490,10 +491,11 @@ def test_running_info_is_what_a_broker_gets_that_asks_for_it(rmq_cluster, rmq_to
         Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client,
     ):
         assert running.client_id is not None
-        told = client.invoke(
-            client.master_of(client.route(rmq_topic), "broker-a"),
-            get_consumer_running_info("g", running.client_id),
-        )
+        broker = client.master_of(client.route(rmq_topic), "broker-a")
+        assert client.broker_version(broker) == V5_5_0
+        told = client.invoke(broker, get_consumer_running_info("g", running.client_id))
+        # The answer has the version of the member, 4.9.8.
+        assert client.known_version(broker) == V5_5_0
         ours = running.running_info()
     assert ours.properties == told.properties
     assert told.properties["PROP_NAMESERVER_ADDR"] == rmq_cluster.namesrv

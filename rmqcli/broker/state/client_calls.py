@@ -130,6 +130,7 @@ def _unchanged(answer: RemotingCommand) -> Reply:
         answer.remark,
         ext_fields=dict(answer.ext_fields) if answer.ext_fields else None,
         body=bytes(answer.body),
+        version=answer.version,
     )
 
 
