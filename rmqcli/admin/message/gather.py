@@ -210,8 +210,8 @@ def outcomes_of(
 def _in_step(client: Client, readings: Sequence[_Asking[T]]) -> list[T]:
     """Run readings side by side; what several of them ask at a time is asked once.
 
-    Each is resumed only when all answers of a step are there. So what it asks later was
-    not read before these answers, whoever asked for it, too.
+    Each is resumed only when all answers of a step are there. So an answer of a later
+    step is never older than those, also where another reading asks the same.
     """
     results: dict[int, T] = {}
     answers: dict[int, Mapping[Any, Any] | None]

@@ -1208,6 +1208,34 @@ def test_messages_of_a_key_are_asked_about_side_by_side(cluster, show):
     assert len(rule.requests) == 1
 
 
+def test_messages_of_a_key_have_the_verdicts_that_each_has_alone(cluster, show):
+    """Several are asked about side by side, and equal questions once for all."""
+    cluster.create_group("audit")
+    with member(cluster), Producer(namesrv=cluster.namesrv) as producer:
+        sent = [
+            producer.send(ProducerMessage("orders", b"%d" % n, keys=("k",)))
+            for n in range(12)
+        ]
+        producer.send(ProducerMessage("orders", b"12", keys=("k",), delay_level=18))
+        wait_until(lambda: committed(cluster, "billing") == 12)
+    kill(cluster, "billing", "orders", [sent[1], sent[8]])
+    kill(cluster, "billing", "orders", [sent[4], sent[8], sent[9]], delay_level=18)
+    commit(cluster, "audit", 5)
+    code, rows, err = show(cluster, "k", "-t", "orders")
+    assert code == 0, err
+    found = [[each["verdict"] for each in row["groups"]] for row in rows]
+    assert [of_audit for of_audit, _ in found] == [
+        *["unknown"] * 5,  # whoever committed 5 had perhaps another filter
+        *["waiting"] * 7,
+        "delayed",
+    ]
+    of_billing = [of_billing for _, of_billing in found]
+    assert [n for n in range(12) if of_billing[n] == "dead"] == [1]
+    assert [n for n in range(12) if of_billing[n] == "in_retry"] == [4, 8, 9]
+    alone = [show(cluster, row["offset_msg_id"])[1][0] for row in rows]
+    assert alone == rows
+
+
 def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, show):
     """It ended with `no broker answers`, although the broker answered everything."""
     with Producer(namesrv=cluster.namesrv) as producer:
