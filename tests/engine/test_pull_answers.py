@@ -600,6 +600,20 @@ def test_an_offset_beyond_the_end_that_a_program_sets_means_the_end():
     assert world.committed() == 400
 
 
+def test_once_messages_came_a_correction_commits_none_that_is_not_consumed():
+    """An offset that a program had set was committed behind them as if it were meant.
+
+    They tell no store time, so which messages are new is not known.
+    """
+    world = started()
+    world.holds_work = True
+    world.engine.move({queue_of(): 9})
+    world.run()
+    world.found(range(9, 11), call=world.pulls()[-1], at_ms=0)
+    world.answer(ILLEGAL, 10, call=world.pulls()[-1], max_offset=10)
+    assert world.committed() == 0
+
+
 @pytest.mark.parametrize(("consumed", "begin"), [(20, 20), (0, 0), (100, 35)])
 def test_messages_that_are_not_consumed_come_again_after_a_broker_lost_newer_ones(
     consumed, begin
