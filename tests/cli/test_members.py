@@ -77,6 +77,18 @@ def test_a_member_that_does_not_tell_its_subscriptions_is_a_missing_part(
     assert "the client did not answer" in err
 
 
+def test_a_member_that_receives_by_pop_need_not_tell_its_subscriptions(cluster, rmq):
+    """A group of such members was always a partial answer."""
+    cluster.create_group("G")
+    with FakeMember(cluster, "G", topics=("orders",), consume_type="CONSUME_POP"):
+        cluster.faults.add(faults.answer(3, "request type 307 not supported"), code=307)
+        code, (row,), _ = rmq("group", "members", "G")
+        assert rmq("group", "show", "G")[0] == 0
+    assert (code, row["client_id"]) == (0, "10.0.0.1@1")
+    assert row["subscriptions"] is None
+    assert "does not support" in row["reason"]
+
+
 def test_stacks_are_text_in_a_table_and_rows_elsewhere(cluster, rmq):
     with member(cluster, "orders") as running:
         wait_until(lambda: rmq("group", "members", "G")[1])
