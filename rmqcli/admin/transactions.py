@@ -177,8 +177,8 @@ def _check_rocksdb(
 ) -> None:
     """Raise PartialError if there may be open transactions in a broker's RocksDB."""
     start, end = _range(client, address, ROCKSDB_HALF_TOPIC)
-    without_end = end - start
-    if without_end <= scanned_max:
+    maybe_open = end - start
+    if maybe_open <= scanned_max:
         queue = MessageQueue(ROCKSDB_HALF_TOPIC, name, 0)
         places = {
             message.commit_log_offset
@@ -186,15 +186,14 @@ def _check_rocksdb(
             if topic in (None, message.properties.get(REAL_TOPIC))
         }
         start, end = _range(client, address, ROCKSDB_OP_TOPIC) if places else (0, 0)
-        queue = MessageQueue(ROCKSDB_OP_TOPIC, name, 0)
-        ended = {
-            read_count(record.properties.get(_ENDED_PLACE))
-            for record in stored_messages(client, address, queue, start, end)
-        }
-        without_end = len(places - ended)
-    if without_end:
+        if end - start <= scanned_max:
+            queue = MessageQueue(ROCKSDB_OP_TOPIC, name, 0)
+            for record in stored_messages(client, address, queue, start, end):
+                places.discard(read_count(record.properties.get(_ENDED_PLACE)) or 0)
+        maybe_open = len(places)
+    if maybe_open:
         raise PartialError(
-            f"{name} has {counted(without_end, 'half message')} without an end, and"
+            f"{name} has {counted(maybe_open, 'half message')} that may be open: it"
             " notes in RocksDB which of them it has given up (transRocksDBEnable)"
         )
 

@@ -36,7 +36,7 @@ def test_what_is_open_in_rocksdb_is_not_known(fresh_cluster):
     assert (found.count, list(found.errors)) == (0, ["broker-a"])
     error = found.errors["broker-a"]
     assert isinstance(error, PartialError)
-    assert "broker-a has 1 half message without an end, and notes in RocksDB" in (
+    assert "broker-a has 1 half message that may be open: it notes in RocksDB" in (
         error.message
     )
     assert outcome.stored.state == "unknown"
