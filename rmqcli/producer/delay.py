@@ -44,7 +44,7 @@ class Delay:
 def parse_delay(text: str) -> Delay:
     """Parse `3` (a level) or `90s` (a duration). Raises TextError."""
     if text.isascii() and text.isdigit():
-        level = int(text[:11])
+        level = int(text) if len(text) <= 10 else LEVEL_MAX + 1
         if not 1 <= level <= LEVEL_MAX:
             what = f"a delay level must be between 1 and {LEVEL_MAX}"
             hint = f"add a unit for a duration: {text}s"

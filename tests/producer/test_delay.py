@@ -40,7 +40,9 @@ def test_parse(text, delay):
     assert parse_delay(text) == delay
 
 
-@pytest.mark.parametrize("text", ["0", "", "-1", "soon", "0s", "٣", "9" * 30])
+@pytest.mark.parametrize(
+    "text", ["0", "", "-1", "soon", "0s", "٣", "9" * 30, "0" * 10 + "55"]
+)
 def test_a_bad_delay_is_a_usage_error(text):
     with pytest.raises(TextError):
         parse_delay(text)
