@@ -412,7 +412,7 @@ def rule_create(
             help="Pub, Sub, Create, Update, Delete, Get, List or All, with commas.",
         ),
     ],
-    deny: Annotated[bool, option("--deny", help="Deny the actions.")] = False,
+    deny: Annotated[bool, option(help="Deny the actions.")] = False,
     source_ip: Annotated[list[str] | None, _source_option()] = None,
     is_default: Annotated[
         bool, option("--default", help="Decide only where no other rule matches.")
@@ -545,8 +545,7 @@ def explain(
         ),
     ],
     source_ip: Annotated[
-        str | None,
-        option("--source-ip", metavar="ADDRESS", help="Address of the client."),
+        str | None, option(metavar="ADDRESS", help="Address of the client.")
     ] = None,
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,

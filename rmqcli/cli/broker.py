@@ -215,9 +215,7 @@ def _partial_error(errors: Sequence[RmqError], count: int) -> PartialError:
 def show(
     common: Common,
     name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")],
-    settings: Annotated[
-        bool, option("--settings", help="Also show the broker's settings.")
-    ] = False,
+    settings: Annotated[bool, option(help="Also show the broker's settings.")] = False,
 ) -> None:
     """Show what a broker reports about itself, and its settings.
 

@@ -410,14 +410,10 @@ class GroupDeleteOptions:
     ] = False
     remove_topics: Annotated[
         bool,
-        option(
-            "--remove-topics",
-            help="Delete its retry and dead letter topics with their messages.",
-        ),
+        option(help="Delete its retry and dead letter topics with their messages."),
     ] = False
     force: Annotated[
-        bool,
-        option("--force", help="Delete the group even if it has active members."),
+        bool, option(help="Delete the group even if it has active members.")
     ] = False
 
     def check(self) -> None:

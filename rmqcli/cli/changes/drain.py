@@ -75,35 +75,29 @@ class DrainOptions:
 
     name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")]
     wait: Annotated[
-        int | None,
-        duration_option("--wait", help="Stop waiting after DURATION (default: 10m)."),
+        int | None, duration_option(help="Stop waiting after DURATION (default: 10m).")
     ] = None
-    no_wait: Annotated[
-        bool, option("--no-wait", help="Only take the write permission away.")
-    ] = False
+    no_wait: Annotated[bool, option(help="Only take the write permission away.")] = (
+        False
+    )
     settle: Annotated[
         int | None,
         duration_option(
-            "--settle",
             help="How long nothing must arrive (default: 40s; producers may keep a"
-            " route for 30s).",
+            " route for 30s)."
         ),
     ] = None
     skip_group: Annotated[
         list[str] | None,
         option(
-            "--skip-group",
-            metavar="GROUP",
-            help="Do not wait for this group to catch up; repeatable.",
+            metavar="GROUP", help="Do not wait for this group to catch up; repeatable."
         ),
     ] = None
     skip_delayed: Annotated[
-        bool,
-        option("--skip-delayed", help="Do not wait for delayed messages to be due."),
+        bool, option(help="Do not wait for delayed messages to be due.")
     ] = False
     skip_transactions: Annotated[
-        bool,
-        option("--skip-transactions", help="Do not wait for open transactions to end."),
+        bool, option(help="Do not wait for open transactions to end.")
     ] = False
 
 

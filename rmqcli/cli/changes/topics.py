@@ -108,7 +108,6 @@ class TopicAttributesOptions:
     remove: Annotated[
         list[str] | None,
         option(
-            "--remove",
             metavar="NAME",
             help="Remove this attribute, which then has its default; repeatable.",
         ),
