@@ -179,7 +179,7 @@ def diff(
     show_list(
         common,
         rows,
-        columns=COLUMNS,
+        COLUMNS,
         none=f"cluster {plan.cluster} is as {input_title(file)} says",
         is_complete=not plan.errors,
     )
@@ -242,13 +242,7 @@ def carry_out(
         _confirm(common, plan)
     done = apply_definitions(client, plan)
     rows = [row_of(RESULT_COLUMNS, each) for each in done.results]
-    show_list(
-        common,
-        rows,
-        columns=RESULT_COLUMNS,
-        none=none,
-        is_complete=not done.errors,
-    )
+    show_list(common, rows, RESULT_COLUMNS, none=none, is_complete=not done.errors)
     if done.unlisted:
         common.messages.warn(
             f"no name server lists {counted(len(done.unlisted), 'new topic')} yet:"
