@@ -36,7 +36,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.hint import Argument, Blank, Hint, Setting
-from rmqcli.tasks import Request, unexpected
+from rmqcli.tasks import All, Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
@@ -481,6 +481,32 @@ class Client:
             with suppress(BrokerError):
                 yield from self._ask_cluster_info(timeout_ms=timeout_ms)
             raise
+
+    def ask_which_exist(
+        self, topics: Iterable[str]
+    ) -> Task[dict[str, bool | RmqError]]:
+        """Ask the name servers which of many topics exist.
+
+        As with `ask_route`, that a topic does not counts only if a broker is
+        registered. Where it is not known, the value is the error.
+        """
+        names = list(topics)
+        routes = yield All(
+            [self.ask_namesrvs(get_route_info_by_topic(each)) for each in names]
+        )
+        missing: bool | RmqError = False
+        if any(isinstance(each, NotFoundError) for each in routes):
+            (info,) = yield All([self._ask_cluster_info()])
+            if isinstance(info, RmqError) and not isinstance(info, BrokerError):
+                missing = info
+        return {
+            name: missing
+            if isinstance(route, NotFoundError)
+            else route
+            if isinstance(route, RmqError)
+            else True
+            for name, route in zip(names, routes, strict=True)
+        }
 
     def _ask_cluster_info(self, *, timeout_ms: int | None = None) -> Task[ClusterInfo]:
         info = yield from self.ask_namesrvs(

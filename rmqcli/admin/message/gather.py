@@ -584,14 +584,13 @@ class _Reading:
                 ("members", name): Request(address, get_consumer_connection_list(name))
                 for name in evidence
             },
-            **{
-                ("route", each): self._client.ask_route(each)
-                for pair in pop.values()
-                for each in pair
-            },
+            ("exist", topic, *pop): self._client.ask_which_exist(
+                each for pair in pop.values() for each in pair
+            ),
             **copies,
         }
         configs = answers["settings"]
+        exist: Mapping[str, bool | RmqError] = answers["exist", topic, *pop]
         for name, seen in evidence.items():
             members = answers["members", name]
             if isinstance(members, RmqError):
@@ -601,19 +600,19 @@ class _Reading:
                 seen.connection = members
             # Brokers create the topic when POP first revives a message. The retries of
             # another group may have the older of its names.
-            found_routes = [answers["route", each] for each in pop[name]]
+            found = [exist[each] for each in pop[name]]
             if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
-                del found_routes[1:]
-            has_retries = any(not isinstance(each, RmqError) for each in found_routes)
+                del found[1:]
+            has_retries = True in found
             if has_retries:
                 self._has_retries.add(name)
             seen.is_pop = has_retries or (getattr(members, "consume_type", "") == _POP)
-            for route in found_routes:
-                if isinstance(route, RmqError) and not isinstance(route, NotFoundError):
+            for error in found:
+                if isinstance(error, RmqError):
                     seen.no_members = (
-                        f"whether it consumes with POP is not known: {route.message}"
+                        f"whether it consumes with POP is not known: {error.message}"
                     )
-                    self._note_untold(name, route, getattr(route, "address", None))
+                    self._note_untold(name, error, getattr(error, "address", None))
             if seen.connection is not None:
                 seen.is_renewed = any(
                     is_grpc_client(each.client_id)
