@@ -600,14 +600,14 @@ class _Reading:
                 seen.connection = members
             # Brokers create the topic when POP first revives a message. The retries of
             # another group may have the older of its names.
-            found = [exist[each] for each in pop[name]]
+            retries = [exist[each] for each in pop[name]]
             if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
-                del found[1:]
-            has_retries = True in found
+                del retries[1:]
+            has_retries = True in retries
             if has_retries:
                 self._has_retries.add(name)
             seen.is_pop = has_retries or (getattr(members, "consume_type", "") == _POP)
-            for error in found:
+            for error in retries:
                 if isinstance(error, RmqError):
                     seen.no_members = (
                         f"whether it consumes with POP is not known: {error.message}"
