@@ -612,7 +612,7 @@ def test_a_topic_does_not_exist_only_if_a_broker_is_registered():
 
 
 @pytest.mark.parametrize(
-    ("brokers", "missing"), [(("b-a",), False), ((), NoBrokerError)]
+    ("brokers", "missing"), [(("b-a",), NotFoundError), ((), NoBrokerError)]
 )
 def test_of_many_topics_that_are_missing_the_brokers_are_asked_for_once(
     brokers, missing
@@ -632,13 +632,11 @@ def test_of_many_topics_that_are_missing_the_brokers_are_asked_for_once(
                 connection.answer(request, code=code, remark="no")
 
     with Peer(script) as peer, client_of(peer.address) as client:
-        found = run_task(client, client.ask_which_exist(["T", "U", "denied", "V"]))
+        found = run_task(client, client.ask_routes(["T", "U", "denied", "V"]))
     assert list(found) == ["T", "U", "denied", "V"]
-    assert found["T"] is True
+    assert found["T"].brokers[0].addresses == {0: "h:1"}
     assert isinstance(found["denied"], DeniedError)
-    for each in ("U", "V"):
-        value = found[each]
-        assert value is False if missing is False else isinstance(value, missing)
+    assert [type(found[each]) for each in ("U", "V")] == [missing] * 2
     assert asked_codes.count(RequestCode.GET_BROKER_CLUSTER_INFO) == 1
     assert len(asked_codes) == 5
 

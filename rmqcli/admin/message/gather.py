@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.topics import TopicDetail
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.model import TopicRoute
     from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
@@ -584,13 +585,13 @@ class _Reading:
                 ("members", name): Request(address, get_consumer_connection_list(name))
                 for name in evidence
             },
-            ("exist", topic, *pop): self._client.ask_which_exist(
+            ("routes", topic, *pop): self._client.ask_routes(
                 each for pair in pop.values() for each in pair
             ),
             **copies,
         }
         configs = answers["settings"]
-        exist: Mapping[str, bool | RmqError] = answers["exist", topic, *pop]
+        routes: Mapping[str, TopicRoute | RmqError] = answers["routes", topic, *pop]
         for name, seen in evidence.items():
             members = answers["members", name]
             if isinstance(members, RmqError):
@@ -600,15 +601,15 @@ class _Reading:
                 seen.connection = members
             # Brokers create the topic when POP first revives a message. The retries of
             # another group may have the older of its names.
-            retries = [exist[each] for each in pop[name]]
+            retries = [routes[each] for each in pop[name]]
             if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
                 del retries[1:]
-            has_retries = True in retries
+            has_retries = any(not isinstance(each, RmqError) for each in retries)
             if has_retries:
                 self._has_retries.add(name)
             seen.is_pop = has_retries or (getattr(members, "consume_type", "") == _POP)
             for error in retries:
-                if isinstance(error, RmqError):
+                if isinstance(error, RmqError) and not isinstance(error, NotFoundError):
                     seen.no_members = (
                         f"whether it consumes with POP is not known: {error.message}"
                     )
