@@ -52,6 +52,7 @@ from rmqcli.units import counted, format_size, listed
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
     from rmqcli.producer.remoting.send import RemotingSend
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.remoting.trace import SentTraces
@@ -547,7 +548,10 @@ def send(common: Common, options: SendCommandOptions) -> None:
         return
     from rmqcli.producer.send import Sender
 
-    with common.open_client() as client, _traces(common, options) as traces:
+    with (
+        common.open_client() as client,
+        _traces(client.config, options) as traces,
+    ):
         network, target = _broker_network(client, options, traces)
         job.stored_again = network.stored_again
         sender = Sender(network, say=common.messages.info)
@@ -559,7 +563,9 @@ def send(common: Common, options: SendCommandOptions) -> None:
 
 
 @contextmanager
-def _traces(common: Common, options: SendCommandOptions) -> Iterator[SentTraces | None]:
+def _traces(
+    config: ClientConfig, options: SendCommandOptions
+) -> Iterator[SentTraces | None]:
     """What writes traces with --trace; they are written when the block ends."""
     if not options.trace:
         yield None
@@ -568,7 +574,6 @@ def _traces(common: Common, options: SendCommandOptions) -> Iterator[SentTraces 
     from rmqcli.producer.remoting.trace import SentTraces, TraceDispatcher
     from rmqcli.trace.setting import TRACE_TOPIC
 
-    config = common.client_config()
     dispatcher = TraceDispatcher(config, TRACE_TOPIC, clock=SYSTEM_CLOCK)
     dispatcher.start()
     try:
