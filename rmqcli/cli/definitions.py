@@ -245,12 +245,14 @@ def carry_out(
         _confirm(common, plan)
     done = apply_definitions(client, plan)
     rows = [row_of(RESULT_COLUMNS, each) for each in done.results]
-    show_list(
-        common,
-        rows,
-        columns=RESULT_COLUMNS,
-        none=none,
-        is_complete=not done.errors,
+    common.write_result(
+        lambda: show_list(
+            common,
+            rows,
+            columns=RESULT_COLUMNS,
+            none=none,
+            is_complete=not done.errors,
+        )
     )
     if done.unlisted:
         common.messages.warn(
