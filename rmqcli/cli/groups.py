@@ -680,11 +680,10 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
 
     options.check()
     group = options.group
-    with common.open_client() as client:
+    with common.open_client() as client, client.ask_silent_once():
         masters = choose_masters(
             client, cluster=options.cluster, brokers=options.broker or ()
         )
-        client.ask_silent_once()
         try:
             warnings = groups_change.check_may_delete(
                 client,

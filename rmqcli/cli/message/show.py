@@ -21,6 +21,7 @@ from rmqcli.cli.ui.output import (
     write_whole,
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
+from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError
 from rmqcli.files import state_folder
@@ -145,13 +146,12 @@ def show(common: Common, options: MessageShowOptions) -> None:
     Each verdict says what it rests on, and no more than that: an offset that is past a
     message proves nothing where a filter, a reset or POP may have moved it. Several
     messages may have the same ID or key: the newest 20 are shown, or as many of them as
-    can be asked about within --timeout, which limits all questions together; only
-    reading a topic by the time in an ID may take longer.
+    can be asked about within --timeout.
     """
     from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcomes_of
 
-    with common.open_client() as client, client.one_limit():
+    with common.open_client() as client, client.ask_silent_once():
         found = find_messages(
             client,
             options.ref,
@@ -164,10 +164,9 @@ def show(common: Common, options: MessageShowOptions) -> None:
         backups = known_backups()
         outcomes: list[MessageOutcome] = []
         left = found.messages[-SHOWN_MAX:]
+        deadline = Deadline(client.clock, common.timeout_ms)
         # The questions about some more must have enough time.
-        while left and not (
-            outcomes and client.limit_left_ms() < client.config.timeout_ms // 2
-        ):
+        while left and not (outcomes and deadline.left_ms() < common.timeout_ms // 2):
             newest = left[-_AT_ONCE:]
             del left[-_AT_ONCE:]
             outcomes[:0] = outcomes_of(
