@@ -89,6 +89,9 @@ COLUMNS = (
         priority=1,
     ),
 )
+#: Topics of a group that a line names; there may be thousands.
+_TOPICS_SHOWN = 20
+
 _SUBSCRIPTION_COLUMNS = (
     Column("topic"),
     Column("expression_type", title="TYPE", priority=10),
@@ -802,7 +805,9 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     words = " ".join(part for part in parts if part) or no_type
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
-        lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
+        all_of_them = "" if len(detail.topics) <= _TOPICS_SHOWN else "; -o json has all"
+        shown = listed(map(safe, detail.topics), _TOPICS_SHOWN)
+        lines.append(f"topics: {shown}{all_of_them}\n")
     if detail.pop is not None and detail.pop.inflight is detail.pop.retry_lag is None:
         lines.append(f"POP: {safe(detail.pop.reason or '')}\n")
     elif detail.pop is not None:
