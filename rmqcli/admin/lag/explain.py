@@ -153,8 +153,8 @@ def _no_commit_yet(
         )
     places = (f"{_name(q)} at {started[q.key]} of {q.max_offset}" for q in queues)
     return (
-        f"It has started in {len(queues)} queues, and has not committed an offset there"
-        f" yet. The first messages that {client_id} has not finished:"
+        f"It has started in {counted(len(queues), 'queue')}, and has not committed an"
+        f" offset there yet. The first messages that {client_id} has not finished:"
         f" {listed(places, _SHOWN_QUEUES)}."
     )
 
