@@ -1412,7 +1412,7 @@ class Admin:
         """
         from rmqcli.admin.message.find import find_messages
 
-        with self._client.one_limit():
+        with self._client.ask_silent_once():
             return find_messages(self._client, ref, topic, pending=pending)
 
     @_typed
@@ -1429,7 +1429,7 @@ class Admin:
         from rmqcli.admin.reset.backup import list_backups
 
         backups = list_backups(self._backup_folder())
-        with self._client.one_limit():
+        with self._client.ask_silent_once():
             return outcome_of(self._client, message, groups=groups, backups=backups)
 
     @_typed
@@ -1453,7 +1453,7 @@ class Admin:
         """
         from rmqcli.admin.message.trace import traces_of
 
-        with self._client.one_limit():
+        with self._client.ask_silent_once():
             return traces_of(
                 self._client, ref, topic=topic, trace_topic=trace_topic, scan=scan
             )

@@ -35,7 +35,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
-from rmqcli.hint import Argument, Blank, Hint, Setting
+from rmqcli.hint import Argument, Hint
 from rmqcli.tasks import All, Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
@@ -65,8 +65,6 @@ _RELAYED = frozenset(
 )
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
-#: With less than 1/50 of a limit left, a healthy peer would count as a silent one.
-_SHARE_MIN = 50
 #: How often a name server is asked whose tables changed while it wrote them down.
 _WRITE_TRIES = 3
 #: Requests that every name server answers, and no broker.
@@ -201,8 +199,6 @@ class Client:
         #: address or question -> why there was no answer; None: it is asked again, see
         #: `ask_silent_once`
         self._silent: dict[object, RmqError] | None = None
-        #: what all requests share, see `one_limit`
-        self._limit: Deadline | None = None
         self._peers = Peers(dict(config.address_map))
 
     def __enter__(self) -> Self:
@@ -215,72 +211,20 @@ class Client:
         """Close every connection. Idempotent."""
         self.remoting.close()
 
-    def ask_silent_once(self) -> None:
-        """Let requests to an address that did not answer one in time fail at once.
+    @contextmanager
+    def ask_silent_once(self) -> Iterator[None]:
+        """Let requests in the block fail at once to whom did not answer one in time.
 
         Otherwise a command that asks a broker for one thing after the other waits for
         it each time. Where a request has a limit of its own, which may be short, only
         the same question counts as one without an answer.
         """
-        self._silent = {}
-
-    @contextmanager
-    def one_limit(self, limit_ms: int | None = None) -> Iterator[None]:
-        """Let all requests in the block share a limit: the client's timeout, or less.
-
-        What did not answer in time is not asked again. A request may wait for half of
-        the time that is left, so that a silent server leaves the other half for the
-        questions to all others that follow.
-        """
-        if self._limit is not None:
-            yield
-            return
         silent = self._silent
         self._silent = {} if silent is None else silent
-        self._limit = Deadline(
-            self.clock, self.config.timeout_ms if limit_ms is None else limit_ms
-        )
         try:
             yield
         finally:
-            self._limit, self._silent = None, silent
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let a read in a block of `one_limit` take as long as it makes progress.
-
-        Afterwards as much time is left as before. Elsewhere it makes no difference.
-        """
-        if self._limit is None:
-            yield
-            return
-        left_ms, self._limit = self._limit.left_ms(), None
-        try:
-            yield
-        finally:
-            self._limit = Deadline(self.clock, left_ms)
-
-    def limit_left_ms(self) -> int:
-        """Return how much of the limit of `one_limit` is left; elsewhere all of it."""
-        limit = self._limit
-        return self.config.timeout_ms if limit is None else limit.left_ms()
-
-    def _limit_ms(self, address: str, call: Call[T], timeout_ms: int | None) -> int:
-        """Return how long a request with this limit of its own may take."""
-        usual_ms = self.config.timeout_ms
-        if self._limit is None:
-            return usual_ms if timeout_ms is None else timeout_ms
-        left_ms = self._limit.left_ms()
-        if left_ms * _SHARE_MIN < usual_ms:
-            error = DeadlineError(
-                f"{call.what}: the time limit of {usual_ms} ms passed before {address}"
-                " was asked",
-                address=address,
-                hint=Hint("allow more time: ", Setting("timeout_ms", Blank("N"))),
-            )
-            error.may_be_done = error.was_asked = False
-            raise error
-        return min(usual_ms if timeout_ms is None else timeout_ms, (left_ms + 1) // 2)
+            self._silent = silent
 
     def submit(
         self,
@@ -309,7 +253,7 @@ class Client:
                     error.may_be_done = False  # this call is not sent
                     raise error
             noted = (self._silent, address if timeout_ms is None else question)
-        limit_ms = self._limit_ms(address, call, timeout_ms)
+        limit_ms = self.config.timeout_ms if timeout_ms is None else timeout_ms
         pending = PendingCall(address, call, limit_ms, self._peers)
         pending.silent = noted
         if on_done is not None:

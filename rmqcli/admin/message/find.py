@@ -459,20 +459,19 @@ def _add_by_time(
             found.without_index.append(name)
     unsure = set(found.without_index) - found.errors.keys()
     if unsure:
-        with client.reading():
-            read = search_by_time(client, topic, texts, unsure, on_search=on_search)
-            if pending and not read.messages:
-                read.add(
-                    search_by_time(
-                        client,
-                        topic,
-                        texts,
-                        unsure,
-                        waiting_in=PENDING_TOPICS,
-                        on_search=on_search,
-                    )
+        read = search_by_time(client, topic, texts, unsure, on_search=on_search)
+        if pending and not read.messages:
+            read.add(
+                search_by_time(
+                    client,
+                    topic,
+                    texts,
+                    unsure,
+                    waiting_in=PENDING_TOPICS,
+                    on_search=on_search,
                 )
-                read.messages = _last_of_each(read.messages)
+            )
+            read.messages = _last_of_each(read.messages)
         found.by_time = read
         found.messages = read.messages
         found.errors |= found.by_time.errors

@@ -37,6 +37,7 @@ from rmqcli.admin.message.outcome import (
     MessageVerdict,
     MovedBack,
     judge,
+    letter_of,
 )
 from rmqcli.admin.message.pending import (
     PendingOutcome,
@@ -96,6 +97,7 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import (
+        Callable,
         Collection,
         Generator,
         Hashable,
@@ -117,6 +119,8 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
 
+    #: Returns what a log of redrives says of a dead letter of a group.
+    SaysOfLetter: TypeAlias = "Callable[[str, PulledMessage], str | None]"
     #: What is asked at one time. Tasks with equal keys are the same question.
     _Questions: TypeAlias = "Mapping[Any, Part]"
     #: Yields questions, and is resumed with the answers by key, errors as values.
@@ -186,14 +190,18 @@ def outcome_of(
     *,
     groups: Collection[str] = (),
     backups: Sequence[Backup] = (),
+    redriven: SaysOfLetter | None = None,
 ) -> MessageOutcome:
     """Return what became of `message` in `groups`, or in all groups of its topic.
 
     `backups` are those of resets, in the order of their saving: a reset that moved a
-    group over the message speaks against its having been consumed. Raises NotFoundError
-    when the topic is gone, and for a group that does not exist.
+    group over the message speaks against its having been consumed. `redriven` returns
+    what a log of redrives says of a dead letter of a group, or None. Raises
+    NotFoundError when the topic is gone, and for a group that does not exist.
     """
-    return outcomes_of(client, [message], groups=groups, backups=backups)[0]
+    return outcomes_of(
+        client, [message], groups=groups, backups=backups, redriven=redriven
+    )[0]
 
 
 def outcomes_of(
@@ -202,9 +210,10 @@ def outcomes_of(
     *,
     groups: Collection[str] = (),
     backups: Sequence[Backup] = (),
+    redriven: SaysOfLetter | None = None,
 ) -> list[MessageOutcome]:
     """Do as `outcome_of` for several messages, side by side."""
-    readings = [_Reading(client, each) for each in messages]
+    readings = [_Reading(client, each, redriven) for each in messages]
     return _in_step(client, [each.run(groups, backups) for each in readings])
 
 
@@ -249,8 +258,11 @@ def _question(key: Hashable, part: Part) -> Hashable:
 class _Reading:
     """What is read about one message."""
 
-    def __init__(self, client: Client, message: PulledMessage) -> None:
+    def __init__(
+        self, client: Client, message: PulledMessage, redriven: SaysOfLetter | None
+    ) -> None:
         self._client = client
+        self._redriven = redriven
         self._message = message
         self._queue = message.message_queue
         self._brokers = reader_addresses(client.cluster_info().brokers.values())
@@ -329,6 +341,7 @@ class _Reading:
                     for copy in seen.copies
                 ]
                 seen.moved_back = self._moved_back(backups, name, here)
+        self._read_redrives(evidence)
         self._outcome.groups = [
             self._if_there(judge(self._message, seen, min_offset=min_offset))
             for seen in evidence.values()
@@ -352,6 +365,19 @@ class _Reading:
         for name, seen in departed_brokers(self._client, brokers).items():
             self._departed.append(name)
             self._outcome.errors.setdefault(name, seen.as_error(name))
+
+    def _read_redrives(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        if self._redriven is None:
+            return
+        for name, seen in evidence.items():
+            letter = letter_of(seen)
+            if letter is not None and letter.kind == "dead":
+                seen.redriven = self._redriven(name, letter.message)
+        topic = self._queue.topic
+        if topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+            said = self._redriven(group, self._message)
+            self._outcome.stored = replace(self._outcome.stored, evidence=said)
 
     def _is_removed(self, group: str) -> GroupVerdict:
         return GroupVerdict(
