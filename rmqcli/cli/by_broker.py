@@ -109,7 +109,11 @@ def show_results(
                 common.messages.warn(other)
         raise errors[0]
     rows = [row_of(columns, each) for each in results]
-    write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
+    common.write_result(
+        lambda: write_rows(
+            rows, columns=columns, fmt=common.output, color=common.use_color
+        )
+    )
     if not errors:
         return
     if has_failed:

@@ -481,7 +481,7 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
             moves[-1].check()
         except RmqError as error:
             failures.append(error)  # the copy is made, and is shown all the same
-    _write(common, plan, report, moves)
+    common.write_result(lambda: _write(common, plan, report, moves))
     for other in failures[1:]:
         common.messages.warn(other.message)
     if failures:

@@ -234,7 +234,11 @@ def carry_out(
         _confirm(common, plan)
     done = apply_definitions(client, plan)
     rows = [row_of(RESULT_COLUMNS, each) for each in done.results]
-    show_list(common, rows, RESULT_COLUMNS, none=none, is_complete=not done.errors)
+    common.write_result(
+        lambda: show_list(
+            common, rows, RESULT_COLUMNS, none=none, is_complete=not done.errors
+        )
+    )
     if done.unlisted:
         common.messages.warn(
             f"no name server lists {counted(len(done.unlisted), 'new topic')} yet:"

@@ -92,6 +92,9 @@ COLUMNS = (
     Column("reason", "why it may have more members", priority=2),
     SILENT_COLUMN,
 )
+#: Topics of a group that a line names; there may be thousands.
+_TOPICS_SHOWN = 20
+
 _SUBSCRIPTION_COLUMNS = (
     Column("topic"),
     Column("expression_type", title="TYPE", priority=10),
@@ -668,9 +671,8 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
 
     options.check()
     group = options.group
-    with common.open_client() as client:
+    with common.open_client() as client, client.ask_silent_once():
         masters = masters_of(client, options.cluster, options.broker)
-        client.ask_silent_once()
         try:
             warnings = groups_change.check_may_delete(
                 client,
@@ -789,7 +791,9 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     words = " ".join(part for part in parts if part) or no_type
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
-        lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
+        all_of_them = "" if len(detail.topics) <= _TOPICS_SHOWN else "; -o json has all"
+        shown = listed(map(safe, detail.topics), _TOPICS_SHOWN)
+        lines.append(f"topics: {shown}{all_of_them}\n")
     if detail.pop is not None and detail.pop.inflight is detail.pop.retry_lag is None:
         lines.append(f"POP: {safe(detail.pop.reason or '')}\n")
     elif detail.pop is not None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -284,6 +285,29 @@ class Common:
         from rmqcli.api.client import Client
 
         return Client(self.client_config())
+
+    def write_result(self, write: Callable[[], None]) -> None:
+        """Write the result of a change to stdout with `write`, or else to stderr.
+
+        Without a word that the change was made, users make it again. A command that
+        would succeed then fails because of its output when it ends.
+        """
+        try:
+            write()
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            from rmqcli.cli.ui.errors import describe, discard_output
+
+            discard_output()
+            self.messages.output_error = error
+            reason = describe(error).message
+            self.messages.warn(f"{reason}; the result of the change is this:")
+            if sys.stderr is not None:
+                with redirect_stdout(sys.stderr), suppress(OSError, ValueError):
+                    write()
 
     def explain_missing(self, error: NotFoundError) -> NotFoundError:
         """Return the error with the name that was probably meant, if there is one."""
@@ -772,8 +796,9 @@ class Command(NamedTuple):
         _check_named(own)
         try:
             if self.options_type is not None:
-                return self.function(common, self.options_type(**own))
-            return self.function(common, **own)
+                result = self.function(common, self.options_type(**own))
+            else:
+                result = self.function(common, **own)
         except NotFoundError as error:
             if error.missing is None or own.get("store") is not None:
                 raise
@@ -794,6 +819,9 @@ class Command(NamedTuple):
                     " default; set it, or give --namesrv"
                 )
             raise common.explain_endpoints(error, own.get("endpoints") or ()) from error
+        if not result and common.messages.output_error is not None:
+            raise common.messages.output_error
+        return result
 
 
 def command_options(

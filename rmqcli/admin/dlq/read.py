@@ -70,13 +70,15 @@ class LetterRanges:
     """The letters to read: a range of each queue, pinned when it was resolved.
 
     `write_only` are the queues that brokers do not let anybody pull from. `errors` has
-    the queues whose ends are unknown.
+    the queues whose ends are unknown. `is_cut` says that a queue has more than the last
+    letters that were asked for.
     """
 
     group: str
     ranges: tuple[OffsetRange, ...]
     write_only: frozenset[MessageQueue]
     errors: dict[MessageQueue, RmqError] = field(hash=False)
+    is_cut: bool = False
 
     @property
     def count(self) -> int:
@@ -278,6 +280,7 @@ def find_letters(
         for queue, each in resolved.items()
         if not isinstance(each, RmqError) and queue not in unchecked
     ]
+    is_cut = last is not None and any(len(each) > last for each in ranges)
     if last is not None:
         ranges = [replace(e, start=max(e.start, e.end - last)) for e in ranges]
     return LetterRanges(
@@ -285,6 +288,7 @@ def find_letters(
         ranges=tuple(ranges),
         write_only=frozenset(q for q in queues if q.broker_name in unreadable),
         errors=errors,
+        is_cut=is_cut,
     )
 
 

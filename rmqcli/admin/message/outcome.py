@@ -237,6 +237,8 @@ class GroupEvidence:
     is_renewed: bool = False
     #: names the backup of a reset that moved the group over the message
     moved_by: str | None = None
+    #: what a log of redrives says of the dead letter; None if nothing
+    redriven: str | None = None
     #: the last reset that moved the group back to the message or before it, and when,
     #: by the clock of the message's broker
     moved_back: MovedBack | None = None
@@ -248,7 +250,10 @@ def judge(
     """Return what became of `message`; `min_offset` is the first of its queue."""
     found = _by_copies(seen)
     if found is not None and found.verdict is MessageVerdict.DEAD:
-        return _once_more(message, seen, found, min_offset) or found
+        found = _once_more(message, seen, found, min_offset) or found
+        if seen.redriven is not None:
+            found = replace(found, evidence=f"{found.evidence}; {seen.redriven}")
+        return found
     if found is not None:
         return found
     connection = seen.connection
@@ -285,7 +290,7 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     if seen.retry_max_times is not None:
         attempts_max = seen.retry_max_times + 1
     others = [copy for copy in seen.copies if copy.kind not in _DEAD]
-    letter = _letter(seen)
+    letter = letter_of(seen)
     if letter is not None:
         others = _after(letter, others)
         if not others:
@@ -350,7 +355,7 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     )
 
 
-def _letter(seen: GroupEvidence) -> MessageCopy | None:
+def letter_of(seen: GroupEvidence) -> MessageCopy | None:
     """Return the last dead letter; one that is on its way only if none has arrived."""
     for kind in _DEAD:
         letters = [copy for copy in seen.copies if copy.kind == kind]
@@ -386,7 +391,7 @@ def _once_more(
 
     As after a reset back over it. Returns None if nothing shows that.
     """
-    letter = _letter(seen)
+    letter = letter_of(seen)
     assert letter is not None  # noqa: S101  # of which the verdict is
     died_ms = letter.message.store_timestamp_ms
     died = f"{dead.evidence} since {format_rfc3339(died_ms)}"

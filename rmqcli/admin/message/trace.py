@@ -291,8 +291,7 @@ class _Lookup:
             if found.without_index:
                 names = ", ".join(found.without_index)
                 self.on_scan(f"{names} cannot look traces up by key: no index")
-            with self.client.reading():
-                reports |= dict.fromkeys(self._scan(trace))
+            reports |= dict.fromkeys(self._scan(trace))
         trace.events = sorted(_events(trace, reports), key=_order)
         self._note_missing(trace)
 

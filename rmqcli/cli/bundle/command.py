@@ -83,8 +83,7 @@ def bundle(
         archive.check_suffix(out)
         if os.path.lexists(out) and not overwrite:
             raise _exists(out)
-    with common.open_client() as client:
-        client.ask_silent_once()
+    with common.open_client() as client, client.ask_silent_once():
         redactor = Redactor(known_secrets(client.config, os.environ))
         at_ms = client.clock.epoch_ms()
         parts = list(

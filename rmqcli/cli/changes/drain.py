@@ -146,7 +146,7 @@ def drain(common: Common, options: DrainOptions) -> None:
             if is_begun:
                 _say_how_to_undo(common, options.name)
             raise
-    _show(common, options.name, steps, progress)
+    common.write_result(lambda: _show(common, options.name, steps, progress))
     _end(common, options, steps, progress)
 
 

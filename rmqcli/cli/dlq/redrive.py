@@ -271,7 +271,7 @@ def _execute(
             " sends the rest"
         )
         raise
-    _write(common, plan, path, done)
+    common.write_result(lambda: _write(common, plan, path, done))
     common.messages.info(f"{done.stored:,} of {plan.count:,} sent; log: {path}")
     if done.unknown:
         common.messages.warn(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -514,7 +515,10 @@ def _run_and_report(
             with deferred():
                 if is_interrupted:
                     run.read_back(timeout_ms=_LAST_LOOK_MS)
-                write_reset(common, plan, run.outcomes(), backup_id=backup_id)
+                outcomes = run.outcomes()
+                common.write_result(
+                    partial(write_reset, common, plan, outcomes, backup_id=backup_id)
+                )
                 code = _close(common, plan, run, backup_id=backup_id)
                 is_reported = True
         except KeyboardInterrupt:

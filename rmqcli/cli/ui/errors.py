@@ -80,7 +80,7 @@ def report(
     flags = _read_flags(arguments)
     error = interrupt_behind(error)
     if isinstance(error, BrokenPipeError):
-        _discard_output()
+        discard_output()
         return ExitCode.OK
     if isinstance(error, MemoryError):
         error = RmqError("out of memory")
@@ -182,10 +182,10 @@ def _discard_output_if_broken() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except (OSError, ValueError):
-        _discard_output()
+        discard_output()
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Redirect stdout to the null device, because buffered output has no reader."""
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
