@@ -1381,7 +1381,11 @@ class Admin:
                     f" {message.failure.error}"
                 )
             return message
-        raise _no_message(f"{queue} has no message at offset {queue_offset}")
+        raise NotFoundError(
+            f"{queue} has no message at offset {queue_offset}",
+            code=int(ResponseCode.NO_MESSAGE),
+            name=ResponseCode.NO_MESSAGE.name,
+        )
 
     @_typed
     def message_by_id(self, topic: str, message_id: str) -> PulledMessage:
@@ -1678,9 +1682,3 @@ def _checked(
         f" first of them {server}: {error.message}",
         hint=error.hint,
     ) from error
-
-
-def _no_message(what: str) -> NotFoundError:
-    return NotFoundError(
-        what, code=int(ResponseCode.NO_MESSAGE), name=ResponseCode.NO_MESSAGE.name
-    )
