@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from rmqcli.checked import check_type, checks_arguments
 from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
 from rmqcli.errors import UsageError
+from rmqcli.position import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -256,7 +257,7 @@ class Cluster:
         from rmqcli.redrive.redrive import RedriveRequest
 
         start, end = (
-            None if each is None else _position(each) for each in (from_, until)
+            None if each is None else position_of(each) for each in (from_, until)
         )
         request = RedriveRequest(
             group=group,
@@ -310,8 +311,8 @@ class Cluster:
             target_topic=target_topic,
             filter=wanted,
             chosen_by=str(wanted),
-            start=_position(from_),
-            end=_position(until),
+            start=position_of(from_),
+            end=position_of(until),
         )
         target = None if to is None else to.config
         return Copy(self.config, request, target=target, log=log)
@@ -326,13 +327,6 @@ class Cluster:
                 f"{what} needs name servers, but only proxy endpoints are configured",
                 hint="set NAMESRV_ADDR",
             )
-
-
-def _position(given: str | Position) -> Position:
-    from rmqcli.position import Position, parse_position
-
-    check_type(given, (str, Position), "a position")
-    return parse_position(given) if isinstance(given, str) else given
 
 
 def _filter(

@@ -88,6 +88,7 @@ WRONG_VALUES = [
     (message, "delay_level", 19),
     (message, "delay_ms", 0),
     (message, "deliver_at_ms", -1),
+    (message, "deliver_at_ms", 1_767_322_800),  # seconds: it was delivered at once
 ]
 
 WRONG_TYPES = [

@@ -62,7 +62,7 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_member_group, check_topic
-from rmqcli.position import Position
+from rmqcli.position import Position, position_of
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import ResponseCode
 
@@ -347,7 +347,7 @@ class Admin:
             target = find_past(self._client, topic, past_message)
         else:
             assert to is not None  # one of the three is given  # noqa: S101
-            target = targets.ToPosition(_position(to))
+            target = targets.ToPosition(position_of(to))
         return self._planned(
             group, topic, target, queues=queues or (), include_retry=include_retry
         )
@@ -770,8 +770,8 @@ class Admin:
         return read_letters(
             self._client,
             group,
-            start=_position(from_),
-            end=_position(to),
+            start=position_of(from_),
+            end=position_of(to),
             last=last,
             limit=limit,
         )
@@ -1566,7 +1566,7 @@ class Admin:
         else:
             left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
-        start, end = _position(from_), _position(to)
+        start, end = position_of(from_), position_of(to)
         subscription = parse_tags(topic, sub_expression)
         check_groups(self._client, chosen, [start, end])
         ranges = resolve_ranges(self._client, chosen, start, end)
@@ -1610,13 +1610,6 @@ class Admin:
         for queue, found in read_witnesses(self._client, places).items():
             if isinstance(found, Witness) and not first[queue].is_same(found):
                 raise PartialError(f"{queue}: {ANOTHER} while it was read")
-
-
-def _position(given: str | Position) -> Position:
-    from rmqcli.position import Position, parse_position
-
-    check_type(given, (str, Position), "a position")
-    return parse_position(given) if isinstance(given, str) else given
 
 
 def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pulled]:

@@ -248,11 +248,16 @@ class AsyncClient:
 
     def _opened(self) -> EventLoop:
         """The loop. Raises UsageError unless the client is open in this loop."""
+        loop = self._started()
+        if self._closing is not None:
+            raise UsageError(f"the {self._kind} is closed")
+        return loop
+
+    def _started(self) -> EventLoop:
+        """The loop. Raises UsageError unless the client was started in this loop."""
         if self._loop is None:
             raise UsageError(
                 f"the {self._kind} is not started: use `async with`, or await start"
             )
         self._loop.check()
-        if self._closing is not None:
-            raise UsageError(f"the {self._kind} is closed")
         return self._loop

@@ -22,7 +22,7 @@ from rmqcli.api.broker_errors import error_of, lost_broker
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.peers import Peers
 from rmqcli.api.routes import RouteCache, reading_address
-from rmqcli.api.runner import run_task, run_tasks
+from rmqcli.api.runner import run_task
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
     BrokerError,
@@ -36,7 +36,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.hint import Argument, Hint
-from rmqcli.tasks import Request, unexpected
+from rmqcli.tasks import All, Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
@@ -96,6 +96,12 @@ def _not_a_namesrv(message: str, *, other: str) -> ConfigError:
         hint=f"give the address of a name server, not of a {other}; its port is 9876 by"
         " default",
     )
+
+
+def _with_roles(route: TopicRoute, info: ClusterInfo) -> TopicRoute:
+    """The route with its brokers as in `info`, where slaves have their own ids."""
+    brokers = tuple(info.brokers.get(b.broker_name, b) for b in route.brokers)
+    return replace(route, brokers=brokers)
 
 
 class PendingCall(PendingReply[T]):
@@ -417,14 +423,43 @@ class Client:
             if not route.may_have_acting_master:
                 return route
             info = yield from self._ask_cluster_info(timeout_ms=timeout_ms)
-            known = info.brokers
-            brokers = tuple(known.get(b.broker_name, b) for b in route.brokers)
-            return replace(route, brokers=brokers)
+            return _with_roles(route, info)
         except NotFoundError:
             # A name server that refuses this request has told nothing about brokers.
             with suppress(BrokerError):
                 yield from self._ask_cluster_info(timeout_ms=timeout_ms)
             raise
+
+    def ask_routes(
+        self, topics: Iterable[str]
+    ) -> Task[dict[str, TopicRoute | RmqError]]:
+        """Ask for the routes of many topics as `ask_route` does, with errors as values.
+
+        The brokers are asked for once, for all topics that need it.
+        """
+        names = list(dict.fromkeys(topics))
+        answers = yield All(
+            [self.ask_namesrvs(get_route_info_by_topic(each)) for each in names]
+        )
+        routes: dict[str, TopicRoute | RmqError]
+        routes = dict(zip(names, answers, strict=True))
+        if not any(
+            isinstance(each, NotFoundError)
+            if isinstance(each, RmqError)
+            else each.may_have_acting_master
+            for each in routes.values()
+        ):
+            return routes
+        (info,) = yield All([self._ask_cluster_info()])
+        for name, route in routes.items():
+            if isinstance(route, NotFoundError):
+                if isinstance(info, RmqError) and not isinstance(info, BrokerError):
+                    routes[name] = info
+            elif not isinstance(route, RmqError) and route.may_have_acting_master:
+                routes[name] = (
+                    info if isinstance(info, RmqError) else _with_roles(route, info)
+                )
+        return routes
 
     def _ask_cluster_info(self, *, timeout_ms: int | None = None) -> Task[ClusterInfo]:
         info = yield from self.ask_namesrvs(
@@ -482,8 +517,7 @@ class Client:
         """
         wanted = list(dict.fromkeys(topics))
         missing = [each for each in wanted if refresh or not self._is_known(each)]
-        tasks = [self.ask_route(each) for each in missing]
-        asked = dict(zip(missing, run_tasks(self, tasks), strict=True))
+        asked = run_task(self, self.ask_routes(missing)) if missing else {}
         for topic, outcome in asked.items():
             if not isinstance(outcome, RmqError):
                 self.remember(topic, outcome)

@@ -505,7 +505,6 @@ def make_common(
     profile: Annotated[
         Any,
         _common(
-            "--profile",
             envvar="RMQ_PROFILE",
             parser=parse_profile_name,
             metavar="PROFILE",
@@ -529,29 +528,23 @@ def make_common(
     timeout: Annotated[
         int,
         _common(
-            "--timeout",
             parser=parse_timeout_ms,
             metavar="DURATION",
             show_default=False,
             help="Time limit for a broker's answer.  [default: 5s]",
         ),
     ] = 5000,
-    yes: Annotated[bool, _common("--yes", help="Skip confirmation.")] = False,
-    no_input: Annotated[
-        bool, _common("--no-input", help="Never prompt; fail instead.")
-    ] = False,
+    yes: Annotated[bool, _common(help="Skip confirmation.")] = False,
+    no_input: Annotated[bool, _common(help="Never prompt; fail instead.")] = False,
     color: Annotated[
         str,
         _common(
-            "--color",
-            choices=COLORS,
-            help="Use colours; auto honours NO_COLOR and TERM=dumb.",
+            choices=COLORS, help="Use colours; auto honours NO_COLOR and TERM=dumb."
         ),
     ] = "auto",
     confirm: Annotated[
         str | None,
         _common(
-            "--confirm",
             metavar="PROFILE",
             help="Confirm a change of the cluster of this protected profile.",
         ),
@@ -559,7 +552,6 @@ def make_common(
     address_map: Annotated[
         list[Any] | None,
         _common(
-            "--address-map",
             parser=parse_address_mapping,
             metavar="HOST:PORT=HOST:PORT",
             help=(
@@ -571,24 +563,19 @@ def make_common(
     acl_file: Annotated[
         str | None,
         _common(
-            "--acl-file",
             metavar="FILE|-",
             help=(
                 "File with access key and secret key, readable only by you; - is stdin."
             ),
         ),
     ] = None,
-    tls: Annotated[
-        bool, _common("--tls", help="Use TLS and verify certificates.")
-    ] = False,
+    tls: Annotated[bool, _common(help="Use TLS and verify certificates.")] = False,
     tls_ca: Annotated[
-        str | None,
-        _common("--tls-ca", metavar="FILE", help="Trust only the CAs in this file."),
+        str | None, _common(metavar="FILE", help="Trust only the CAs in this file.")
     ] = None,
     tls_server_name: Annotated[
         str | None,
         _common(
-            "--tls-server-name",
             metavar="NAME",
             help=(
                 "Host name in the certificates, for brokers that advertise an IP "
@@ -597,20 +584,13 @@ def make_common(
         ),
     ] = None,
     tls_cert: Annotated[
-        str | None,
-        _common(
-            "--tls-cert", metavar="FILE", help="Client certificate, for mutual TLS."
-        ),
+        str | None, _common(metavar="FILE", help="Client certificate, for mutual TLS.")
     ] = None,
     tls_key: Annotated[
-        str | None,
-        _common("--tls-key", metavar="FILE", help="Key of the client certificate."),
+        str | None, _common(metavar="FILE", help="Key of the client certificate.")
     ] = None,
     tls_insecure: Annotated[
-        bool,
-        _common(
-            "--tls-insecure", help="Accept any certificate; this gives no protection."
-        ),
+        bool, _common(help="Accept any certificate; this gives no protection.")
     ] = False,
 ) -> Common:
     """Combine the values of the common options into a `Common`.

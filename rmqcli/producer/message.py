@@ -20,6 +20,7 @@ from rmqcli.checked import check_int, check_type
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_topic
+from rmqcli.position import check_epoch_ms
 from rmqcli.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
@@ -91,8 +92,8 @@ class ProducerMessage:
     Messages of one `message_group` are stored in one queue of a FIFO topic, in the
     order in which they are sent. A `message_group` needs a proxy (`endpoints`).
 
-    Raises ConfigError for values that RocketMQ would refuse or drop, and TypeError for
-    a body that is not bytes.
+    Raises ConfigError for values that RocketMQ would refuse or drop and for a
+    `deliver_at_ms` that looks like seconds, and TypeError for a body that is not bytes.
     """
 
     topic: str
@@ -165,6 +166,8 @@ class ProducerMessage:
         maxima = {"delay_level": DELAY_LEVEL_MAX, "delay_ms": DELAY_MS_MAX}
         for name, value in given.items():
             check_int(value, name, 1, maxima.get(name, 2**63 - 1))
+        if self.deliver_at_ms is not None:
+            check_epoch_ms(self.deliver_at_ms, "deliver_at_ms")
 
     @property
     def key_list(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.namesrv_config import get_namesrv_config
 from rmqcli.api.calls.offset import get_max_offset, query_consumer_offset
 from rmqcli.api.client import Client
+from rmqcli.api.runner import run_task
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     BodyError,
@@ -35,6 +36,7 @@ from rmqcli.testing import ManualClock
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.bodies.route import ClusterInfo, parse_topic_route
+from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.transport.peer import Peer, free_port, silent
 from tests.transport.test_tls import CA, server_context
@@ -607,6 +609,36 @@ def test_a_topic_does_not_exist_only_if_a_broker_is_registered():
             assert caught.value.message == (
                 "no broker is registered with the name servers a:1;b:1"
             )
+
+
+@pytest.mark.parametrize(
+    ("brokers", "missing"), [(("b-a",), NotFoundError), ((), NoBrokerError)]
+)
+def test_of_many_topics_that_are_missing_the_brokers_are_asked_for_once(
+    brokers, missing
+):
+    asked_codes = []
+
+    def script(connection):
+        for request in connection.requests():
+            asked_codes.append(request.code)
+            topic = request.ext_fields.get("topic")
+            if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                connection.answer(request, ext_fields={}, body=cluster_of(*brokers))
+            elif topic == "T":
+                connection.answer(request, ext_fields={}, body=route_body("h:1"))
+            else:
+                code = 16 if topic == "denied" else 17
+                connection.answer(request, code=code, remark="no")
+
+    with Peer(script) as peer, client_of(peer.address) as client:
+        found = run_task(client, client.ask_routes(["T", "U", "denied", "V"]))
+    assert list(found) == ["T", "U", "denied", "V"]
+    assert found["T"].brokers[0].addresses == {0: "h:1"}
+    assert isinstance(found["denied"], DeniedError)
+    assert [type(found[each]) for each in ("U", "V")] == [missing] * 2
+    assert asked_codes.count(RequestCode.GET_BROKER_CLUSTER_INFO) == 1
+    assert len(asked_codes) == 5
 
 
 BROKER = BrokerData(cluster="C", broker_name="b-a", addresses={0: "h:1", 1: "h:2"})

@@ -225,6 +225,31 @@ def test_a_batch_for_a_queue_of_another_topic_is_refused(rmq_topic, producer):
         )
 
 
+@pytest.mark.parametrize(("queue_id", "error"), [(-1, ConfigError), ("0", TypeError)])
+def test_a_queue_with_an_id_that_none_has_is_refused(
+    rmq_topic, producer, queue_id, error
+):
+    """For the id -1, that of all queues through a proxy, the broker chose a queue."""
+    queue, some = (
+        MessageQueue(rmq_topic, "broker-a", queue_id),
+        message(topic=rmq_topic),
+    )
+    refused = pytest.raises(error, match=f"queue_id is {queue_id!r}")
+    for send in (producer.send, producer.submit, producer.send_oneway):
+        with refused:
+            send(some, queue=queue)
+        with refused:
+            send(some, selector=lambda *_: queue)
+    with refused:
+        producer.send_batch([some], queue=queue)
+
+
+def test_the_queues_of_a_topic_without_a_name_are_not_asked_for(producer):
+    """They were those with which brokers would create the topic."""
+    with pytest.raises(ConfigError, match="topic"):
+        producer.queues("")
+
+
 @pytest.mark.parametrize(
     ("key", "queue_id"),
     # "a".hashCode() is 97; that of "polygenelubricants" is Integer.MIN_VALUE.
@@ -898,9 +923,9 @@ def test_a_forked_child_cannot_send_with_its_parent_s_producer(
         code = 1
         try:
             producer.send(ProducerMessage(rmq_topic, b"child"))
-        except UsageError:
+        except UsageError as error:
             producer.close()
-            code = 0
+            code = int(error.hint != "create a Producer in each process")
         finally:
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.api.call import make_call, nothing
+from rmqcli.api.call import header_of, make_call, nothing
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.pop import (
     BatchAck,
@@ -25,7 +25,6 @@ from rmqcli.wire.bodies.pop import (
 )
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -230,7 +229,7 @@ def change_invisible_time(
     """
 
     def parse(answer: RemotingCommand) -> ReceiptHandle:
-        header = from_ext_fields(ChangeInvisibleTimeResponseHeader, answer.ext_fields)
+        header = header_of(ChangeInvisibleTimeResponseHeader, answer)
         return replace(
             handle,
             start_offset=_offset(handle),  # it is a batch of its own now
@@ -290,9 +289,7 @@ def orderly_pop_has_messages(group: str, topic: str, queue_id: int) -> Call[bool
     """
     return make_call(
         RequestCode.NOTIFICATION,
-        lambda answer: (
-            from_ext_fields(NotificationResponseHeader, answer.ext_fields).has_msg
-        ),
+        lambda answer: header_of(NotificationResponseHeader, answer).has_msg,
         what=f"messages of {topic}:{queue_id} for group {group}",
         header=NotificationRequestHeader(
             consumer_group=group,
@@ -315,7 +312,7 @@ def _offset(handle: ReceiptHandle) -> int:
 def _pop_answer(answer: RemotingCommand) -> PopAnswer:
     if answer.code != ResponseCode.SUCCESS:
         return PopAnswer(is_full=answer.code == ResponseCode.POLLING_FULL)
-    header = from_ext_fields(PopMessageResponseHeader, answer.ext_fields)
+    header = header_of(PopMessageResponseHeader, answer)
     return PopAnswer(
         body=answer.body,
         pop_time_ms=header.pop_time,

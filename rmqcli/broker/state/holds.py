@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.broker.filter.message_filter import may_match
 from rmqcli.broker.request import answered
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ class PullRequestHoldService:
             if newest <= wanted:
                 newest = (self._context.store.queue_bounds(*key) or (0, 0))[1]
             if (
-                newest > wanted and _matches(held.message_filter, tags_code, properties)
+                newest > wanted
+                and may_match(held.message_filter, tags_code, properties)
             ) or now.monotonic_ms >= held.ends_ms:
                 woken.append(held)
             else:
@@ -172,16 +174,3 @@ class PullRequestHoldService:
             self._held[key] = left
         else:
             self._held.pop(key, None)
-
-
-def _matches(
-    message_filter: MessageFilter | None,
-    tags_code: int | None,
-    properties: Mapping[str, str] | None,
-) -> bool:
-    if message_filter is None:
-        return True
-    if not message_filter.matches_unit(tags_code):
-        return False
-    condition = message_filter.condition
-    return condition is None or properties is None or condition(properties)

@@ -44,18 +44,16 @@ def bundle(
     out: Annotated[
         str | None,
         option(
-            "--out",
             metavar="FILE",
             help="Archive to write, .tar.gz or .zip (default: rmq-bundle-TIME.tar.gz).",
         ),
     ] = None,
     overwrite: Annotated[
-        bool, option("--overwrite", help="Replace the archive if it exists.")
+        bool, option(help="Replace the archive if it exists.")
     ] = False,
     messages: Annotated[
         list[str] | None,
         option(
-            "--messages",
             metavar="TOPIC",
             help="Also the newest 10 messages of this topic, with bodies; repeatable.",
         ),

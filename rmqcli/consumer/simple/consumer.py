@@ -41,6 +41,7 @@ from rmqcli.checked import check_int, check_type, checks_arguments
 from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
+from rmqcli.consumer.backend import not_started
 from rmqcli.consumer.begin import parse_begin
 from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
@@ -476,7 +477,7 @@ class SimpleConsumer:
         """Run the task that `make` returns, and count its call until `_end`."""
         with self._changed:
             if not self._is_started:
-                raise UsageError("the consumer was not started")
+                raise not_started()
             if self._is_closed or self._pid != os.getpid():
                 raise UsageError("the consumer is closed")
             self._in_flight += 1

@@ -74,6 +74,12 @@ PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_
 _API_TIMEOUT_MS: Final = 3_000  # ClientConfig.mqClientApiTimeout
 #: How often a route is requested again while sends fail.
 _RENEW_EVERY_MS: Final = 1_000
+#: How long a broker is left out, while others have queues, after a request that took so
+#: long and was not answered. Java's producers do it with sendLatencyFaultEnable. Each
+#: send to a broker that hangs would take the whole time limit of the send, and its
+#: messages might or might not be stored.
+_LEFT_OUT_MS: Final = 10_000
+_UNANSWERED_MS: Final = 1_000
 #: How long unregistering from the brokers may take.
 _LEAVE_MS: Final = 1_000
 
@@ -186,6 +192,8 @@ class Publisher:
         self._listed: dict[str, frozenset[str]] = {}
         #: when a route was requested again because a send had failed
         self._renewed_ms: dict[str, int] = {}
+        #: broker name -> until when it is left out, because it did not answer
+        self._left_out_ms: dict[str, int] = {}
         #: brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
         #: address -> MQVersion ordinal of brokers whose version was requested
@@ -447,12 +455,18 @@ class Publisher:
             timeout_ms = min(timeout_ms, limit_ms)
         call = self._call(prepared, queue)
         started_ms = 0 if self._traces is None else self._client.clock.epoch_ms()
+        begun_ms = self._client.clock.monotonic_ms()
         try:
             answer: Answer = yield tasks.Request(address, call, timeout_ms)
-        except (ConnectError, DisconnectedError):
-            self._greeted.discard(address)  # the broker has dropped the registration
-            self._versions.pop(address, None)  # it may come back with another one
+        except (ConnectError, DisconnectedError, DeadlineError) as error:
+            if not isinstance(error, DeadlineError):
+                self._greeted.discard(address)  # it has dropped the registration
+                self._versions.pop(address, None)  # it may come back with another one
+            now_ms = self._client.clock.monotonic_ms()
+            if now_ms >= begun_ms + _UNANSWERED_MS:
+                self._left_out_ms[queue.broker_name] = now_ms + _LEFT_OUT_MS
             raise
+        self._left_out_ms.pop(queue.broker_name, None)
         if self._traces is not None:
             ended_ms = self._client.clock.epoch_ms()
             self._traces.stored(
@@ -495,15 +509,19 @@ class Publisher:
         return queues[next(self._turns) % len(queues)]
 
     def _reachable(self, target: PublishTarget) -> tuple[MessageQueue, ...]:
-        """The queues of a target whose brokers the route has, or else all of them.
+        """The queues of brokers that the route has and that answer, or else all.
 
         Each attempt to reach a broker that has left would wait for up to 5 s.
         """
+        found = target.queues
         listed = self._listed.get(target.topic)
-        if listed is None:
-            return target.queues
-        found = tuple(q for q in target.queues if q.broker_name in listed)
-        return found or target.queues
+        if listed is not None:
+            found = tuple(q for q in found if q.broker_name in listed) or found
+        if self._left_out_ms:
+            now_ms = self._client.clock.monotonic_ms()
+            left_out = {n for n, until in self._left_out_ms.items() if now_ms < until}
+            found = tuple(q for q in found if q.broker_name not in left_out) or found
+        return found
 
     def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
         """Raise UnsupportedError for a broker that would deliver without a delay.
