@@ -224,6 +224,11 @@ class Admin:
         self._started: Client | None = None
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def __repr__(self) -> str:
         return f"Admin({self._client_config.servers})"
 

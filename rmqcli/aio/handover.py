@@ -199,6 +199,11 @@ class AsyncClient:
         self._calls: BlockingCalls
         self._closing: Closing | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a close has begun, also that of a start that failed."""
+        return self._closing is not None
+
     async def __aenter__(self) -> Self:
         if self._loop is None:
             await self.start()

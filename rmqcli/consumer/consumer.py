@@ -302,9 +302,14 @@ class Consumer:
         """The id under which servers know this member; None before the start."""
         return self._backend.client_id
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the consumer is closed, or was closed before its start."""
+        return self._closed.is_set
+
     def __repr__(self) -> str:
         topics = sorted(self._subscriptions)
-        state = "closed" if self._closed.is_set else "open"
+        state = "closed" if self.is_closed else "open"
         return (
             f"Consumer({self.group!r}, {topics}, {self._client_config.servers},"
             f" {state if self._is_started else 'new'})"

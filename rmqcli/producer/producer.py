@@ -159,6 +159,11 @@ class Producer:
         self._is_closed = False
         self._in_flight = SendsInFlight()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def __repr__(self) -> str:
         group = "" if self.group is None else f"group={self.group!r}, "
         state = "closed" if self._is_closed else "open" if self._is_started else "new"
