@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import json
@@ -194,6 +195,30 @@ def test_a_lag_shows_what_it_is(rmq_cluster):
     )
     assert repr(lag) == shown
     assert repr(lag.topics[0]).startswith("TopicLag(topic='orders', lag=1, known_lag=1")
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        rmqcli.Admin(),
+        rmqcli.Consumer("g", "orders"),
+        rmqcli.Producer(),
+        rmqcli.SimpleConsumer("g", "orders"),
+        rmqcli.aio.AsyncAdmin(),
+        rmqcli.aio.AsyncConsumer("g", "orders"),
+        rmqcli.aio.AsyncProducer(),
+        rmqcli.aio.AsyncSimpleConsumer("g", "orders"),
+    ],
+    ids=lambda client: type(client).__name__,
+)
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_client_cannot_be_copied_or_pickled(client, way):
+    """A process pool or Spark said "cannot pickle '_thread.RLock' object"."""
+    name = type(client).__name__
+    with pytest.raises(
+        TypeError, match=rf"^{name}\(.*cannot be copied or pickled; create"
+    ):
+        way(client)
 
 
 def test_values_are_compared_by_what_they_hold():

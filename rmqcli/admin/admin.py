@@ -63,6 +63,7 @@ from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_member_group, check_topic
 from rmqcli.position import Position, position_of
+from rmqcli.process.end import InOneProcess
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import ResponseCode
 
@@ -195,7 +196,7 @@ def _typed(
     return call
 
 
-class Admin:
+class Admin(InOneProcess):
     """Queries a cluster and changes it.
 
     Any thread may call its methods. Calls of several threads follow one another, and

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rmqcli.errors import UsageError
+from rmqcli.process.end import InOneProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +187,7 @@ async def in_own_thread(
         await calls.close_after_calls(lambda: None).wait()
 
 
-class AsyncClient:
+class AsyncClient(InOneProcess):
     """The event loop and the life of an asynchronous client, called `kind` in errors.
 
     It is made anywhere, started and used in one event loop, and closed once.

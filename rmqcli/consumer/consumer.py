@@ -61,7 +61,7 @@ from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_member_group
-from rmqcli.process.end import OPEN_CONSUMERS
+from rmqcli.process.end import OPEN_CONSUMERS, InOneProcess
 from rmqcli.trace.setting import trace_topic
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ _TRACES_MS: Final = 6_000
 _LATEST: Final = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
-class Consumer:
+class Consumer(InOneProcess):
     """A member of the consumer group `group`, which passes messages to a listener.
 
     Methods may be called from any thread, also from listeners.
