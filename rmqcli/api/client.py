@@ -347,8 +347,9 @@ class Client:
         answer; with `needs_all_for_not_found` only when no other name server returns
         anything else. Any other error that a name server returns counts when none of
         them answers. One whose tables changed while it wrote them down is asked again,
-        after the others. When no name server can be reached, the error names all of
-        them. Raises ConfigError for an address that is not that of a name server.
+        after the others. An address that is not that of a name server counts as one
+        that returns an error, a ConfigError. When no name server can be reached, the
+        error names all of them.
         """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
@@ -362,16 +363,16 @@ class Client:
             try:
                 answer: T = yield Request(address, call, share_ms)
             except TransportError as error:
+                errors.append(error)
                 if error.is_grpc:
-                    raise _not_a_namesrv(
+                    refused = refused or _not_a_namesrv(
                         f"{address} is a gRPC server, as proxies are, not a name"
                         " server",
                         other="proxy",
-                    ) from error
-                errors.append(error)
+                    )
             except StaticTopicError:
                 raise
-            except UnsupportedError as error:
+            except UnsupportedError:
                 if call.code not in _OF_EVERY_NAMESRV:
                     raise
                 from rmqcli.api.calls.config import get_broker_runtime_info
@@ -385,7 +386,7 @@ class Client:
                     )
                 else:
                     what = f"{address} is a broker, not a name server"
-                raise _not_a_namesrv(what, other="broker") from error
+                refused = refused or _not_a_namesrv(what, other="broker")
             except NotFoundError as error:
                 self._prefer(address)
                 if not needs_all_for_not_found:

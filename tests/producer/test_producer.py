@@ -600,6 +600,37 @@ def test_another_broker_is_tried_after_such_a_status_only_when_that_is_set(two):
     assert {each.queue and each.queue.broker_name for each in results} == {"broker-b"}
 
 
+def test_a_level_that_only_some_brokers_have_is_for_these(rmq_cluster_factory):
+    """18 was the last level, which is only the default of messageDelayLevel."""
+    levels = {"message_delay_level": "1s " * 19 + "1h"}
+    cluster = rmq_cluster_factory(settings=levels)
+    topic = cluster.create_topic("T", queues=1)
+    asked = cluster.faults.observe(code=RequestCode.GET_BROKER_CONFIG)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for _ in range(2):
+            producer.send(ProducerMessage(topic, b"x", delay_level=20))
+        producer.send_oneway(ProducerMessage(topic, b"x", delay_level=20))
+        assert len(asked.requests) == 1
+        late = ProducerMessage(topic, b"late", delay_level=21)
+        for send in (producer.send, producer.send_oneway):
+            with pytest.raises(
+                UnsupportedError,
+                match=r"^delay level 21 does not exist: the broker has the levels 1s 1s"
+                r" .* 1s 1h$",
+            ):
+                send(late)
+    assert bodies(cluster, topic) == []
+
+
+def test_a_level_is_not_checked_where_the_broker_does_not_show_its_levels(
+    rmq_cluster, rmq_topic, producer
+):
+    code = RequestCode.GET_BROKER_CONFIG
+    rmq_cluster.faults.add(faults.answer(16, "no"), code=code)
+    sent = producer.send(ProducerMessage(rmq_topic, b"x", delay_level=19))
+    assert sent.status is SendStatus.SEND_OK
+
+
 def test_a_level_and_a_time_delay_a_message(rmq_cluster, rmq_topic, producer):
     by_level = producer.send(ProducerMessage(rmq_topic, b"level", delay_level=3))
     by_time = producer.send(ProducerMessage(rmq_topic, b"time", delay_ms=60_000))
@@ -733,7 +764,7 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
         (lambda: message("text"), TypeError, "body is a str; it must be bytes"),
         (lambda: message(topic="a b"), UsageError, "topic 'a b' has characters"),
         (lambda: message(keys="a b"), UsageError, "key 'a b' is empty or contains"),
-        (lambda: message(delay_level=19), UsageError, "delay_level is 19"),
+        (lambda: message(delay_level=0), UsageError, "delay_level is 0"),
         (
             lambda: message(delay_level=1, delay_ms=5),
             UsageError,
