@@ -219,7 +219,7 @@ class ScatteredStates(LetterStates):
     @property
     def is_empty(self) -> bool:
         """See LetterStates."""
-        return not self._found
+        return not any(self._found.values())
 
     def of(
         self, broker_name: str, queue_id: int

@@ -346,7 +346,7 @@ def _write(
             "pop_inflight": None if plan.pop is None else plan.pop.inflight,
             "sent": None if done is None else done.stored,
             "came_due": None if done is None else done.came_due,
-            "failed": failed_rows(done),
+            "failed": failed_rows(done, noun="message"),
             "log": None if path is None else str(path),
         }
     )

@@ -119,13 +119,15 @@ def result_rows(done: SendReport) -> list[dict[str, object]]:
     return rows
 
 
-def failed_rows(done: SendReport | None) -> list[dict[str, object]] | None:
+def failed_rows(
+    done: SendReport | None, *, noun: str = "letter"
+) -> list[dict[str, object]] | None:
     """The letters that are not stored for certain, for JSON."""
     if done is None:
         return None
     return [
         {
-            "letter": str(each.place),
+            noun: str(each.place),
             "topic": each.topic,
             "status": each.status,
             "error": each.error,

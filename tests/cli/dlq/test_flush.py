@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli import (
     Admin,
+    LocalTransactionState,
     MessageQueue,
     Producer,
     ProducerMessage,
@@ -15,6 +16,7 @@ from rmqcli import (
     SimpleConsumer,
 )
 from rmqcli.api.calls.client import lock_batch_mq
+from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.broker import faults
 from rmqcli.cli.main import run
 from rmqcli.redrive import flush as flush_module
@@ -269,22 +271,62 @@ def test_a_message_that_came_due_is_left_to_its_broker(cluster, capsys):
     assert len(marked) == done["sent"]
 
 
-def test_a_broker_that_becomes_silent_is_named_and_nothing_is_sent(
-    rmq_cluster_factory, capsys
+@pytest.mark.parametrize("fault", [faults.disconnect(), faults.answer(16, "no")])
+def test_a_broker_that_is_silent_or_denies_is_named_and_nothing_is_sent(
+    rmq_cluster_factory, capsys, fault
 ):
     cluster = rmq_cluster_factory(brokers=2, queues=1)
     cluster.create_topic("orders")
     cluster.create_group("billing")
-    fail(cluster, "a", "b")
-    fault = cluster.faults.add(faults.disconnect(), broker="broker-b")
+    fail(cluster, *"abcdefgh")
+    cluster.faults.add(fault, broker="broker-b")
     code, plan, err = flush(cluster, capsys)
     assert (code, plan["unread"][0]["broker"]) == (6, "broker-b"), err
     assert "what waits on broker-b is not known" in err
     assert "this plan is incomplete and would be refused" in err
     code, _, err = execute(cluster, capsys)
     assert (code, "nothing was sent" in err) == (7, True), err
-    assert fault is not None
-    assert flush(cluster, capsys)[0] == 6
+    cluster.faults.clear()
+    assert execute(cluster, capsys)[1]["sent"] == 8
+    assert sorted(m.body for m in copies(cluster)) == [b"%c" % c for c in b"abcdefgh"]
+
+
+def test_a_message_of_a_transaction_is_copied_as_a_normal_one(cluster, capsys):
+    """With TRAN_MSG the broker would keep the copy as a half message."""
+    commit = LocalTransactionState.COMMIT_MESSAGE
+    with Producer(
+        "shop", namesrv=cluster.namesrv, on_check=lambda _message: commit
+    ) as shop:
+        shop.send_in_transaction(ProducerMessage("orders", b"a"), lambda *_: commit)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (sent,) = admin.read("orders")
+    assert sent.properties["TRAN_MSG"] == "true"
+    kill(cluster, "billing", "orders", [sent], delay_level=LEVEL)
+    code, done, err = execute(cluster, capsys)
+    assert (code, done["sent"]) == (0, 1), err
+    (copy,) = copies(cluster)
+    assert (copy.body, "TRAN_MSG" in copy.properties) == (b"a", False)
+
+
+def test_messages_of_a_topic_that_the_group_consumes_by_pop_stay(cluster, capsys):
+    """A group that has moved to POP does not read its retry topic any more."""
+    cluster.create_topic("bills")
+    fail(cluster, "a")
+    fail(cluster, "b", topic="bills")
+    cluster.create_topic("%RETRY%billing_bills")
+    with client_of(cluster) as client:
+        call = update_consumer_offset(
+            "billing", "%RETRY%billing_bills", 0, commit_offset=0
+        )
+        client.invoke(cluster.broker().address, call)
+    code, done, err = execute(cluster, capsys)
+    assert (code, done["sent"]) == (0, 1), err
+    (skipped,) = done["skipped"]
+    assert skipped["reason"] == (
+        "the group consumes bills by POP, and does not read %RETRY%billing; brokers"
+        " take nothing for the retry topics of POP"
+    )
+    assert [m.body for m in copies(cluster)] == [b"a"]
 
 
 def test_a_broker_of_which_only_a_slave_answers_is_named(rmq_cluster_factory, capsys):
@@ -321,7 +363,8 @@ def test_a_copy_that_a_broker_makes_a_dead_letter_ends_the_flush(cluster, capsys
         client.invoke(cluster.broker().address, call)
     code, done, err = execute(cluster, capsys)
     assert (code, done["sent"], copies(cluster)) == (7, 0, []), err
-    assert [each["status"] for each in done["failed"]] == ["DEAD_AGAIN"]
+    (failed,) = done["failed"]
+    assert (failed["message"], failed["status"]) == ("broker-a:8:0", "DEAD_AGAIN")
     assert "broker-a stored a copy in %DLQ%billing instead of %RETRY%billing" in err
     assert "the original still waits" in err
     with Admin(namesrv=cluster.namesrv) as admin:
