@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli import Producer, ProducerMessage
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
+from tests.admin.dlq.letters import kill
 from tests.consumer.collecting import committed
 from tests.kit.documents import program
 from tests.kit.proxy.scripted import ScriptedProxy
@@ -115,11 +117,19 @@ def test_dead_letters_that_a_program_sends_again(cluster, tmp_path):
             for body in (b'{"a":1}', b'{"a":2}', b"{", b'{"a":1,"b":2}')
         ],
     )
+    with Producer(namesrv=cluster.namesrv) as producer:
+        waiting = producer.send(ProducerMessage("orders", b"x"))
+    kill(cluster, "billing", "orders", [waiting], delay_level=18)
     shown = finished(cluster, program("dead-letters", "In Python"), tmp_path)
     left_out = (
         "{'its body could not be decoded': LeftOut(count=1, example='broker-a:0:2')}"
     )
-    assert shown == [f"{{'orders': 2}} {left_out} ('broker-a:0:2',)", "2 [] False"]
+    assert shown == [
+        f"{{'orders': 2}} {left_out} ('broker-a:0:2',)",
+        "2 [] False",
+        "1 {}",
+        "1 0 True",
+    ]
 
 
 def test_a_topic_that_a_program_copies(cluster, tmp_path):
