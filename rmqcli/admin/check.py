@@ -26,7 +26,6 @@ from rmqcli.admin.brokers import (
     read_brokers,
     reader_addresses,
     split_answers,
-    with_address,
 )
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.behaviour import History, observe
@@ -229,10 +228,8 @@ def measure_retention(client: Client, patterns: Sequence[str]) -> list[Measureme
 
     The value of a group without unread messages is infinite.
     """
-    info = client.cluster_info()
     reserved: dict[str, int] = {}
-    masters = {name: each.master_address for name, each in info.brokers.items()}
-    answers = ask_each(client, with_address(masters), get_broker_config())
+    answers = ask_each(client, client.masters(), get_broker_config())
     for name, settings in split_answers(answers)[0].items():
         hours = read_count(settings.get("fileReservedTime"), digits_max=9)
         if hours is not None:

@@ -166,7 +166,15 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
             if clock.note:
                 found.notes[name] = clock.note
             now_ms = clock.epoch_ms
-            _read_levels(client, name, address, topic, found, limit, now_ms)
+            waiting = delayed_by_level(client, name, address)
+            for level, delay_ms, queue, message in waiting:
+                found.scanned += 1
+                if message.properties.get(REAL_TOPIC) == topic:
+                    due_ms = None
+                    if delay_ms is not None:
+                        due_ms = message.store_timestamp_ms + delay_ms
+                    each = _delayed(queue, message, level=level, due_ms=due_ms)
+                    found.add(each, now_ms=now_ms, limit=limit)
             has_answers = True
             timers, scanned = waiting_timers(client, name, address, topic)
             found.scanned += scanned
@@ -190,24 +198,6 @@ def _broker_clock(client: Client, address: str) -> BrokerClock:
     runtime = client.invoke(address, get_broker_runtime_info())
     answered_ms = client.clock.epoch_ms()
     return broker_clock(runtime, asked_ms=asked_ms, answered_ms=answered_ms)
-
-
-def _read_levels(
-    client: Client,
-    name: str,
-    address: str,
-    topic: str,
-    found: DelayedMessages,
-    limit: int,
-    now_ms: int,
-) -> None:
-    for level, delay_ms, queue, message in delayed_by_level(client, name, address):
-        found.scanned += 1
-        if message.properties.get(REAL_TOPIC) != topic:
-            continue
-        due_ms = None if delay_ms is None else message.store_timestamp_ms + delay_ms
-        waiting = _delayed(queue, message, level=level, due_ms=due_ms)
-        found.add(waiting, now_ms=now_ms, limit=limit)
 
 
 def runtime_and_config(

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.producer.remoting.trace import SentTraces
     from rmqcli.producer.send import SendNetwork, SendOutcome
-    from rmqcli.queue_selector import QueueSelector
 
 
 _WHAT = "What to send"
@@ -114,16 +113,11 @@ def read_records(name: str) -> Messages:
 def first(messages: Messages, count: int) -> Messages:
     """Yield the first `count` messages."""
     left = count
-    while left > 0:
-        message = next(messages, _END)
-        if message is _END:
+    for message in messages:
+        left -= message is not None
+        yield message
+        if not left:  # before another one is read, for which stdin may have to wait
             return
-        if message is not None:
-            left -= 1
-        yield cast("OutgoingMessage | None", message)
-
-
-_END: Any = object()
 
 
 @contextmanager
@@ -456,11 +450,6 @@ class SendCommandOptions:
         """The properties that `--property` adds to every message."""
         return dict(self.properties or ())
 
-    @property
-    def selectors(self) -> tuple[QueueSelector, ...]:
-        """The queues of `--queue`."""
-        return tuple(self.queue or ())
-
     def messages(self, common: Common) -> Messages:
         """The messages to send, with the tag, keys and properties of the options.
 
@@ -574,7 +563,7 @@ def _send_to_brokers(
         client = stack.enter_context(common.open_client())
         traces = _traces(client.config, stack) if options.trace else None
         target = find_target(
-            client, options.topic, options.selectors, may_create=options.create
+            client, options.topic, options.queue or (), may_create=options.create
         )
         extra = {}
         if options.delay is not None:
@@ -585,7 +574,7 @@ def _send_to_brokers(
             target,
             extra_properties=extra,
             shard_by=options.shard_by,
-            is_fixed=bool(options.selectors),
+            is_fixed=bool(options.queue),
             rng=random.Random(),  # noqa: S311  # spreads load; not for secrets
             traces=traces,
         )
@@ -688,15 +677,13 @@ class _Job:
 
         The messages that were read before are sent, and count for the exit code.
         """
-        source = iter(messages)
-        while not self._is_closed:
-            message = next(source, _END)
-            if message is _END:
-                return
+        for message in messages:
             if message is not None:
-                self._last_source = cast("OutgoingMessage", message).source
-            yield cast("OutgoingMessage | None", message)
-        self._is_unread = True
+                self._last_source = message.source
+            yield message
+            if self._is_closed:
+                self._is_unread = True
+                return
 
     @contextmanager
     def _while_read(self) -> Iterator[None]:

@@ -61,7 +61,7 @@ from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_member_group
-from rmqcli.process.end import OPEN_CONSUMERS
+from rmqcli.process.end import OPEN_CONSUMERS, InOneProcess
 from rmqcli.trace.setting import trace_topic
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ _TRACES_MS: Final = 6_000
 _LATEST: Final = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
-class Consumer:
+class Consumer(InOneProcess):
     """A member of the consumer group `group`, which passes messages to a listener.
 
     Methods may be called from any thread, also from listeners.
@@ -302,9 +302,14 @@ class Consumer:
         """The id under which servers know this member; None before the start."""
         return self._backend.client_id
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the consumer is closed, or was closed before its start."""
+        return self._closed.is_set
+
     def __repr__(self) -> str:
         topics = sorted(self._subscriptions)
-        state = "closed" if self._closed.is_set else "open"
+        state = "closed" if self.is_closed else "open"
         return (
             f"Consumer({self.group!r}, {topics}, {self._client_config.servers},"
             f" {state if self._is_started else 'new'})"

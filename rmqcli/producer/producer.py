@@ -48,7 +48,7 @@ from rmqcli.config import client_config
 from rmqcli.errors import ConfigError, RmqError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_topic
-from rmqcli.process.end import OPEN_CLIENTS
+from rmqcli.process.end import OPEN_CLIENTS, InOneProcess
 from rmqcli.producer.backend import (
     ANY_QUEUE,
     QueueChoice,
@@ -95,7 +95,7 @@ def select_by_hash(
     return queues[abs(java_string_hash(str(arg))) % len(queues)]
 
 
-class Producer:
+class Producer(InOneProcess):
     """Sends messages. Every method may be called from any thread.
 
     `group` names the producers that may answer for each other's transactions; a
@@ -158,6 +158,11 @@ class Producer:
         self._is_started = False
         self._is_closed = False
         self._in_flight = SendsInFlight()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f"group={self.group!r}, "

@@ -19,11 +19,8 @@ from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.pop import (
     BatchAck,
     BatchAckMessageRequestBody,
-    MessageQueueAssignment,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
 )
-from rmqcli.wire.body import decode_body, encode_body
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import (
     AckMessageRequestHeader,
@@ -249,32 +246,6 @@ def change_invisible_time(
             extra_info=encode_receipt_handle(handle),
             offset=_offset(handle),
             invisible_time=invisible_ms,
-        ),
-        needs_version=V5_0_0,
-    )
-
-
-def query_assignment(
-    group: str, topic: str, *, client_id: str, strategy_name: str = "AVG"
-) -> Call[list[MessageQueueAssignment]]:
-    """The queues that the broker assigns to this client, and whether by POP or PULL."""
-    return make_call(
-        RequestCode.QUERY_ASSIGNMENT,
-        lambda answer: (
-            decode_body(
-                QueryAssignmentResponseBody, answer.body
-            ).message_queue_assignments
-            or []
-        ),
-        what=f"assignment of group {group} in {topic}",
-        body=encode_body(
-            QueryAssignmentRequestBody(
-                topic=topic,
-                consumer_group=group,
-                client_id=client_id,
-                strategy_name=strategy_name,
-                message_model="CLUSTERING",
-            )
         ),
         needs_version=V5_0_0,
     )

@@ -39,7 +39,7 @@ class _Held(NamedTuple):
     request: BrokerRequest
     header: PullMessageRequestHeader
     message_filter: MessageFilter | None
-    pull_again: Callable[[Now], Reply]
+    pull_again: Callable[[Now], Reply | None]
     ends_ms: int  # monotonic
 
 
@@ -61,7 +61,7 @@ class PullRequestHoldService:
         request: BrokerRequest,
         header: PullMessageRequestHeader,
         message_filter: MessageFilter | None,
-        pull_again: Callable[[Now], Reply],
+        pull_again: Callable[[Now], Reply | None],
     ) -> bool:
         """Hold a pull until a message arrives or its time is over.
 
@@ -166,8 +166,8 @@ class PullRequestHoldService:
         self._count -= len(woken)
         self._put_back(key, left)
         for held in woken:
-            reply = answered(partial(held.pull_again, now))
-            self._context.answer(held.request, reply)
+            if (reply := answered(partial(held.pull_again, now))) is not None:
+                self._context.answer(held.request, reply)
 
     def _put_back(self, key: tuple[str, int], left: list[_Held]) -> None:
         if left:

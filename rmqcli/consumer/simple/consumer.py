@@ -51,7 +51,7 @@ from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.names import check_member_group
 from rmqcli.position import Earliest, Latest
-from rmqcli.process.end import OPEN_CLIENTS
+from rmqcli.process.end import OPEN_CLIENTS, InOneProcess
 from rmqcli.trace.setting import trace_topic
 from rmqcli.transport.lookups import local_ip
 from rmqcli.units import counted
@@ -83,7 +83,7 @@ ACK_TIMEOUT_MS: Final = 10_000
 CLOSE_MS: Final = 5_000
 
 
-class SimpleConsumer:
+class SimpleConsumer(InOneProcess):
     """A member of `group` that requests its messages. Any thread may call its methods.
 
     `topics` is a topic or a `SubscriptionData` (see `sql`), an iterable of them, or a
