@@ -516,8 +516,8 @@ def _missing_queues(report: CopyReport) -> list[str]:
     if report.added:
         warnings.append(
             "queues were added after the copy began, and are not copied yet:"
-            f" {listed(report.added, _LISTED)}; to copy them, run the same command"
-            " again"
+            f" {listed(report.added, _LISTED)}; run the same command again: it copies"
+            " them, or says what to do first"
         )
     return warnings
 
