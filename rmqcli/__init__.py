@@ -9,7 +9,8 @@
 
 Consumers, producers and an Admin are started the same way: the constructor only checks
 its arguments, and `with` or `start` starts them, once. After `close`, or the `with`
-block, every call raises UsageError.
+block, calls raise UsageError; of a Consumer, `queues`, `offsets` and `running_info` can
+still be asked.
 
 The errors that the library raises are `RmqError`s; see `rmqcli.errors` for the tree. A
 value that cannot be used is a ConfigError, which is a ValueError, too, and a value of a

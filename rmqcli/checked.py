@@ -138,7 +138,11 @@ def checks_arguments(
 
         @functools.wraps(function)
         def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            for name, value in signature.bind(*args, **kwargs).arguments.items():
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError:  # that of the call below names the function, too
+                given = {}
+            for name, value in given.items():
                 wanted = checked.get(name)
                 if wanted is not None and not any(
                     _has_type(value, kind) for kind in wanted.values()

@@ -13,13 +13,14 @@ with connect("127.0.0.1:9876") as cluster:
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from rmqcli.checked import check_type, checks_arguments
 from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
 from rmqcli.errors import UsageError
+from rmqcli.position import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from rmqcli.redrive.library import Redrive, RetryFlush
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
+
+    Client = TypeVar("Client", Admin, Consumer, Producer, SimpleConsumer)
 
 
 @checks_arguments()
@@ -102,7 +105,8 @@ class Cluster:
         """
         self.config = config
         self._has_namesrv = has_namesrv
-        self._made = ExitStack()
+        #: the clients that it has created and that may be open
+        self._made: list[Admin | Consumer | Producer | SimpleConsumer] = []
 
     def __repr__(self) -> str:
         return f"Cluster({self.config.servers})"
@@ -115,7 +119,19 @@ class Cluster:
 
     def close(self) -> None:
         """Close all clients that were created and are still open. Idempotent."""
-        self._made.close()
+        made, self._made = self._made, []
+        with ExitStack() as stack:
+            for each in made:
+                stack.callback(each.close)
+
+    def _keep(self, client: Client) -> Client:
+        """Return `client`, which the cluster will close; forget those that are."""
+        # Single calls of the list only, as other threads may make clients, too.
+        for each in [each for each in self._made if each.is_closed]:
+            with suppress(ValueError):
+                self._made.remove(each)
+        self._made.append(client)
+        return client
 
     def admin(self, *, backups: Path | None = None) -> Admin:
         """Create an Admin, to be started by `with` or `start`; see Admin.
@@ -127,8 +143,7 @@ class Cluster:
         from rmqcli.admin.admin import Admin
 
         admin = Admin(client=self.config, backups=backups)
-        self._made.callback(admin.close)
-        return admin
+        return self._keep(admin)
 
     def producer(
         self,
@@ -144,8 +159,7 @@ class Cluster:
         producer = Producer(
             group, client=self.config, config=config, on_check=on_check, trace=trace
         )
-        self._made.callback(producer.close)
-        return producer
+        return self._keep(producer)
 
     def consumer(
         self,
@@ -187,8 +201,7 @@ class Cluster:
             on_revoked=on_revoked,
             trace=trace,
         )
-        self._made.callback(consumer.close)
-        return consumer
+        return self._keep(consumer)
 
     def simple_consumer(
         self,
@@ -215,8 +228,7 @@ class Cluster:
             client=self.config,
             trace=trace,
         )
-        self._made.callback(consumer.close)
-        return consumer
+        return self._keep(consumer)
 
     @checks_arguments(Path=Path)
     def redrive(
@@ -256,7 +268,7 @@ class Cluster:
         from rmqcli.redrive.redrive import RedriveRequest
 
         start, end = (
-            None if each is None else _position(each) for each in (from_, until)
+            None if each is None else position_of(each) for each in (from_, until)
         )
         request = RedriveRequest(
             group=group,
@@ -333,8 +345,8 @@ class Cluster:
             target_topic=target_topic,
             filter=wanted,
             chosen_by=str(wanted),
-            start=_position(from_),
-            end=_position(until),
+            start=position_of(from_),
+            end=position_of(until),
         )
         target = None if to is None else to.config
         return Copy(self.config, request, target=target, log=log)
@@ -349,13 +361,6 @@ class Cluster:
                 f"{what} needs name servers, but only proxy endpoints are configured",
                 hint="set NAMESRV_ADDR",
             )
-
-
-def _position(given: str | Position) -> Position:
-    from rmqcli.position import Position, parse_position
-
-    check_type(given, (str, Position), "a position")
-    return parse_position(given) if isinstance(given, str) else given
 
 
 def _filter(

@@ -17,8 +17,9 @@ import re
 from dataclasses import field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
+from rmqcli.checked import check_int, check_type
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import TextError
+from rmqcli.errors import ConfigError, TextError
 from rmqcli.names import STORED_NAME
 from rmqcli.units import format_duration, parse_duration_ms
 
@@ -31,6 +32,14 @@ _EPOCH_MS_DIGITS_MIN = 12
 #: The earliest time, except 0, that can be written in milliseconds.
 EPOCH_MS_MIN = 10 ** (_EPOCH_MS_DIGITS_MIN - 1)
 _EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
+
+#: The numbers of positions, and the highest that each can be.
+_NUMBERS = {
+    "queue_offset": LONG_MAX,
+    "count": LONG_MAX,
+    "ago_ms": LONG_MAX,
+    "epoch_ms": _EPOCH_MS_MAX,
+}
 
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
@@ -149,6 +158,33 @@ class AtGroup(Position):
 
     def __str__(self) -> str:
         return f"group:{self.group}"
+
+
+def position_of(given: str | Position, name: str = "a position") -> Position:
+    """Return the position that a program gives, as a text or as one of the classes.
+
+    `name` is what errors call it. Raises TextError for a text that is not a position,
+    ConfigError for a number that is out of range or a time that looks like seconds, and
+    TypeError for any other value.
+    """
+    check_type(given, (str, Position), name)
+    if isinstance(given, str):
+        return parse_position(given)
+    for number, high in _NUMBERS.items():
+        if hasattr(given, number):
+            value = check_int(getattr(given, number), number, 0, high)
+            if number == "epoch_ms":
+                check_epoch_ms(value, number)
+    return given
+
+
+def check_epoch_ms(value: int, name: str) -> None:
+    """Raise ConfigError for a time that was meant in seconds; see `EPOCH_MS_MIN`."""
+    if 0 < value < EPOCH_MS_MIN:
+        raise ConfigError(
+            f"{name} is {value}, which is too early: it looks like seconds",
+            hint=f"times are in milliseconds; for seconds write {value}000",
+        )
 
 
 def parse_position(text: str, *, tz: tzinfo | None = None) -> Position:

@@ -236,6 +236,8 @@ class _Run:
         self.pending: Pending[Any] = Pending()
 
     def go_on(self, outcome: object) -> None:
+        result: Any = None
+        failure: RmqError | None = None
         # A loop, not recursion: answers that are available at once use no stack.
         while True:
             try:
@@ -244,19 +246,25 @@ class _Run:
                 else:
                     step = self._task.send(outcome)
             except StopIteration as stop:
-                self.pending.succeed(stop.value)
-                return
+                result = stop.value
+                break
             except RmqError as error:
-                self.pending.fail(error)
-                return
+                failure = error
+                break
             except Exception as error:  # noqa: BLE001  # code of the user, too
-                self.pending.fail(unexpected(error))
-                return
+                failure = unexpected(error)
+                break
             waited_for = start(step, self._runner)
             if not waited_for.is_done:
                 waited_for.on_done(self._resume)
                 return
             outcome = waited_for.outcome()
+        # Not in a handler: what a function of the program raises would have been raised
+        # "during handling" of a StopIteration, for all that its traceback says.
+        if failure is None:
+            self.pending.succeed(result)
+        else:
+            self.pending.fail(failure)
 
     def _resume(self, waited_for: Pending[Any]) -> None:
         self.go_on(waited_for.outcome())

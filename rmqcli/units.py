@@ -147,12 +147,13 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes}B"
 
 
-def format_rfc3339(epoch_ms: int) -> str | None:
+def format_rfc3339(epoch_ms: int | None) -> str | None:
     """Return `epoch_ms` as `2026-01-02T03:04:05.678Z`, or None outside years 1-9999.
 
     A peer may send any 64-bit number as a time, so the caller needs an answer for it.
+    Of a time that is not known it is None, too.
     """
-    if not _TIME_MIN_MS <= epoch_ms <= _TIME_MAX_MS:
+    if epoch_ms is None or not _TIME_MIN_MS <= epoch_ms <= _TIME_MAX_MS:
         return None
     moment = _EPOCH + timedelta(milliseconds=epoch_ms)
     return moment.isoformat(timespec="milliseconds")[:-6] + "Z"

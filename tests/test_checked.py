@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqcli import (
+    Admin,
     AllocateMessageQueueConsistentHash,
     Consumer,
     ConsumerConfig,
@@ -253,3 +254,16 @@ def test_mypy_accepts_plain_listeners_of_one_message_type_and_refuses_others(tmp
     ]
     errors = [line for line in checked.stdout.splitlines() if ": error:" in line]
     assert sorted({int(line.split(":")[1]) for line in errors}) == wanted, errors
+
+
+def test_a_call_without_an_argument_is_refused_in_python_s_own_words():
+    """The name of the function was missing: "missing a required argument: 'group'"."""
+    admin: Any = Admin()
+    with pytest.raises(
+        TypeError, match=r"^Admin\.lag\(\) missing 1 required .* 'group'$"
+    ):
+        admin.lag()
+    with pytest.raises(
+        TypeError, match=r"^Admin\.lag\(\) got an unexpected .* 'topic'$"
+    ):
+        admin.lag("billing", topic="orders")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import re
+import weakref
 from typing import Any
 
 import pytest
@@ -121,6 +123,50 @@ def test_a_client_of_a_cluster_has_its_servers_and_is_closed_with_it(
 
         shown = asyncio.run(main())
     assert "10.0.0.1:9876" in shown
+
+
+def test_a_cluster_keeps_no_client_that_is_closed(rmq_cluster):
+    """A program that made an Admin for each question never gave one back."""
+    rmq_cluster.create_topic("orders")
+
+    def made(cluster):
+        yield cluster.admin()
+        yield cluster.producer()
+        yield cluster.consumer("g", "orders")
+        yield cluster.simple_consumer("s", "orders")
+
+    def left(references):
+        gc.collect()
+        return [each() for each in references if each() is not None]
+
+    gone = []
+    with rmqcli.connect(rmq_cluster.namesrv) as cluster:
+        for client in made(cluster):
+            with client:
+                gone.append(weakref.ref(client))
+            assert client.is_closed
+        del client
+        last = cluster.admin()
+        assert left(gone) == []
+        last.start()
+        assert not last.is_closed
+    assert last.is_closed
+
+    async def main():
+        gone = []
+        async with aio.connect(rmq_cluster.namesrv) as cluster:
+            for client in made(cluster):
+                async with client:
+                    gone.append(weakref.ref(client))
+                assert client.is_closed
+            del client
+            last = cluster.admin()
+            assert left(gone) == []
+            await last.start()
+            assert not last.is_closed
+        assert last.is_closed
+
+    asyncio.run(main())
 
 
 def test_both_kinds_of_clusters_are_reached_in_the_same_way():

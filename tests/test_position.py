@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.errors import TextError
+from rmqcli.errors import ConfigError, TextError
 from rmqcli.position import (
     Ago,
     AtGroup,
@@ -19,11 +20,42 @@ from rmqcli.position import (
     LastN,
     Latest,
     PlusN,
+    Position,
     parse_position,
+    position_of,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
 UTC = ZoneInfo("UTC")
+
+
+@pytest.mark.parametrize(
+    ("position", "error", "why"),
+    [
+        (
+            AtTime(1_767_322_800, ""),
+            ConfigError,
+            "epoch_ms is 1767322800, which is too",
+        ),
+        (AtTime(-1, ""), ConfigError, "epoch_ms is -1"),
+        (AtOffset(-1), ConfigError, "queue_offset is -1"),
+        (LastN(-3), ConfigError, "count is -3"),
+        (PlusN(cast("int", 1.5)), TypeError, "count is 1.5, a float"),
+        (Ago(cast("int", "15m")), TypeError, "ago_ms is '15m', a str"),
+        (cast("Position", None), TypeError, "a position is None"),
+        ("@1767322800", TextError, "looks like seconds"),
+    ],
+)
+def test_a_position_that_a_program_gives_is_checked(position, error, why):
+    """Seconds meant January 1970: every message was read, or reset to."""
+    with pytest.raises(error, match=why):
+        position_of(position)
+
+
+def test_positions_that_a_program_gives():
+    assert position_of("-3") == LastN(3)
+    for each in (AtTime(0, ""), AtTime(1_767_322_800_000, ""), Earliest(), Ago(0)):
+        assert position_of(each) is each
 
 
 @pytest.mark.parametrize(

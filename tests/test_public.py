@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import json
@@ -194,6 +195,53 @@ def test_a_lag_shows_what_it_is(rmq_cluster):
     )
     assert repr(lag) == shown
     assert repr(lag.topics[0]).startswith("TopicLag(topic='orders', lag=1, known_lag=1")
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        rmqcli.Admin(),
+        rmqcli.Consumer("g", "orders"),
+        rmqcli.Producer(),
+        rmqcli.SimpleConsumer("g", "orders"),
+        rmqcli.aio.AsyncAdmin(),
+        rmqcli.aio.AsyncConsumer("g", "orders"),
+        rmqcli.aio.AsyncProducer(),
+        rmqcli.aio.AsyncSimpleConsumer("g", "orders"),
+    ],
+    ids=lambda client: type(client).__name__,
+)
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_client_cannot_be_copied_or_pickled(client, way):
+    """A process pool or Spark said "cannot pickle '_thread.RLock' object"."""
+    name = type(client).__name__
+    with pytest.raises(
+        TypeError, match=rf"^{name}\(.*cannot be copied or pickled; create"
+    ):
+        way(client)
+
+
+def test_values_are_compared_by_what_they_hold():
+    """A program that looked whether a lag had changed always saw a change."""
+    values = [
+        each
+        for name in rmqcli.__all__
+        if dataclasses.is_dataclass(each := getattr(rmqcli, name))
+    ]
+    assert len(values) > 80
+    assert [each.__name__ for each in values if each.__eq__ is object.__eq__] == []
+
+
+def test_a_lag_that_has_not_changed_is_the_same(rmq_cluster):
+    rmq_cluster.create_topic("orders")
+    rmq_cluster.create_group("billing")
+    with rmqcli.Admin(namesrv=rmq_cluster.namesrv) as admin:
+        admin.apply_reset(admin.plan_reset("billing", "orders", to="latest"))
+        before = admin.lag("billing")
+        assert admin.lag("billing") == before
+        assert admin.lags() == admin.lags()
+        rmq_cluster.send("orders", ["a"])
+        assert admin.lag("billing") != before
 
 
 def test_strategies_are_compared_and_shown_by_their_settings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import pytest
@@ -305,3 +306,20 @@ def test_what_does_not_end_within_the_limit_is_a_time_limit_error_and_goes_on(ru
     assert isinstance(pending.outcome(), TimeLimitError)
     runner.run(100)
     assert ended == [200]
+
+
+@pytest.mark.injects_exceptions
+@pytest.mark.parametrize("error", [None, RmqError("x"), KeyError("x")])
+def test_the_end_of_a_task_is_told_outside_of_a_handler(runner, error):
+    """A traceback of `on_failed` began with a StopIteration of ours."""
+
+    def waiting():
+        yield first
+        if error is not None:
+            raise error
+
+    first: Pending[None] = Pending()
+    seen = []
+    start(waiting(), runner).on_done(lambda _: seen.append(sys.exc_info()))
+    first.succeed(None)
+    assert seen == [(None, None, None)]

@@ -85,9 +85,10 @@ WRONG_VALUES = [
     (message, "properties", {"KEYS": "x"}),
     (message, "flag", 2**31),
     (message, "message_group", ""),
-    (message, "delay_level", 19),
+    (message, "delay_level", 2**31),
     (message, "delay_ms", 0),
     (message, "deliver_at_ms", -1),
+    (message, "deliver_at_ms", 1_767_322_800),  # seconds: it was delivered at once
 ]
 
 WRONG_TYPES = [

@@ -97,8 +97,6 @@ def list_accounts(
     Raises the error of a broker when none of them tells its users.
     """
     found = _read(client, cluster, brokers)
-    _raise_if_none_tells(found)
-    errors = _errors(found)
     entries = []
     for kind in _KINDS:
         same: dict[tuple[str, str], tuple[Settings, list[str]]] = {}
@@ -110,7 +108,7 @@ def list_accounts(
             AclEntry(kind=kind, name=entry, settings=settings, brokers=tuple(names))
             for (entry, _), (settings, names) in sorted(same.items())
         ]
-    return AclEntries(entries=tuple(entries), errors=errors)
+    return AclEntries(entries=tuple(entries), errors=_errors(found))
 
 
 def _errors(found: ClusterEntries) -> dict[str, RmqError]:
@@ -118,14 +116,6 @@ def _errors(found: ClusterEntries) -> dict[str, RmqError]:
         n: has.unknown["user"] for n, has in found.brokers.items() if has.unknown
     }
     return {**found.errors, **unknown}
-
-
-def _raise_if_none_tells(found: ClusterEntries) -> None:
-    """Raise the error of a broker when no broker tells its users and rules."""
-    errors = _errors(found)
-    if len(errors) == len(found.brokers.keys() | found.errors.keys()):
-        for error in errors.values():
-            raise error
 
 
 def explain_access(
@@ -145,7 +135,6 @@ def explain_access(
     """
     check_access(resource, action, source_ip)
     found = _read(client, cluster, brokers)
-    _raise_if_none_tells(found)
     decisions: dict[str, AclDecision | RmqError] = {**_errors(found)}
     for name, has in found.brokers.items():
         if name not in decisions:
@@ -157,8 +146,7 @@ def explain_access(
             }
             known = has.entries["user"].get(user)
             decisions[name] = decide(known, rules, resource, action, source_ip)
-    if not _errors(found) and not _brokers_with(found, "user", user):
-        raise _not_found("user", user)
+    _check_known(found, "user", user)
     return dict(sorted(decisions.items()))
 
 
@@ -340,15 +328,11 @@ def _planned(
     passwords: Mapping[str, str],
 ) -> DefinitionsPlan:
     found = _read(client, cluster, brokers)
-    _raise_if_none_tells(found)
-    user = wanted.name
     if wanted.kind == "rule":
-        user = parts_of_rule(wanted.name)[0].removeprefix(USER_PREFIX)
-    if not _errors(found):
-        if wanted.kind == "rule" and not _brokers_with(found, "user", user):
-            raise _not_found("user", user)
-        if not is_new and not _brokers_with(found, wanted.kind, wanted.name):
-            raise _not_found(wanted.kind, wanted.name)
+        subject = parts_of_rule(wanted.name)[0]
+        _check_known(found, "user", subject.removeprefix(USER_PREFIX))
+    if not is_new:
+        _check_known(found, wanted.kind, wanted.name)
     return complete_plan(
         client,
         DefinitionsPlan(
@@ -374,10 +358,7 @@ def plan_acl_deletion(
 
     Raises NotFoundError when every broker answers and none has it.
     """
-    found = _read(client, cluster, brokers)
-    _raise_if_none_tells(found)
-    if not _errors(found) and not _brokers_with(found, kind, name):
-        raise _not_found(kind, name)
+    _check_known(_read(client, cluster, brokers), kind, name)
     return complete_plan(
         client,
         DefinitionsPlan(
@@ -417,10 +398,7 @@ def plan_acl_copy(
         untold |= departed_errors(client)
         if not others and not untold:
             raise ConfigError(f"{source} is the only broker of cluster {cluster}")
-    found = _read(client, None, [source])
-    for error in _errors(found).values():
-        raise error
-    has = found.brokers[source].entries
+    has = _read(client, None, [source]).brokers[source].entries
     passwords: dict[str, str] = {}
     if kind == "user":
         names = [user] if user in has["user"] else []
@@ -490,11 +468,20 @@ def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:
 def _read(
     client: Client, cluster: str | None, brokers: Collection[str]
 ) -> ClusterEntries:
-    return read_cluster(client, cluster or None, _KINDS, brokers=brokers)
+    """Read users and rules. Raises the error of a broker when none tells them."""
+    found = read_cluster(client, cluster or None, _KINDS, brokers=brokers)
+    errors = _errors(found)
+    if len(errors) == len(found.brokers.keys() | found.errors.keys()):
+        for error in errors.values():
+            raise error
+    return found
 
 
-def _brokers_with(found: ClusterEntries, kind: Kind, name: str) -> list[str]:
-    return [n for n, has in found.brokers.items() if name in has.entries[kind]]
+def _check_known(found: ClusterEntries, kind: Kind, name: str) -> None:
+    """Raise NotFoundError when every broker answers and none has it."""
+    has_it = any(name in has.entries[kind] for has in found.brokers.values())
+    if not has_it and not _errors(found):
+        raise _not_found(kind, name)
 
 
 def _check_name(what: str, fault: str | None) -> None:

@@ -11,14 +11,14 @@ with Admin(namesrv="127.0.0.1:9876") as admin:
 
 Each method is a thin layer over the functions that the command of that subject uses,
 and returns the same values. Nothing here prints or prompts the user. No thread is
-started: methods do their I/O in the caller's thread, and only one thread at a time may
-use an Admin.
+started: methods do their I/O in the caller's thread, one call at a time.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, Unpack
@@ -62,7 +62,8 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_member_group, check_topic
-from rmqcli.position import Position
+from rmqcli.position import Position, position_of
+from rmqcli.process.end import InOneProcess
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import ResponseCode
 
@@ -184,17 +185,22 @@ def _typed(
         self: Admin, /, *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
         try:
-            return checked(self, *args, **kwargs)
+            with self._in_call:
+                return checked(self, *args, **kwargs)
         except NotFoundError as error:
             if error.missing is not None:
-                check_departed(self._client, *error.missing)
+                with self._in_call:
+                    check_departed(self._client, *error.missing)
             raise
 
     return call
 
 
-class Admin:
-    """Queries a cluster and changes it. Only one thread at a time may use it.
+class Admin(InOneProcess):
+    """Queries a cluster and changes it.
+
+    Any thread may call its methods. Calls of several threads follow one another, and
+    while one iterates over `read`, no other may use the Admin.
 
     `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
     127.0.0.1:9876); pass `client` instead when credentials, TLS or another timeout are
@@ -220,9 +226,16 @@ class Admin:
         check_type(backups, (os.PathLike, type(None)), "backups")
         self._clock = clock
         self._backups = backups
+        #: held by a call; some call others
+        self._in_call = threading.RLock()
         #: made by `start`
         self._started: Client | None = None
         self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
 
     def __repr__(self) -> str:
         return f"Admin({self._client_config.servers})"
@@ -347,7 +360,7 @@ class Admin:
             target = find_past(self._client, topic, past_message)
         else:
             assert to is not None  # one of the three is given  # noqa: S101
-            target = targets.ToPosition(_position(to))
+            target = targets.ToPosition(position_of(to))
         return self._planned(
             group, topic, target, queues=queues or (), include_retry=include_retry
         )
@@ -504,6 +517,7 @@ class Admin:
 
     # --- topics, groups, brokers ---
 
+    @_typed
     def topics(self) -> TopicList:
         """List all topics, and the brokers that did not answer.
 
@@ -622,6 +636,7 @@ class Admin:
         self._client.forget(topic)
         return _checked(steps, f"topic {topic}")
 
+    @_typed
     def groups(self) -> GroupList:
         """List all consumer groups, and the brokers that did not answer.
 
@@ -739,6 +754,7 @@ class Admin:
             return found
         return replace(found, untold=untold_errors(self._client))
 
+    @_typed
     def dead_letters(self) -> LetterList:
         """List the dead letters of all groups that have a topic of them: how many.
 
@@ -770,8 +786,8 @@ class Admin:
         return read_letters(
             self._client,
             group,
-            start=_position(from_),
-            end=_position(to),
+            start=position_of(from_),
+            end=position_of(to),
             last=last,
             limit=limit,
         )
@@ -1098,6 +1114,7 @@ class Admin:
         check_type(planned, DefinitionsPlan, "planned")
         return apply_definitions(self._client, planned)
 
+    @_typed
     def brokers(self) -> list[BrokerRow]:
         """List all brokers that name servers know, with their runtime information.
 
@@ -1381,7 +1398,11 @@ class Admin:
                     f" {message.failure.error}"
                 )
             return message
-        raise _no_message(f"{queue} has no message at offset {queue_offset}")
+        raise NotFoundError(
+            f"{queue} has no message at offset {queue_offset}",
+            code=int(ResponseCode.NO_MESSAGE),
+            name=ResponseCode.NO_MESSAGE.name,
+        )
 
     @_typed
     def message_by_id(self, topic: str, message_id: str) -> PulledMessage:
@@ -1412,7 +1433,7 @@ class Admin:
         """
         from rmqcli.admin.message.find import find_messages
 
-        with self._client.one_limit():
+        with self._client.ask_silent_once():
             return find_messages(self._client, ref, topic, pending=pending)
 
     @_typed
@@ -1429,7 +1450,7 @@ class Admin:
         from rmqcli.admin.reset.backup import list_backups
 
         backups = list_backups(self._backup_folder())
-        with self._client.one_limit():
+        with self._client.ask_silent_once():
             return outcome_of(self._client, message, groups=groups, backups=backups)
 
     @_typed
@@ -1453,7 +1474,7 @@ class Admin:
         """
         from rmqcli.admin.message.trace import traces_of
 
-        with self._client.one_limit():
+        with self._client.ask_silent_once():
             return traces_of(
                 self._client, ref, topic=topic, trace_topic=trace_topic, scan=scan
             )
@@ -1566,7 +1587,7 @@ class Admin:
         else:
             left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
-        start, end = _position(from_), _position(to)
+        start, end = position_of(from_), position_of(to)
         subscription = parse_tags(topic, sub_expression)
         check_groups(self._client, chosen, [start, end])
         ranges = resolve_ranges(self._client, chosen, start, end)
@@ -1610,13 +1631,6 @@ class Admin:
         for queue, found in read_witnesses(self._client, places).items():
             if isinstance(found, Witness) and not first[queue].is_same(found):
                 raise PartialError(f"{queue}: {ANOTHER} while it was read")
-
-
-def _position(given: str | Position) -> Position:
-    from rmqcli.position import Position, parse_position
-
-    check_type(given, (str, Position), "a position")
-    return parse_position(given) if isinstance(given, str) else given
 
 
 def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pulled]:
@@ -1685,9 +1699,3 @@ def _checked(
         f" first of them {server}: {error.message}",
         hint=error.hint,
     ) from error
-
-
-def _no_message(what: str) -> NotFoundError:
-    return NotFoundError(
-        what, code=int(ResponseCode.NO_MESSAGE), name=ResponseCode.NO_MESSAGE.name
-    )

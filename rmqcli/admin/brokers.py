@@ -119,6 +119,11 @@ def no_master(name: str) -> NotFoundError:
     return lost_broker(f"broker {name} currently has no master")
 
 
+def use_one_of(names: Iterable[str]) -> str:
+    """Return the hint for a name that does not exist among few."""
+    return f"use one of: {', '.join(sorted(names))}"
+
+
 def have_left(answers: Iterable[object]) -> bool:
     """Whether these are only the errors of brokers that have left the route."""
     return all(isinstance(each, NoBrokerError) for each in answers)
@@ -147,6 +152,16 @@ def ask_many(
         [Request(address, call, timeout_ms) for address, call in questions.values()],
     )
     return dict(zip(questions, outcomes, strict=True))
+
+
+def split_answers(
+    answers: Mapping[K, T | RmqError],
+) -> tuple[dict[K, T], dict[K, RmqError]]:
+    """Return those of `answers` that are not errors, and the errors."""
+    return (
+        {key: each for key, each in answers.items() if not isinstance(each, RmqError)},
+        {key: each for key, each in answers.items() if isinstance(each, RmqError)},
+    )
 
 
 def change_each(

@@ -15,11 +15,18 @@ by a window of such samples (`rmqcli.admin.lag.behaviour`).
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, read_brokers, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    ask_many,
+    read_brokers,
+    reader_addresses,
+    split_answers,
+)
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.behaviour import History, observe
 from rmqcli.admin.lag.gather import LagGatherer
@@ -138,6 +145,18 @@ class Thresholds:
         return value <= threshold if self.is_low_bad else value >= threshold
 
 
+def _unknown(
+    subject: str,
+    reason: str | None,
+    *,
+    at_least: float | None = None,
+    is_lost: bool = False,
+) -> Measurement:
+    return Measurement(
+        subject=subject, value=None, reason=reason, at_least=at_least, is_lost=is_lost
+    )
+
+
 def worst_status(statuses: Iterable[MonitorStatus]) -> MonitorStatus:
     """Return the worst of some statuses, or UNKNOWN without any."""
     return max(statuses, key=severity, default=MonitorStatus.UNKNOWN)
@@ -209,18 +228,9 @@ def measure_retention(client: Client, patterns: Sequence[str]) -> list[Measureme
 
     The value of a group without unread messages is infinite.
     """
-    info = client.cluster_info()
     reserved: dict[str, int] = {}
-    addresses = {
-        name: broker.master_address
-        for name, broker in info.brokers.items()
-        if broker.master_address is not None
-    }
-    answers = ask_many(
-        client, {name: (at, get_broker_config()) for name, at in addresses.items()}
-    )
-    for name, answer in answers.items():
-        settings = {} if isinstance(answer, RmqError) else answer
+    answers = ask_each(client, client.masters(), get_broker_config())
+    for name, settings in split_answers(answers)[0].items():
         hours = read_count(settings.get("fileReservedTime"), digits_max=9)
         if hours is not None:
             reserved[name] = hours * HOUR_MS
@@ -245,13 +255,11 @@ def measure_letters(client: Client, patterns: Sequence[str]) -> list[Measurement
         letters = found.get(group)
         if group not in names:
             reason = reasons or _explained(client, not_found("group", group))
-            measured.append(Measurement(subject=group, value=None, reason=reason))
+            measured.append(_unknown(group, reason))
+        elif letters is None and reasons:
+            measured.append(_unknown(group, reasons))
         elif letters is None:
-            measured.append(
-                Measurement(
-                    subject=group, value=None if reasons else 0, reason=reasons or None
-                )
-            )
+            measured.append(Measurement(subject=group, value=0))
         else:
             measured.append(
                 Measurement(
@@ -305,9 +313,7 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
     measured = []
     for topic, route in routes.items():
         if isinstance(route, RmqError):
-            measured.append(
-                Measurement(subject=topic, value=None, reason=_explained(client, route))
-            )
+            measured.append(_unknown(topic, _explained(client, route)))
             continue
         ages: list[int] = []
         reason = None
@@ -362,31 +368,17 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
         with_settings=False,
     )
     measured = [
-        Measurement(
-            subject=name,
-            value=None,
-            reason=_explained(client, not_found("broker", name)),
-        )
+        _unknown(name, _explained(client, not_found("broker", name)))
         for name in names
         if name not in info.brokers and name not in departed
     ]
     measured += [
-        Measurement(
-            subject=name,
-            value=None,
-            reason=departed[name].as_error(name).message,
-            is_lost=True,
-        )
+        _unknown(name, departed[name].as_error(name).message, is_lost=True)
         for name in names
         if name in departed
     ]
     measured += [
-        Measurement(
-            subject=name,
-            value=None,
-            reason="no master is registered, only slaves",
-            is_lost=True,
-        )
+        _unknown(name, "no master is registered, only slaves", is_lost=True)
         for name in names
         if name in info.brokers and info.brokers[name].master_address is None
     ]
@@ -444,18 +436,11 @@ def _chosen_groups(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
 def _existing_groups(client: Client) -> tuple[set[str], str]:
     """Return all groups, and why there may be more, or an empty text."""
     addresses = reader_addresses(client.cluster_info().brokers.values())
-    answers = ask_many(
-        client,
-        {name: (at, get_subscription_group_names()) for name, at in addresses.items()},
-    )
-    names: set[str] = set()
-    reason = ""
-    for name, answer in answers.items():
-        if isinstance(answer, RmqError):
-            reason = f"{name}: {answer.message}"
-        else:
-            names.update(answer)
-    return names, reason
+    answers = ask_each(client, addresses, get_subscription_group_names())
+    told, errors = split_answers(answers)
+    names = {group for groups in told.values() for group in groups}
+    reasons = [f"{name}: {error.message}" for name, error in errors.items()]
+    return names, reasons[-1] if reasons else ""
 
 
 def _of_groups(
@@ -472,33 +457,20 @@ def _of_groups(
         raise PartialError(f"{first.broker_name}: {first.message}")
     # Which groups a broker had that has left the route is remembered.
     listed = client.cluster_info().brokers
-    silent = next(
-        (
-            f"{failure.broker_name}: {failure.message}"
-            for failure in reading.failures
-            if failure.broker_name in listed
-        ),
-        "",
-    )
+    failures = [each for each in reading.failures if each.broker_name in listed]
+    silent = f"{failures[0].broker_name}: {failures[0].message}" if failures else ""
     measured = []
     for group in _chosen_groups(found, patterns):
-        if group in found:
-            lag = compute_lag(found[group])
-            has_value = bool(lag.queues) and lag.state is not GroupState.BROADCAST
-            if group in patterns or has_value or lag.reading.failures:
-                measured.append(measure(lag))
-            else:
-                measured.append(
-                    Measurement(
-                        subject=group,
-                        value=None,
-                        reason=lag.reason,
-                        is_left_out=True,
-                    )
-                )
-        else:
+        if group not in found:
             reason = silent or _explained(client, not_found("group", group))
-            measured.append(Measurement(subject=group, value=None, reason=reason))
+            measured.append(_unknown(group, reason))
+            continue
+        lag = compute_lag(found[group])
+        has_value = bool(lag.queues) and lag.state is not GroupState.BROADCAST
+        if group in patterns or has_value or lag.reading.failures:
+            measured.append(measure(lag))
+        else:
+            measured.append(replace(_unknown(group, lag.reason), is_left_out=True))
     return measured + _unseen(measured, patterns, silent)
 
 
@@ -514,13 +486,8 @@ def _unseen(
         each.value is None and not each.is_left_out for each in measured
     ):
         return []
-    return [
-        Measurement(
-            subject=pattern, value=None, reason=f"there may be more groups: {silent}"
-        )
-        for pattern in patterns
-        if _is_glob(pattern)
-    ]
+    reason = f"there may be more groups: {silent}"
+    return [_unknown(pattern, reason) for pattern in patterns if _is_glob(pattern)]
 
 
 def _lag(lag: GroupLag) -> Measurement:
@@ -534,23 +501,16 @@ def _lag(lag: GroupLag) -> Measurement:
 
 
 def _age(lag: GroupLag) -> Measurement:
-    doubt, is_doubtful = lag.doubt, lag.doubt is not None
     if lag.total_lag == 0:
-        return Measurement(
-            subject=lag.group, value=0, reason=doubt, is_doubtful=is_doubtful
-        )
+        return _known(lag, 0)
     waiting = [queue for queue in lag.queues if queue.lag]
     untold = [queue for queue in waiting if queue.age_ms is None]
     if lag.total_lag is None or untold:
         reason = lag.reason or (
             f"the age is unknown in {counted(len(untold), 'queue')} of {len(waiting)}"
         )
-        return Measurement(
-            subject=lag.group, value=None, reason=reason, at_least=lag.known_age_ms
-        )
-    return Measurement(
-        subject=lag.group, value=lag.age_ms, reason=doubt, is_doubtful=is_doubtful
-    )
+        return _unknown(lag.group, reason, at_least=lag.known_age_ms)
+    return _known(lag, lag.age_ms)
 
 
 def _left(lag: GroupLag, reserved: dict[str, int]) -> Measurement:
@@ -571,15 +531,15 @@ def _left(lag: GroupLag, reserved: dict[str, int]) -> Measurement:
         else:
             left.append(max(0, reserved[queue.broker_name] - queue.age_ms))
     if reason is not None:
-        return Measurement(
-            subject=lag.group,
-            value=None,
-            reason=reason,
-            at_least=min(left, default=None),
-        )
+        return _unknown(lag.group, reason, at_least=min(left, default=None))
+    return _known(lag, min(left, default=float("inf")))
+
+
+def _known(lag: GroupLag, value: float | None) -> Measurement:
+    """Return a value of a group, which is doubtful where its lag is."""
     return Measurement(
         subject=lag.group,
-        value=min(left, default=float("inf")),
+        value=value,
         reason=lag.doubt,
         is_doubtful=lag.doubt is not None,
     )

@@ -33,7 +33,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
-from rmqcli.units import counted, parse_duration_ms, read_count
+from rmqcli.units import DURATION_UNITS_MS, counted, read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
@@ -166,9 +166,20 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
             if clock.note:
                 found.notes[name] = clock.note
             now_ms = clock.epoch_ms
-            _read_levels(client, name, address, topic, found, limit, now_ms)
+            waiting = delayed_by_level(client, name, address)
+            for level, delay_ms, queue, message in waiting:
+                found.scanned += 1
+                if message.properties.get(REAL_TOPIC) == topic:
+                    due_ms = None
+                    if delay_ms is not None:
+                        due_ms = message.store_timestamp_ms + delay_ms
+                    each = _delayed(queue, message, level=level, due_ms=due_ms)
+                    found.add(each, now_ms=now_ms, limit=limit)
             has_answers = True
-            _read_timers(client, name, address, topic, found, limit, now_ms)
+            timers, scanned = waiting_timers(client, name, address, topic)
+            found.scanned += scanned
+            for each in timers:
+                found.add(each, now_ms=now_ms, limit=limit)
         except RmqError as error:
             found.errors[name] = error
     if len(found.errors) == len(addresses):
@@ -188,24 +199,6 @@ def clock_of_broker(client: Client, address: str) -> BrokerClock:
     runtime = client.invoke(address, get_broker_runtime_info())
     answered_ms = client.clock.epoch_ms()
     return broker_clock(runtime, asked_ms=asked_ms, answered_ms=answered_ms)
-
-
-def _read_levels(
-    client: Client,
-    name: str,
-    address: str,
-    topic: str,
-    found: DelayedMessages,
-    limit: int,
-    now_ms: int,
-) -> None:
-    for level, delay_ms, queue, message in delayed_by_level(client, name, address):
-        found.scanned += 1
-        if message.properties.get(REAL_TOPIC) != topic:
-            continue
-        due_ms = None if delay_ms is None else message.store_timestamp_ms + delay_ms
-        waiting = _delayed(queue, message, level=level, due_ms=due_ms)
-        found.add(waiting, now_ms=now_ms, limit=limit)
 
 
 def runtime_and_config(
@@ -237,17 +230,13 @@ def delayed_by_level(
     SCANNED_MAX messages, if there are more.
     """
     runtime, config = runtime_and_config(client, address)
-    delays = _LEVELS_DEFAULT.split()
-    if not isinstance(config, RmqError):
-        delays = config.get("messageDelayLevel", _LEVELS_DEFAULT).split()
+    delays = delay_levels_ms(config)
     left = SCANNED_MAX
     # Messages also wait, for ever, in a level that the broker had before a change.
-    levels = max(len(delays), LEVELS_PULLED_MAX, *_delivered(runtime))
+    levels = max(LEVELS_PULLED_MAX, *delays, *delivered_levels(runtime))
     for level, (start, end) in _pending(client, address, levels, runtime).items():
         queue = MessageQueue(SCHEDULE_TOPIC, name, level - 1)
-        delay_ms = None
-        if not isinstance(config, RmqError) and level <= len(delays):
-            delay_ms = parse_duration_ms(delays[level - 1])
+        delay_ms = delays.get(level)
         read_end = min(end, start + left)
         read = stored_messages if level <= LEVELS_PULLED_MAX else _viewed_messages
         for message in read(client, address, queue, start, read_end):
@@ -267,7 +256,7 @@ def _pending(
 
     A broker reports the start of a level only once it has looked at it.
     """
-    delivered = _delivered(runtime)
+    delivered = delivered_levels(runtime)
     ends = ask_many(
         client,
         {
@@ -293,7 +282,7 @@ def _pending(
     return found
 
 
-def _delivered(runtime: Mapping[str, str]) -> dict[int, int]:
+def delivered_levels(runtime: Mapping[str, str]) -> dict[int, int]:
     """Return the offsets up to which the delay levels were delivered, if reported."""
     found: dict[int, int] = {}
     for name, text in runtime.items():
@@ -310,34 +299,28 @@ def waiting_levels(runtime: Mapping[str, str]) -> dict[int, tuple[int, int]]:
     It reports them as `scheduleMessageOffset_3=17,20`.
     """
     found: dict[int, tuple[int, int]] = {}
-    for level, start in _delivered(runtime).items():
+    for level, start in delivered_levels(runtime).items():
         end = read_count(runtime[f"{_LEVEL_KEY}{level}"].partition(",")[2])
         if end is not None:
             found[level] = start, end
     return found
 
 
-def delay_levels_ms(settings: Mapping[str, str] | None) -> dict[int, int]:
-    """Return the delay of each level by a broker's settings; none if it shows none."""
-    if settings is None:
+def delay_levels_ms(settings: Mapping[str, str] | RmqError | None) -> dict[int, int]:
+    """Return the delay of each level by a broker's settings; none if it shows none.
+
+    A level whose text is not a delay is left out: a broker shows whatever its setting
+    was changed to, and reads it when it starts.
+    """
+    if settings is None or isinstance(settings, RmqError):
         return {}
+    found = {}
     texts = settings.get("messageDelayLevel", _LEVELS_DEFAULT).split()
-    return {level: parse_duration_ms(text) for level, text in enumerate(texts, 1)}
-
-
-def _read_timers(
-    client: Client,
-    name: str,
-    address: str,
-    topic: str,
-    found: DelayedMessages,
-    limit: int,
-    now_ms: int,
-) -> None:
-    timers, scanned = waiting_timers(client, name, address, topic)
-    found.scanned += scanned
-    for each in timers:
-        found.add(each, now_ms=now_ms, limit=limit)
+    for level, text in enumerate(texts, 1):
+        count, unit_ms = read_count(text[:-1]), DURATION_UNITS_MS.get(text[-1])
+        if count is not None and unit_ms is not None:
+            found[level] = count * unit_ms
+    return found
 
 
 def waiting_timers(

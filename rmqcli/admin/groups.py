@@ -25,6 +25,7 @@ from rmqcli.admin.brokers import (
     have_left,
     not_shown,
     reader_addresses,
+    split_answers,
     with_address,
 )
 from rmqcli.admin.lag.gather import read_pop_lag
@@ -147,15 +148,12 @@ def list_groups(client: Client) -> GroupList:
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     configs = ask_each(client, addresses, get_all_subscription_group_config())
-    errors: dict[str, RmqError] = {}
-    brokers_of: dict[str, list[str]] = {}
-    for broker_name, answer in configs.items():
-        if isinstance(answer, RmqError):
-            errors[broker_name] = answer
-            continue
-        for group in answer:
-            brokers_of.setdefault(group, []).append(broker_name)
+    told, errors = split_answers(configs)
     client.raise_if_none_answers(errors.values())
+    brokers_of: dict[str, list[str]] = {}
+    for broker_name, groups in told.items():
+        for group in groups:
+            brokers_of.setdefault(group, []).append(broker_name)
     answers = ask_many(
         client,
         {
@@ -275,25 +273,16 @@ def show_group(client: Client, group: str) -> GroupDetail:
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     settings = ask_each(client, addresses, get_all_subscription_group_config())
-    errors = {n: a for n, a in settings.items() if isinstance(a, RmqError)}
-    client.raise_if_none_answers(errors.values())
-    configs_errors = dict(errors)
-    silent = {n: e for n, e in errors.items() if isinstance(e, TransportError)}
+    tables, configs_errors = split_answers(settings)
+    client.raise_if_none_answers(configs_errors.values())
+    silent = {n: e for n, e in configs_errors.items() if isinstance(e, TransportError)}
     answering = with_address(addresses, silent)
     online = ask_each(client, answering, get_consumer_connection_list(group))
-    configs = {
-        name: table[group]
-        for name, table in settings.items()
-        if not isinstance(table, RmqError) and group in table
-    }
-    connections: dict[str, ConsumerConnection] = {}
-    members_errors: dict[str, RmqError] = dict(silent)
-    for name, answer in online.items():
-        if isinstance(answer, RmqError):
-            members_errors[name] = answer
-        elif answer is not None:
-            connections[name] = answer
-    errors |= members_errors
+    configs = {n: table[group] for n, table in tables.items() if group in table}
+    told, members_errors = split_answers(online)
+    members_errors = silent | members_errors
+    connections = {n: each for n, each in told.items() if each is not None}
+    errors = configs_errors | members_errors
     proxies: Mapping[str, str] = {}
     of_proxies = find_proxied_members(client, errors)
     proxied = of_proxies.by_group.get(group)
@@ -396,31 +385,16 @@ def _topics(
     A lite topic counts as the topic that it is in.
     Brokers of 4.x can only report the offsets of all groups at once.
     """
-    names: set[str] = set()
-    is_new = {n: client.broker_version(a) >= V5_0_0 for n, a in addresses.items()}
-    single = ask_many(
-        client,
-        {
-            n: (a, query_topics_by_consumer(group))
-            for n, a in addresses.items()
-            if is_new[n]
-        },
-    )
-    for name, answer in single.items():
-        if isinstance(answer, RmqError):
-            errors[name] = answer
-        else:
-            names.update(answer)
-    tables = ask_each(
-        client,
-        {n: a for n, a in addresses.items() if not is_new[n]},
-        get_all_consumer_offset(),
-    )
-    for name, table in tables.items():
-        if isinstance(table, RmqError):
-            errors[name] = table
-        else:
-            names.update(topic for owner, topic in table if owner == group)
+    old = {n: a for n, a in addresses.items() if client.broker_version(a) < V5_0_0}
+    new = with_address(addresses, old)
+    answers = ask_each(client, new, query_topics_by_consumer(group))
+    lists, errors_of_new = split_answers(answers)
+    offsets = ask_each(client, old, get_all_consumer_offset())
+    tables, errors_of_old = split_answers(offsets)
+    errors |= errors_of_new | errors_of_old
+    names = {topic for each in lists.values() for topic in each}
+    for table in tables.values():
+        names.update(topic for owner, topic in table if owner == group)
     lite = {name: lite_topic_of(name) for name in names}
     return {name if (found := lite[name]) is None else found[0] for name in names}
 
@@ -498,11 +472,9 @@ def online_members(
         addresses = {n: a for n, a in addresses.items() if n == broker_name}
     answers = ask_each(client, addresses, get_consumer_connection_list(group))
     found: dict[str, OnlineMember] = {}
-    errors = {n: a for n, a in answers.items() if isinstance(a, RmqError)}
-    for name, answer in answers.items():
-        if answer is None or isinstance(answer, RmqError):
-            continue
-        for each in answer.connections:
+    told, errors = split_answers(answers)
+    for name, connection in told.items():
+        for each in () if connection is None else connection.connections:
             member = OnlineMember(
                 client_id=each.client_id,
                 connection=each,
@@ -659,7 +631,7 @@ def create_group(
     wanted: dict[str, SubscriptionGroupConfig] = {}
     for name, known in _configs(client, group, masters, change).items():
         if isinstance(known, RmqError):
-            results[name] = _failed(group, name, masters, known)
+            results[name] = _result(group, name, masters, known)
         elif known is None:
             wanted[name] = _written(new, change)
         elif change.applied_to(known) == known:
@@ -672,7 +644,7 @@ def create_group(
                     "change them with: ", LibraryCall("Admin.update_group", group)
                 ),
             )
-            results[name] = _failed(group, name, masters, error)
+            results[name] = _result(group, name, masters, error)
     results |= _write(client, group, masters, wanted, change, done="created")
     return [results[name] for name in masters]
 
@@ -701,9 +673,9 @@ def update_group(
     for name, known in configs.items():
         if known is None:
             missing = not_found("group", group, hint=_how_to_create(group))
-            results[name] = _failed(group, name, masters, missing)
+            results[name] = _result(group, name, masters, missing)
         elif isinstance(known, RmqError):
-            results[name] = _failed(group, name, masters, known)
+            results[name] = _result(group, name, masters, known)
         elif change.applied_to(known) == known:
             results[name] = _result(group, name, masters, "unchanged", known)
         else:
@@ -834,17 +806,17 @@ def delete_group(
         error = silent[name] if name in silent else answers[name]
         config = configs[name]
         if error is not None:
-            results.append(_failed(group, name, masters, error))
+            results.append(_result(group, name, masters, error))
         elif isinstance(config, RmqError):
             error = PartialError(
                 f"{name} confirmed that it does not have group {group}, but refused to"
                 f" tell whether it had it: {config.message}"
             )
-            failed = _failed(group, name, masters, error)
+            failed = _result(group, name, masters, error)
             results.append(replace(failed, result="unknown"))
         else:
             word = "unchanged" if config is None else "deleted"
-            results.append(_result(group, name, masters, word, None))
+            results.append(_result(group, name, masters, word))
     return results
 
 
@@ -948,13 +920,12 @@ def _write(
 ) -> dict[str, GroupResult]:
     """Write the settings `wanted`, and read back those of `change`."""
     at = with_address(masters)
-    calls = {
-        name: update_and_create_subscription_group(config)
-        for name, config in wanted.items()
-    }
     answers = change_many(
         client,
-        {name: (at[name], call) for name, call in calls.items()},
+        {
+            name: (at[name], update_and_create_subscription_group(config))
+            for name, config in wanted.items()
+        },
         look=_how_to_look(group),
     )
     read = ask_each(
@@ -983,11 +954,8 @@ def _write(
             error = PartialError(
                 f"{name} confirmed the settings of group {group}, but has others"
             )
-        results[name] = (
-            _result(group, name, masters, done, found)
-            if error is None
-            else _failed(group, name, masters, error)
-        )
+        config = found if error is None else None
+        results[name] = _result(group, name, masters, error or done, config)
     return results
 
 
@@ -995,26 +963,17 @@ def _result(
     group: str,
     server: str,
     masters: Addresses,
-    result: str,
-    config: SubscriptionGroupConfig | None,
+    result: str | RmqError,
+    config: SubscriptionGroupConfig | None = None,
 ) -> GroupResult:
+    """Return the result of a server: a word, or the error that it failed with."""
+    error = result if isinstance(result, RmqError) else None
     return GroupResult(
         name=group,
         server=server,
         address=masters[server],
-        result=result,
+        result=failed_word(result) if isinstance(result, RmqError) else result,
         config=config,
-    )
-
-
-def _failed(
-    group: str, server: str, masters: Addresses, error: RmqError
-) -> GroupResult:
-    return GroupResult(
-        name=group,
-        server=server,
-        address=masters[server],
-        result=failed_word(error),
         error=error,
     )
 

@@ -8,7 +8,7 @@ Source: KVConfigManager, UpdateKvConfigCommand and DeleteKvConfigCommand.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, change_each, failed_word
@@ -82,21 +82,18 @@ def plan_kv(
     answers = ask_each(client, _servers(client), get_kv_config(namespace, key))
     steps = []
     for server, answer in answers.items():
-        failed = isinstance(answer, RmqError)
-        old = None if isinstance(answer, RmqError) else answer
-        steps.append(
-            KVResult(
-                server=server,
-                namespace=namespace,
-                key=key,
-                old=old,
-                new=value,
-                result=(
-                    "failed" if failed else "unchanged" if old == value else "planned"
-                ),
-                error=answer if isinstance(answer, RmqError) else None,
-            )
+        step = KVResult(
+            server=server,
+            namespace=namespace,
+            key=key,
+            old=None,
+            new=value,
+            result="unchanged" if answer == value else "planned",
         )
+        if isinstance(answer, RmqError):
+            steps.append(replace(step, result="failed", error=answer))
+        else:
+            steps.append(replace(step, old=answer))
     _raise_if_all_failed([each.error for each in steps])
     return steps
 
@@ -126,29 +123,18 @@ def apply_kv(client: Client, steps: list[KVResult]) -> list[KVResult]:
 def _applied(
     step: KVResult, written: RmqError | None, read: str | RmqError | None
 ) -> KVResult:
-    def result(word: str, new: str | None, error: RmqError | None = None) -> KVResult:
-        return KVResult(
-            server=step.server,
-            namespace=step.namespace,
-            key=step.key,
-            old=step.old,
-            new=new,
-            result=word,
-            error=error,
-        )
-
     if isinstance(read, RmqError):
-        unknown = ChangeUnknownError(
+        error = written or ChangeUnknownError(
             f"{step.server} was told to change {step.key}, but did not show it"
             f" afterwards: {read.message}"
         )
-        error = written or unknown
-        return result(failed_word(error), None, error)
+        return replace(step, new=None, result=failed_word(error), error=error)
     if read == step.new:
-        return result("changed" if read is not None else "deleted", read)
-    other = PartialError(f"{step.server} has another value of {step.key} afterwards")
-    error = written or other
-    return result(failed_word(error), read, error)
+        return replace(step, result="changed" if read is not None else "deleted")
+    error = written or PartialError(
+        f"{step.server} has another value of {step.key} afterwards"
+    )
+    return replace(step, new=read, result=failed_word(error), error=error)
 
 
 def _check_name(what: str, text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqcli.admin.brokers import reader_addresses
+from rmqcli.admin.brokers import reader_addresses, split_answers
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
     get_subscription_group_names,
@@ -239,11 +239,10 @@ def all_or_raise(
     Raises the error of the first queue that failed, or NoBrokerError when no broker
     answers.
     """
-    good = {q: each for q, each in results.items() if not isinstance(each, RmqError)}
-    errors = [each for each in results.values() if isinstance(each, RmqError)]
-    if errors:
-        client.raise_if_none_answers(errors)
-        raise errors[0]
+    good, errors = split_answers(results)
+    client.raise_if_none_answers(errors.values())
+    for error in errors.values():
+        raise error
     return good
 
 

@@ -14,7 +14,12 @@ from collections import Counter
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    denial_of,
+    reader_addresses,
+    split_answers,
+)
 from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.calls.producer import (
@@ -135,25 +140,24 @@ def _connected(
             errors[name] = error
     new = {n: addresses[n] for n, version in versions.items() if version >= V4_9_4}
     old = {n: addresses[n] for n in versions if n not in new}
-    rows: list[ProducerRow] = []
-    for name, table in ask_each(client, new, get_all_producer_info()).items():
-        if isinstance(table, RmqError):
-            errors[name] = table
-            continue
-        rows += [
-            ProducerRow(
-                group=owner,
-                client_id=each.client_id,
-                address=each.remote_ip.rpartition("/")[2],
-                language=each.language,
-                version=each.version,
-                last_heartbeat_ms=each.last_update_timestamp or None,
-                broker_name=name,
-            )
-            for owner, members in table.items()
-            if group in (None, owner)
-            for each in members
-        ]
+    listed = ask_each(client, new, get_all_producer_info())
+    tables, failed = split_answers(listed)
+    errors |= failed
+    rows = [
+        ProducerRow(
+            group=owner,
+            client_id=each.client_id,
+            address=each.remote_ip.rpartition("/")[2],
+            language=each.language,
+            version=each.version,
+            last_heartbeat_ms=each.last_update_timestamp or None,
+            broker_name=name,
+        )
+        for name, table in tables.items()
+        for owner, members in table.items()
+        if group in (None, owner)
+        for each in members
+    ]
     if group is None:
         for name in old:
             errors[name] = UnsupportedError(
@@ -162,25 +166,22 @@ def _connected(
                 hint=Hint("give ", Argument("group")),
             )
         return rows, errors
-    for name, answer in ask_each(
-        client, old, get_producer_connection_list(group)
-    ).items():
-        if isinstance(answer, RmqError):
-            errors[name] = answer
-            continue
-        rows += [
-            ProducerRow(
-                group=group,
-                client_id=each.client_id,
-                address=each.client_addr,
-                language=each.language,
-                version=each.version,
-                last_heartbeat_ms=None,
-                broker_name=name,
-            )
-            for each in answer
-        ]
-    return rows, errors
+    answers = ask_each(client, old, get_producer_connection_list(group))
+    connected, failed = split_answers(answers)
+    rows += [
+        ProducerRow(
+            group=group,
+            client_id=each.client_id,
+            address=each.client_addr,
+            language=each.language,
+            version=each.version,
+            last_heartbeat_ms=None,
+            broker_name=name,
+        )
+        for name, members in connected.items()
+        for each in members
+    ]
+    return rows, errors | failed
 
 
 def _senders(
@@ -190,17 +191,15 @@ def _senders(
     errors: dict[str, RmqError],
 ) -> tuple[dict[tuple[str, str], ProducerRow], int]:
     """Return the senders of the newest messages by place, and how many were read."""
-    ends = ask_each(client, addresses, get_topic_stats_info(topic))
-    ranges: list[OffsetRange] = []
-    for name, answer in ends.items():
-        if isinstance(answer, RmqError):
-            errors[name] = answer
-            continue
-        for queue, limits in answer.items():
-            end = limits.max_offset
-            start = max(limits.min_offset, end - MESSAGES_PER_QUEUE)
-            if start < end:
-                ranges.append(OffsetRange(queue, start, end))
+    stats = ask_each(client, addresses, get_topic_stats_info(topic))
+    told, failed = split_answers(stats)
+    errors |= failed
+    ranges = [
+        OffsetRange(queue, max(ends.min_offset, end - MESSAGES_PER_QUEUE), end)
+        for of_broker in told.values()
+        for queue, ends in of_broker.items()
+        if ends.min_offset < (end := ends.max_offset)
+    ]
     counts: Counter[tuple[str, str]] = Counter()
     groups: dict[tuple[str, str], str] = {}
     options = ReadOptions(raise_abandoned=False, retry_for_ms=client.config.timeout_ms)

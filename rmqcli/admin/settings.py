@@ -15,7 +15,7 @@ import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, change_many, failed_word
+from rmqcli.admin.brokers import ask_many, change_many, failed_word, use_one_of
 from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
@@ -167,12 +167,10 @@ def broker_settings(
     """
     info = client.cluster_info()
     if cluster is not None and cluster not in info.clusters:
-        known = ", ".join(sorted(info.clusters))
-        raise not_found("cluster", cluster, hint=f"use one of: {known}")
+        raise not_found("cluster", cluster, hint=use_one_of(info.clusters))
     for name in brokers:
         if name not in info.brokers:
-            known = ", ".join(sorted(info.brokers))
-            raise not_found("broker", name, hint=f"use one of: {known}")
+            raise not_found("broker", name, hint=use_one_of(info.brokers))
     places = sorted(
         (broker.broker_name, broker_id, address)
         for broker in info.brokers.values()
@@ -271,10 +269,7 @@ def plan_settings(
             )
         if (fault := _fault_of(value)) is not None:
             raise ConfigError(f"the value of {name} {fault}")
-    steps = []
-    for server in found:
-        for name, value in settings.items():
-            steps.append(_planned(server, name, value))
+    steps = [_planned(each, *setting) for each in found for setting in settings.items()]
     return SettingsPlan(settings=dict(settings), steps=tuple(steps))
 
 

@@ -25,6 +25,8 @@ from rmqcli.admin.brokers import (
     no_master,
     not_shown,
     reader_addresses,
+    split_answers,
+    use_one_of,
     with_address,
 )
 from rmqcli.admin.lag.memory import (
@@ -226,17 +228,14 @@ def list_topics(client: Client) -> TopicList:
     answers = ask_each(
         client, reader_addresses(info.brokers.values()), get_topic_tables()
     )
+    tables, errors = split_answers(answers)
+    client.raise_if_none_answers(errors.values())
     configs: dict[str, dict[str, TopicConfig]] = {}
     static: set[str] = set()
-    errors: dict[str, RmqError] = {}
-    for broker_name, answer in answers.items():
-        if isinstance(answer, RmqError):
-            errors[broker_name] = answer
-            continue
-        for topic, config in answer.topic_config_table.items():
+    for broker_name, table in tables.items():
+        for topic, config in table.topic_config_table.items():
             configs.setdefault(topic, {})[broker_name] = config
-        static.update(answer.topic_queue_mapping_detail_map)
-    client.raise_if_none_answers(errors.values())
+        static.update(table.topic_queue_mapping_detail_map)
     names = set(configs)
     routes: Mapping[str, TopicRoute | RmqError] = {}
     if errors:
@@ -246,13 +245,14 @@ def list_topics(client: Client) -> TopicList:
         _row(topic, configs.get(topic, {}), info, routes.get(topic), errors)
         for topic in sorted(names)
     ]
-    rows = [_static(each) if each.topic in static else each for each in rows]
+    rows = [
+        # Brokers count the queues of a static topic that moved away, too.
+        replace(row, kind="static", read_queue_nums=None, write_queue_nums=None)
+        if row.topic in static
+        else row
+        for row in rows
+    ]
     return TopicList(rows, errors, denial_of(answers.values()))
-
-
-def _static(row: TopicRow) -> TopicRow:
-    """Return the row of a static topic: brokers count queues that moved away, too."""
-    return replace(row, kind="static", read_queue_nums=None, write_queue_nums=None)
 
 
 def _known_names(client: Client) -> list[str]:
@@ -630,7 +630,7 @@ def choose_masters(
     elif cluster in info.clusters:
         names = info.clusters[cluster] & info.brokers.keys()
     else:
-        raise not_found("cluster", cluster, hint=f"use one of: {', '.join(clusters)}")
+        raise not_found("cluster", cluster, hint=use_one_of(clusters))
     if not names & masters.keys():
         raise _no_master(min(names or info.brokers), info)
     names = {*names, *departed_errors(client)}
@@ -726,6 +726,35 @@ class RemovedQueues:
         return f"{queues}, with {counted(self.messages, 'message')}"
 
 
+def removed_queues(
+    broker_name: str,
+    kept: int,
+    config: TopicConfig,
+    ends: Mapping[MessageQueue, TopicOffset] | RmqError,
+) -> RemovedQueues:
+    """Return the queues of a broker's topic that go when `kept` of them remain.
+
+    `config` is what the broker has now, `ends` what it answered about the queues.
+    """
+    messages = None
+    if not isinstance(ends, RmqError):
+        messages = sum(
+            max(0, offset.max_offset - offset.min_offset)
+            for queue, offset in ends.items()
+            if queue.queue_id >= kept
+        )
+    return RemovedQueues(
+        broker_name=broker_name,
+        first=kept,
+        last=_queue_nums(config) - 1,
+        messages=messages,
+    )
+
+
+def _queue_nums(config: TopicConfig) -> int:
+    return max(config.read_queue_nums, config.write_queue_nums)
+
+
 def queues_lost_by(
     client: Client,
     topic: str,
@@ -742,30 +771,14 @@ def queues_lost_by(
         return []
     kept = change.queue_nums
     before = {
-        name: max(config.read_queue_nums, config.write_queue_nums)
+        name: config
         for name, config in sorted(known.items())
-        if isinstance(config, TopicConfig)
+        if isinstance(config, TopicConfig) and _queue_nums(config) > kept
     }
-    asked = {name: masters[name] for name, nums in before.items() if nums > kept}
-    lost = []
-    for name, answer in ask_each(client, asked, get_topic_stats_info(topic)).items():
-        messages = None
-        if not isinstance(answer, RmqError):
-            messages = sum(
-                max(0, offset.max_offset - offset.min_offset)
-                for queue, offset in answer.items()
-                if queue.queue_id >= kept
-            )
-        if messages != 0:
-            lost.append(
-                RemovedQueues(
-                    broker_name=name,
-                    first=kept,
-                    last=before[name] - 1,
-                    messages=messages,
-                )
-            )
-    return lost
+    asked = {name: masters[name] for name in before}
+    ends = ask_each(client, asked, get_topic_stats_info(topic))
+    lost = [removed_queues(n, kept, config, ends[n]) for n, config in before.items()]
+    return [each for each in lost if each.messages != 0]
 
 
 def known_configs(
@@ -798,13 +811,8 @@ def _known_configs(
     answering = with_address(masters, failed)
     if change.attributes or change.removed:
         _check_attributes(client, answering)
-    known: dict[str, TopicConfig | None] = {}
-    for name, found in topic_configs(client, topic, answering).items():
-        if isinstance(found, RmqError):
-            failed[name] = found
-        else:
-            known[name] = found
-    return known, failed
+    known, errors = split_answers(topic_configs(client, topic, answering))
+    return known, failed | errors
 
 
 def _write(
@@ -837,7 +845,11 @@ def _write(
     sets_order = change.order is not None or (
         change.queue_nums is not None and any(each.order for each in both.values())
     )
-    order = _read_order(client, topic) if both and sets_order else None
+    order = None
+    if both and sets_order:
+        call = get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
+        listed = run_task(client, client.ask_namesrvs(call))
+        order = _Order(known_configs(client, topic, client.masters()), listed)
     steps = [] if order is None else order.fix(client, topic, both)
     unfixed = {(topic, s.server): s.error for s in steps if s.error is not None}
     if order is not None and unfixed:
@@ -934,11 +946,14 @@ def fixed_queues_call(
         if config is not None and config.order:
             parts[name] = str(config.write_queue_nums)
     text = ";".join(f"{name}:{count}" for name, count in sorted(parts.items()))
-    if text:
-        return put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, text)
-    if listed is not None:
+    return _list_call(topic, text or None) if text or listed is not None else None
+
+
+def _list_call(topic: str, text: str | None) -> Call[None]:
+    """Return the request to name servers to store a topic's list, or none."""
+    if text is None:
         return delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
-    return None
+    return put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, text)
 
 
 def not_fixed(
@@ -953,12 +968,7 @@ def not_fixed(
     there. `errors` are those of topics on name servers.
     """
     calls = {
-        (topic, server): (
-            server,
-            delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
-            if text is None
-            else put_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic, text),
-        )
+        (topic, server): (server, _list_call(topic, text))
         for topic, text in listed.items()
         for server in client.config.namesrv
         if isinstance(errors.get((topic, server)), ChangeUnknownError | None)
@@ -994,12 +1004,6 @@ class _Order:
         again = "repeat the change to finish it"
         answers = change_each(client, servers, call, look=again)
         return _steps(servers, answers, done="changed")
-
-
-def _read_order(client: Client, topic: str) -> _Order:
-    configs = known_configs(client, topic, client.masters())
-    call = get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
-    return _Order(configs, run_task(client, client.ask_namesrvs(call)))
 
 
 def publish(
@@ -1275,6 +1279,7 @@ def check_removed(
     Brokers refuse it, too: "attempt to delete a nonexistent key".
     """
     known = {name for each in attributes for name in each}
+    there = f"its attributes: {', '.join(sorted(known))}" if known else "it has none"
     for name in removed:
         if name not in known:
             near = similar(name, known)
@@ -1283,12 +1288,8 @@ def check_removed(
                 + (f"; did you mean {' or '.join(near)}?" if near else ""),
                 code=int(ResponseCode.QUERY_NOT_FOUND),
                 name=ResponseCode.QUERY_NOT_FOUND.name,
-                hint="" if near else _those_set(known),
+                hint="" if near else there,
             )
-
-
-def _those_set(names: Collection[str]) -> str:
-    return f"its attributes: {', '.join(sorted(names))}" if names else "it has none"
 
 
 def about_attribute(
@@ -1328,6 +1329,5 @@ def about_attribute(
 
 def _no_master(name: str, info: ClusterInfo) -> NotFoundError:
     if name not in info.brokers:
-        hint = f"use one of: {', '.join(sorted(info.brokers))}"
-        return not_found("broker", name, hint=hint)
+        return not_found("broker", name, hint=use_one_of(info.brokers))
     return no_master(name)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.aio.consumer import OnBatchAsync, OnMessageAsync
+    from rmqcli.aio.handover import AsyncClient
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.consumer import OnQueues
     from rmqcli.consumer.subscriptions import Topics
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 Parameters = ParamSpec("Parameters")
 Made = TypeVar("Made")
 Form = TypeVar("Form")
+Client = TypeVar("Client", bound="AsyncClient")
 
 
 def connect(
@@ -97,7 +99,8 @@ class AsyncCluster:
 
     def __init__(self, cluster: sync.Cluster) -> None:
         self._cluster = cluster
-        self._made = AsyncExitStack()
+        #: the clients that it has created and that may be open
+        self._made: list[AsyncClient] = []
 
     def __repr__(self) -> str:
         return f"Async{self._cluster!r}"
@@ -115,14 +118,22 @@ class AsyncCluster:
 
     async def close(self) -> None:
         """Close all clients that were created and are still open. Idempotent."""
-        await self._made.aclose()
+        made, self._made = self._made, []
+        async with AsyncExitStack() as stack:
+            for each in made:
+                stack.push_async_callback(each.close)
+
+    def _keep(self, client: Client) -> Client:
+        """Return `client`, which the cluster will close; forget those that are."""
+        self._made = [each for each in self._made if not each.is_closed]
+        self._made.append(client)
+        return client
 
     def admin(self, *, backups: Path | None = None) -> AsyncAdmin:
         """Create an AsyncAdmin. Raises UsageError when only a proxy is known."""
         self._cluster.need_namesrv("AsyncAdmin")
         admin = AsyncAdmin(client=self.config, backups=backups)
-        self._made.push_async_callback(admin.close)
-        return admin
+        return self._keep(admin)
 
     def producer(
         self,
@@ -142,8 +153,7 @@ class AsyncCluster:
             in_flight_max=in_flight_max,
             trace=trace,
         )
-        self._made.push_async_callback(producer.close)
-        return producer
+        return self._keep(producer)
 
     def consumer(
         self,
@@ -183,8 +193,7 @@ class AsyncCluster:
             on_revoked=on_revoked,
             trace=trace,
         )
-        self._made.push_async_callback(consumer.close)
-        return consumer
+        return self._keep(consumer)
 
     def simple_consumer(
         self,
@@ -206,8 +215,7 @@ class AsyncCluster:
             client=self.config,
             trace=trace,
         )
-        self._made.push_async_callback(consumer.close)
-        return consumer
+        return self._keep(consumer)
 
     redrive = _wrapped(sync.Cluster.redrive, AsyncRedrive)
     flush_retries = _wrapped(sync.Cluster.flush_retries, AsyncRetryFlush)

@@ -255,8 +255,12 @@ class AsyncConsumer(AsyncClient):
         """Wait until the consumer is closed or time is up; return whether it is closed.
 
         With `timeout_ms` None the wait has no limit. Raises TypeError when the consumer
-        was closed because its listener returned a coroutine or a future.
+        was closed because its listener returned a coroutine or a future, and UsageError
+        before `start`.
         """
+        check_type(timeout_ms, (int, type(None)), "timeout_ms")
+        if not self._closed.is_set():
+            self._started()
         try:
             async with asyncio.timeout(
                 None if timeout_ms is None else timeout_ms / 1000
@@ -279,6 +283,7 @@ class AsyncConsumer(AsyncClient):
         loop begins with the message that comes next. Only one task at a time may
         iterate.
         """
+        check_type(idle_timeout_ms, (int, type(None)), "idle_timeout_ms")
         self._opened()
         if not isinstance(self._runner, Iteration):
             raise UsageError("a consumer with a listener cannot be iterated")

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rmqcli.errors import UsageError
+from rmqcli.process.end import InOneProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +187,7 @@ async def in_own_thread(
         await calls.close_after_calls(lambda: None).wait()
 
 
-class AsyncClient:
+class AsyncClient(InOneProcess):
     """The event loop and the life of an asynchronous client, called `kind` in errors.
 
     It is made anywhere, started and used in one event loop, and closed once.
@@ -198,6 +199,11 @@ class AsyncClient:
         self._loop: EventLoop | None = None
         self._calls: BlockingCalls
         self._closing: Closing | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a close has begun, also that of a start that failed."""
+        return self._closing is not None
 
     async def __aenter__(self) -> Self:
         if self._loop is None:
@@ -248,11 +254,16 @@ class AsyncClient:
 
     def _opened(self) -> EventLoop:
         """The loop. Raises UsageError unless the client is open in this loop."""
+        loop = self._started()
+        if self._closing is not None:
+            raise UsageError(f"the {self._kind} is closed")
+        return loop
+
+    def _started(self) -> EventLoop:
+        """The loop. Raises UsageError unless the client was started in this loop."""
         if self._loop is None:
             raise UsageError(
                 f"the {self._kind} is not started: use `async with`, or await start"
             )
         self._loop.check()
-        if self._closing is not None:
-            raise UsageError(f"the {self._kind} is closed")
         return self._loop

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -34,10 +35,10 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.config import ProducerConfig
-from rmqcli.producer.producer import Producer
+from rmqcli.producer.producer import Producer, check_arg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import TypeVar
 
     from rmqcli.clock import Clock
@@ -158,6 +159,7 @@ class AsyncProducer(AsyncClient):
         stored; it takes up room until its answer has come.
         """
         loop = self._opened()
+        check_arg(selector, arg)
         room = self._room
         if room.free:
             room.free -= 1
@@ -214,6 +216,7 @@ class AsyncProducer(AsyncClient):
         See `Producer.send_batch`. At most 4 of these calls run at a time. A cancelled
         call that has begun may store its messages.
         """
+        check_type(messages, Iterable, "messages")
         taken = list(messages)
         return await self._call(
             partial(

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.header import to_ext_fields
+from rmqcli.wire.header import Header, from_ext_fields, to_ext_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.wire.command import RemotingCommand
-    from rmqcli.wire.header import Header
 
 T = TypeVar("T")
+HeaderT = TypeVar("HeaderT", bound=Header)
 
 _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 
@@ -75,6 +75,11 @@ def of_broker(call: Call[T], broker_name: str) -> Call[T]:
     Brokers ignore the name; a proxy's remoting port needs it (Java: since 4.9.5).
     """
     return replace(call, ext_fields={**call.ext_fields, "bname": broker_name})
+
+
+def header_of(cls: type[HeaderT], answer: RemotingCommand) -> HeaderT:
+    """Return the header of an answer. Raises HeaderError."""
+    return from_ext_fields(cls, answer.ext_fields)
 
 
 def nothing(_answer: RemotingCommand) -> None:

@@ -22,7 +22,7 @@ from rmqcli.api.broker_errors import error_of, lost_broker
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.peers import Peers
 from rmqcli.api.routes import RouteCache, reading_address
-from rmqcli.api.runner import run_task, run_tasks
+from rmqcli.api.runner import run_task
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
     BrokerError,
@@ -35,8 +35,8 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
-from rmqcli.hint import Argument, Blank, Hint, Setting
-from rmqcli.tasks import Request, unexpected
+from rmqcli.hint import Argument, Hint
+from rmqcli.tasks import All, Request, unexpected
 from rmqcli.transport.loop import PendingReply
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
@@ -65,8 +65,6 @@ _RELAYED = frozenset(
 )
 #: At most this many brokers are named in an error.
 _SILENT_LISTED = 3
-#: With less than 1/50 of a limit left, a healthy peer would count as a silent one.
-_SHARE_MIN = 50
 #: How often a name server is asked whose tables changed while it wrote them down.
 _WRITE_TRIES = 3
 #: Requests that every name server answers, and no broker.
@@ -98,6 +96,12 @@ def _not_a_namesrv(message: str, *, other: str) -> ConfigError:
         hint=f"give the address of a name server, not of a {other}; its port is 9876 by"
         " default",
     )
+
+
+def _with_roles(route: TopicRoute, info: ClusterInfo) -> TopicRoute:
+    """The route with its brokers as in `info`, where slaves have their own ids."""
+    brokers = tuple(info.brokers.get(b.broker_name, b) for b in route.brokers)
+    return replace(route, brokers=brokers)
 
 
 class PendingCall(PendingReply[T]):
@@ -195,8 +199,6 @@ class Client:
         #: address or question -> why there was no answer; None: it is asked again, see
         #: `ask_silent_once`
         self._silent: dict[object, RmqError] | None = None
-        #: what all requests share, see `one_limit`
-        self._limit: Deadline | None = None
         self._peers = Peers(dict(config.address_map))
 
     def __enter__(self) -> Self:
@@ -209,72 +211,20 @@ class Client:
         """Close every connection. Idempotent."""
         self.remoting.close()
 
-    def ask_silent_once(self) -> None:
-        """Let requests to an address that did not answer one in time fail at once.
+    @contextmanager
+    def ask_silent_once(self) -> Iterator[None]:
+        """Let requests in the block fail at once to whom did not answer one in time.
 
         Otherwise a command that asks a broker for one thing after the other waits for
         it each time. Where a request has a limit of its own, which may be short, only
         the same question counts as one without an answer.
         """
-        self._silent = {}
-
-    @contextmanager
-    def one_limit(self, limit_ms: int | None = None) -> Iterator[None]:
-        """Let all requests in the block share a limit: the client's timeout, or less.
-
-        What did not answer in time is not asked again. A request may wait for half of
-        the time that is left, so that a silent server leaves the other half for the
-        questions to all others that follow.
-        """
-        if self._limit is not None:
-            yield
-            return
         silent = self._silent
         self._silent = {} if silent is None else silent
-        self._limit = Deadline(
-            self.clock, self.config.timeout_ms if limit_ms is None else limit_ms
-        )
         try:
             yield
         finally:
-            self._limit, self._silent = None, silent
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let a read in a block of `one_limit` take as long as it makes progress.
-
-        Afterwards as much time is left as before. Elsewhere it makes no difference.
-        """
-        if self._limit is None:
-            yield
-            return
-        left_ms, self._limit = self._limit.left_ms(), None
-        try:
-            yield
-        finally:
-            self._limit = Deadline(self.clock, left_ms)
-
-    def limit_left_ms(self) -> int:
-        """Return how much of the limit of `one_limit` is left; elsewhere all of it."""
-        limit = self._limit
-        return self.config.timeout_ms if limit is None else limit.left_ms()
-
-    def _limit_ms(self, address: str, call: Call[T], timeout_ms: int | None) -> int:
-        """Return how long a request with this limit of its own may take."""
-        usual_ms = self.config.timeout_ms
-        if self._limit is None:
-            return usual_ms if timeout_ms is None else timeout_ms
-        left_ms = self._limit.left_ms()
-        if left_ms * _SHARE_MIN < usual_ms:
-            error = DeadlineError(
-                f"{call.what}: the time limit of {usual_ms} ms passed before {address}"
-                " was asked",
-                address=address,
-                hint=Hint("allow more time: ", Setting("timeout_ms", Blank("N"))),
-            )
-            error.may_be_done = error.was_asked = False
-            raise error
-        return min(usual_ms if timeout_ms is None else timeout_ms, (left_ms + 1) // 2)
+            self._silent = silent
 
     def submit(
         self,
@@ -303,7 +253,7 @@ class Client:
                     error.may_be_done = False  # this call is not sent
                     raise error
             noted = (self._silent, address if timeout_ms is None else question)
-        limit_ms = self._limit_ms(address, call, timeout_ms)
+        limit_ms = self.config.timeout_ms if timeout_ms is None else timeout_ms
         pending = PendingCall(address, call, limit_ms, self._peers)
         pending.silent = noted
         if on_done is not None:
@@ -397,8 +347,9 @@ class Client:
         answer; with `needs_all_for_not_found` only when no other name server returns
         anything else. Any other error that a name server returns counts when none of
         them answers. One whose tables changed while it wrote them down is asked again,
-        after the others. When no name server can be reached, the error names all of
-        them. Raises ConfigError for an address that is not that of a name server.
+        after the others. An address that is not that of a name server counts as one
+        that returns an error, a ConfigError. When no name server can be reached, the
+        error names all of them.
         """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
@@ -412,16 +363,16 @@ class Client:
             try:
                 answer: T = yield Request(address, call, share_ms)
             except TransportError as error:
+                errors.append(error)
                 if error.is_grpc:
-                    raise _not_a_namesrv(
+                    refused = refused or _not_a_namesrv(
                         f"{address} is a gRPC server, as proxies are, not a name"
                         " server",
                         other="proxy",
-                    ) from error
-                errors.append(error)
+                    )
             except StaticTopicError:
                 raise
-            except UnsupportedError as error:
+            except UnsupportedError:
                 if call.code not in _OF_EVERY_NAMESRV:
                     raise
                 from rmqcli.api.calls.config import get_broker_runtime_info
@@ -435,7 +386,7 @@ class Client:
                     )
                 else:
                     what = f"{address} is a broker, not a name server"
-                raise _not_a_namesrv(what, other="broker") from error
+                refused = refused or _not_a_namesrv(what, other="broker")
             except NotFoundError as error:
                 self._prefer(address)
                 if not needs_all_for_not_found:
@@ -473,14 +424,43 @@ class Client:
             if not route.may_have_acting_master:
                 return route
             info = yield from self._ask_cluster_info(timeout_ms=timeout_ms)
-            known = info.brokers
-            brokers = tuple(known.get(b.broker_name, b) for b in route.brokers)
-            return replace(route, brokers=brokers)
+            return _with_roles(route, info)
         except NotFoundError:
             # A name server that refuses this request has told nothing about brokers.
             with suppress(BrokerError):
                 yield from self._ask_cluster_info(timeout_ms=timeout_ms)
             raise
+
+    def ask_routes(
+        self, topics: Iterable[str]
+    ) -> Task[dict[str, TopicRoute | RmqError]]:
+        """Ask for the routes of many topics as `ask_route` does, with errors as values.
+
+        The brokers are asked for once, for all topics that need it.
+        """
+        names = list(dict.fromkeys(topics))
+        answers = yield All(
+            [self.ask_namesrvs(get_route_info_by_topic(each)) for each in names]
+        )
+        routes: dict[str, TopicRoute | RmqError]
+        routes = dict(zip(names, answers, strict=True))
+        if not any(
+            isinstance(each, NotFoundError)
+            if isinstance(each, RmqError)
+            else each.may_have_acting_master
+            for each in routes.values()
+        ):
+            return routes
+        (info,) = yield All([self._ask_cluster_info()])
+        for name, route in routes.items():
+            if isinstance(route, NotFoundError):
+                if isinstance(info, RmqError) and not isinstance(info, BrokerError):
+                    routes[name] = info
+            elif not isinstance(route, RmqError) and route.may_have_acting_master:
+                routes[name] = (
+                    info if isinstance(info, RmqError) else _with_roles(route, info)
+                )
+        return routes
 
     def _ask_cluster_info(self, *, timeout_ms: int | None = None) -> Task[ClusterInfo]:
         info = yield from self.ask_namesrvs(
@@ -538,8 +518,7 @@ class Client:
         """
         wanted = list(dict.fromkeys(topics))
         missing = [each for each in wanted if refresh or not self._is_known(each)]
-        tasks = [self.ask_route(each) for each in missing]
-        asked = dict(zip(missing, run_tasks(self, tasks), strict=True))
+        asked = run_task(self, self.ask_routes(missing)) if missing else {}
         for topic, outcome in asked.items():
             if not isinstance(outcome, RmqError):
                 self.remember(topic, outcome)

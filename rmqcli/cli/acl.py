@@ -54,10 +54,7 @@ USER_COLUMNS = (
     Column("user", "name of the user", value=lambda each: each.name),
     _setting("user_type", "Super, who may do everything, or Normal", title="TYPE"),
     _setting(
-        "user_status",
-        "enable or disable",
-        title="STATUS",
-        states={"disable": "warn"},
+        "user_status", "enable or disable", title="STATUS", states={"disable": "warn"}
     ),
     _BROKERS,
     _ERROR,
@@ -212,14 +209,8 @@ def _list(
         what = f"user {user}" if resource is None else f"rule {user} {resource}"
         if resource is not None or user not in users:
             raise NotFoundError(f"there is no {what}", code=3001, name="USER_NOT_EXIST")
-    rows += rows_of_silent(found.errors, columns=columns)
-    show_list(
-        common,
-        rows,
-        columns=columns,
-        none=f"no {kind}s",
-        is_complete=not found.errors,
-    )
+    rows += rows_of_silent(found.errors, columns)
+    show_list(common, rows, columns, none=f"no {kind}s", is_complete=not found.errors)
     raise_if_silent(found.errors)
 
 
@@ -412,7 +403,7 @@ def rule_create(
             help="Pub, Sub, Create, Update, Delete, Get, List or All, with commas.",
         ),
     ],
-    deny: Annotated[bool, option("--deny", help="Deny the actions.")] = False,
+    deny: Annotated[bool, option(help="Deny the actions.")] = False,
     source_ip: Annotated[list[str] | None, _source_option()] = None,
     is_default: Annotated[
         bool, option("--default", help="Decide only where no other rule matches.")
@@ -545,8 +536,7 @@ def explain(
         ),
     ],
     source_ip: Annotated[
-        str | None,
-        option("--source-ip", metavar="ADDRESS", help="Address of the client."),
+        str | None, option(metavar="ADDRESS", help="Address of the client.")
     ] = None,
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
@@ -582,7 +572,7 @@ def explain(
         else:
             row["reason"] = each.message
         rows.append(row)
-    show_list(common, rows, columns=DECISION_COLUMNS, none="no broker")
+    show_list(common, rows, DECISION_COLUMNS, none="no broker")
     raise_if_silent({n: e for n, e in found.items() if isinstance(e, RmqError)})
 
 
@@ -615,13 +605,7 @@ def config(common: Common) -> None:
             rows.append({**own, "broker_name": name, "error": None})
     if errors and len(errors) == len(found):
         raise next(iter(errors.values()))
-    show_list(
-        common,
-        rows,
-        columns=ACCOUNT_COLUMNS,
-        none="no accounts",
-        is_complete=not errors,
-    )
+    show_list(common, rows, ACCOUNT_COLUMNS, none="no accounts", is_complete=not errors)
     raise_if_silent(errors)
 
 

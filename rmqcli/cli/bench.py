@@ -91,20 +91,17 @@ class BenchOptions:
     topic: Annotated[str, argument(metavar="TOPIC", help="Topic to use.")]
     count: Annotated[
         int | None,
-        option(
-            "--count", min=1, metavar="N", section=_LOAD, help="End after N messages."
-        ),
+        option(min=1, metavar="N", section=_LOAD, help="End after N messages."),
     ] = None
     for_: Annotated[
         int | None,
         duration_option(
-            "--for", section=_LOAD, help="Measure this long (default: 10s, or --count)."
+            section=_LOAD, help="Measure this long (default: 10s, or --count)."
         ),
     ] = None
     warm_up: Annotated[
         int | None,
         duration_option(
-            "--warm-up",
             section=_LOAD,
             help="Time before that, not measured (default: 1s, or 0 with --count).",
         ),
@@ -135,7 +132,6 @@ class SendBenchOptions(BenchOptions):
     size: Annotated[
         Any,
         option(
-            "--size",
             parser=_parse_body_size,
             metavar="SIZE",
             section=_HOW,
@@ -144,8 +140,7 @@ class SendBenchOptions(BenchOptions):
         ),
     ] = 1024
     create: Annotated[
-        bool,
-        option("--create", section=_HOW, help="Create the topic if it does not exist."),
+        bool, option(section=_HOW, help="Create the topic if it does not exist.")
     ] = False
 
 
@@ -156,7 +151,6 @@ class BenchProduceOptions(SendBenchOptions):
     rate: Annotated[
         Any,
         option(
-            "--rate",
             parser=parse_bench_rate,
             metavar="RATE",
             section=_HOW,
@@ -166,7 +160,6 @@ class BenchProduceOptions(SendBenchOptions):
     in_flight: Annotated[
         int | None,
         option(
-            "--in-flight",
             min=1,
             max=1_000_000,
             metavar="N",
@@ -177,7 +170,6 @@ class BenchProduceOptions(SendBenchOptions):
     threads: Annotated[
         int | None,
         option(
-            "--threads",
             min=1,
             max=1024,
             metavar="N",
@@ -188,7 +180,6 @@ class BenchProduceOptions(SendBenchOptions):
     batch: Annotated[
         int,
         option(
-            "--batch",
             min=1,
             max=10_000,
             metavar="N",
@@ -199,7 +190,6 @@ class BenchProduceOptions(SendBenchOptions):
     acks: Annotated[
         str,
         choice_option(
-            "--acks",
             choices=("all", "none"),
             section=_HOW,
             help="Wait for brokers' answers, or send one-way.",
@@ -218,7 +208,6 @@ class BenchConsumeOptions(BenchOptions):
     from_: Annotated[
         str,
         choice_option(
-            "--from",
             choices=("earliest", "latest"),
             section=_HOW,
             help="Where a group begins that has committed nothing.",
@@ -227,7 +216,6 @@ class BenchConsumeOptions(BenchOptions):
     threads: Annotated[
         int,
         option(
-            "--threads",
             min=1,
             max=1000,
             metavar="N",
@@ -238,7 +226,6 @@ class BenchConsumeOptions(BenchOptions):
     batch: Annotated[
         int,
         option(
-            "--batch",
             min=1,
             max=1024,
             metavar="N",
@@ -249,7 +236,6 @@ class BenchConsumeOptions(BenchOptions):
     pull_batch: Annotated[
         int,
         option(
-            "--pull-batch",
             min=1,
             max=1024,
             metavar="N",
@@ -258,8 +244,7 @@ class BenchConsumeOptions(BenchOptions):
         ),
     ] = 32
     orderly: Annotated[
-        bool,
-        option("--orderly", section=_HOW, help="Consume each queue in order."),
+        bool, option(section=_HOW, help="Consume each queue in order.")
     ] = False
 
 
@@ -270,7 +255,6 @@ class BenchLatencyOptions(SendBenchOptions):
     rate: Annotated[
         Any,
         option(
-            "--rate",
             parser=parse_bench_rate,
             metavar="RATE",
             section=_HOW,

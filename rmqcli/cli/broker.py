@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         BrokerDetail,
         BrokerRow,
         SyncState,
-        ThreadPoolQueue,
     )
     from rmqcli.errors import RmqError
 
@@ -34,12 +33,8 @@ def _pool_column(pool: str) -> Column:
         f"{pool}_queue",
         f"requests that wait for a {pool} thread: size, capacity, head_wait_ms",
         title=None,
-        value=lambda row: _pool(getattr(row, f"{pool}_queue")),
+        value=lambda row: (queue := getattr(row, f"{pool}_queue")) and asdict(queue),
     )
-
-
-def _pool(queue: ThreadPoolQueue | None) -> dict[str, int | None] | None:
-    return None if queue is None else asdict(queue)
 
 
 def _in_sync(of: BrokerRow | SyncState) -> str | None:
@@ -126,19 +121,13 @@ COLUMNS = (
         "earliest_message",
         "store time of its oldest message, by its own clock",
         title=None,
-        value=lambda row: (
-            row.earliest_message_ms and format_rfc3339(row.earliest_message_ms)
-        ),
+        value=lambda row: format_rfc3339(row.earliest_message_ms),
     ),
     Column(
         "boot_timestamp",
         "when it was started",
         title=None,
-        value=lambda row: (
-            None
-            if row.boot_timestamp_ms is None
-            else format_rfc3339(row.boot_timestamp_ms)
-        ),
+        value=lambda row: format_rfc3339(row.boot_timestamp_ms),
     ),
     Column("uptime_ms", "time since it was started, by its own clock", title=None),
     Column(
@@ -215,9 +204,7 @@ def _partial_error(errors: Sequence[RmqError], count: int) -> PartialError:
 def show(
     common: Common,
     name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")],
-    settings: Annotated[
-        bool, option("--settings", help="Also show the broker's settings.")
-    ] = False,
+    settings: Annotated[bool, option(help="Also show the broker's settings.")] = False,
 ) -> None:
     """Show what a broker reports about itself, and its settings.
 

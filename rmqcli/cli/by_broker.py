@@ -33,6 +33,17 @@ RESULT_COLUMN = Column(
     "created, changed, unchanged, deleted, failed, or unknown: it may have been done",
     states={"failed": "bad", "unknown": "bad"},
 )
+#: Why a change failed on one server.
+ERROR_COLUMN = Column(
+    "error",
+    "why it failed",
+    value=lambda result: result.error and result.error.message,
+    priority=1,
+)
+#: Why a broker did not answer: only the rows of `rows_of_silent` have it.
+SILENT_COLUMN = Column(
+    "error", "why a broker did not answer", value=lambda _: None, priority=1
+)
 
 
 class ServerResult(Protocol):
@@ -45,17 +56,25 @@ class ServerResult(Protocol):
     def error(self) -> RmqError | None: ...
 
 
-def check_masters(cluster: str | None, brokers: Sequence[str] | None) -> None:
-    """Raise UsageError for `--cluster` together with `--broker`."""
+def masters_of(
+    client: Client, cluster: str | None, brokers: Sequence[str] | None
+) -> dict[str, str | None]:
+    """Return the masters of `--cluster` or `--broker`, as `choose_masters` does.
+
+    Raises UsageError for both options together.
+    """
+    from rmqcli.admin.topics import choose_masters
+
     if cluster and brokers:
         raise UsageError("--cluster and --broker cannot be used together")
+    return choose_masters(client, cluster=cluster, brokers=brokers or ())
 
 
 def show_list(
     common: Common,
     rows: Sequence[Mapping[str, Any]],
-    *,
     columns: Sequence[Column],
+    *,
     none: str,
     is_complete: bool = True,
 ) -> None:
@@ -72,8 +91,8 @@ def show_list(
 def show_results(
     common: Common,
     results: Sequence[ServerResult],
-    *,
     columns: Sequence[Column],
+    *,
     others: int = 0,
 ) -> None:
     """Write a row for each server; raise an error if the change failed on any.
@@ -89,7 +108,11 @@ def show_results(
                 common.messages.warn(other)
         raise errors[0]
     rows = [row_of(columns, each) for each in results]
-    write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
+    common.write_result(
+        lambda: write_rows(
+            rows, columns=columns, fmt=common.output, color=common.use_color
+        )
+    )
     if not errors:
         return
     if has_failed:
@@ -145,7 +168,7 @@ def show_detail(
 
 
 def rows_of_silent(
-    errors: Mapping[str, RmqError], *, columns: Sequence[Column]
+    errors: Mapping[str, RmqError], columns: Sequence[Column]
 ) -> list[dict[str, Any]]:
     """Return a row with the error of each broker that did not answer."""
     empty = dict.fromkeys(column.name for column in columns)

@@ -110,7 +110,6 @@ class CopyOptions:
     to_namesrv: Annotated[
         Any,
         option(
-            "--to-namesrv",
             parser=parse_namesrv,
             section=_WHERE,
             metavar="HOST:PORT",
@@ -120,7 +119,6 @@ class CopyOptions:
     to_profile: Annotated[
         Any,
         option(
-            "--to-profile",
             parser=parse_profile_name,
             section=_WHERE,
             metavar="PROFILE",
@@ -130,7 +128,6 @@ class CopyOptions:
     to_confirm: Annotated[
         Any,
         option(
-            "--to-confirm",
             parser=parse_profile_name,
             section=_WHERE,
             metavar="PROFILE",
@@ -140,16 +137,12 @@ class CopyOptions:
     from_: Annotated[
         Any,
         position_option(
-            "--from",
-            section=_WHICH,
-            help="Start position of the first run; the log notes it.",
+            section=_WHICH, help="Start position of the first run; the log notes it."
         ),
     ] = None
     to: Annotated[
         Any,
-        position_option(
-            "--to", section=_WHICH, help="End position, resolved at the start."
-        ),
+        position_option(section=_WHICH, help="End position, resolved at the start."),
     ] = None
     tag: Annotated[str | None, tag_option(section=_WHICH)] = None
     sql: Annotated[str | None, sql_option(section=_WHICH)] = None
@@ -165,13 +158,11 @@ class CopyOptions:
         Any, decode_option(section=_WHICH, what="Format of bodies, for --where")
     ] = None
     follow: Annotated[
-        bool,
-        option("--follow", section=_HOW, help="Copy new messages until Ctrl-C."),
+        bool, option(section=_HOW, help="Copy new messages until Ctrl-C.")
     ] = False
     groups: Annotated[
         list[str] | None,
         option(
-            "--groups",
             section=_HOW,
             metavar="GROUP",
             help="Then move this group's positions to the copies; repeatable.",
@@ -180,7 +171,6 @@ class CopyOptions:
     rate: Annotated[
         Any,
         option(
-            "--rate",
             section=_HOW,
             parser=parse_rate,
             metavar="RATE",
@@ -190,15 +180,12 @@ class CopyOptions:
     execute: Annotated[
         bool,
         option(
-            "--execute",
-            section=_HOW,
-            help="Copy after confirmation (default: only show the plan).",
+            section=_HOW, help="Copy after confirmation (default: only show the plan)."
         ),
     ] = False
     log: Annotated[
         Path | None,
         option(
-            "--log",
             section=_HOW,
             metavar="FILE",
             help="Log of the copy (default: one for each source and target).",
@@ -501,7 +488,7 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
             moves[-1].check()
         except RmqError as error:
             failures.append(error)  # the copy is made, and is shown all the same
-    _write(common, plan, report, moves)
+    common.write_result(lambda: _write(common, plan, report, moves))
     for other in failures[1:]:
         common.messages.warn(other.message)
     if failures:

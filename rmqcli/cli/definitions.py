@@ -114,13 +114,12 @@ def _only_option() -> Any:
 def export(
     common: Common,
     cluster: Annotated[
-        str | None,
-        option("--cluster", metavar="CLUSTER", help="Cluster to export."),
+        str | None, option(metavar="CLUSTER", help="Cluster to export.")
     ] = None,
     only: Annotated[list[str] | None, _only_option()] = None,
     out: Annotated[
         Path | None,
-        option("--out", metavar="FILE", help="Write this file; replaces an old one."),
+        option(metavar="FILE", help="Write this file; replaces an old one."),
     ] = None,
 ) -> None:
     """Write the topics and groups of a cluster as one JSON file.
@@ -160,8 +159,7 @@ def diff(
     common: Common,
     file: Annotated[str, argument(metavar="FILE", help=_FILE_HELP)],
     cluster: Annotated[
-        str | None,
-        option("--cluster", metavar="CLUSTER", help="Cluster to compare with."),
+        str | None, option(metavar="CLUSTER", help="Cluster to compare with.")
     ] = None,
     only: Annotated[list[str] | None, _only_option()] = None,
 ) -> int:
@@ -181,7 +179,7 @@ def diff(
     show_list(
         common,
         rows,
-        columns=COLUMNS,
+        COLUMNS,
         none=f"cluster {plan.cluster} is as {input_title(file)} says",
         is_complete=not plan.errors,
     )
@@ -196,8 +194,7 @@ def apply(
     cluster: Annotated[str | None, cluster_option()] = None,
     only: Annotated[list[str] | None, _only_option()] = None,
     prune: Annotated[
-        bool,
-        option("--prune", help="Delete what the cluster has and the file has not."),
+        bool, option(help="Delete what the cluster has and the file has not.")
     ] = False,
 ) -> int:
     """Create and change topics and groups as a file of definitions says.
@@ -245,12 +242,10 @@ def carry_out(
         _confirm(common, plan)
     done = apply_definitions(client, plan)
     rows = [row_of(RESULT_COLUMNS, each) for each in done.results]
-    show_list(
-        common,
-        rows,
-        columns=RESULT_COLUMNS,
-        none=none,
-        is_complete=not done.errors,
+    common.write_result(
+        lambda: show_list(
+            common, rows, RESULT_COLUMNS, none=none, is_complete=not done.errors
+        )
     )
     if done.unlisted:
         common.messages.warn(

@@ -108,7 +108,7 @@ def delayed(
 
 def _row(found: DelayedMessage) -> dict[str, Any]:
     return {
-        "due_at": found.due_ms and format_rfc3339(found.due_ms),
+        "due_at": format_rfc3339(found.due_ms),
         "level": found.level,
         "msg_id": found.msg_id,
         "keys": found.keys,

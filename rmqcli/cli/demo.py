@@ -28,7 +28,7 @@ _SEED = 2026
 @command_options(has_common=False)
 def demo(
     keep: Annotated[
-        bool, option("--keep", help="Keep the cluster running until Ctrl-C.")
+        bool, option(help="Keep the cluster running until Ctrl-C.")
     ] = False,
     export: Annotated[
         bool,

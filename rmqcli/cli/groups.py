@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from rmqcli.cli.by_broker import (
+    ERROR_COLUMN,
     RESULT_COLUMN,
-    check_masters,
+    SILENT_COLUMN,
     errors_json,
+    masters_of,
     raise_if_silent,
     rows_of_silent,
     show_detail,
@@ -35,7 +37,14 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    number_column,
+    pick,
+    row_of,
+    write_rows,
+    write_table,
+)
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, UsageError
 from rmqcli.hint import command_line
@@ -63,10 +72,9 @@ COLUMNS = (
         "group", "name of the group; null in the row of a broker that did not answer"
     ),
     Column("kind", "normal or system", title=None),
-    Column(
+    number_column(
         "members",
         "number of active members, at least if there is a reason; null if unknown",
-        align="right",
     ),
     Column(
         "consume_type",
@@ -82,13 +90,11 @@ COLUMNS = (
         priority=60,
     ),
     Column("reason", "why it may have more members", priority=2),
-    Column(
-        "error",
-        "why a broker did not answer",
-        value=lambda _row: None,
-        priority=1,
-    ),
+    SILENT_COLUMN,
 )
+#: Topics of a group that a line names; there may be thousands.
+_TOPICS_SHOWN = 20
+
 _SUBSCRIPTION_COLUMNS = (
     Column("topic"),
     Column("expression_type", title="TYPE", priority=10),
@@ -127,15 +133,11 @@ MEMBER_COLUMNS = (
         value=lambda member: list(member.brokers),
         priority=40,
     ),
-    Column(
-        "proxy",
-        "address of its proxy, in cluster mode",
-        priority=15,
-    ),
+    Column("proxy", "address of its proxy, in cluster mode", priority=15),
     Column(
         "since",
         "when its consumer started, by its own clock; null if unknown",
-        value=lambda member: member.started_ms and format_rfc3339(member.started_ms),
+        value=lambda member: format_rfc3339(member.started_ms),
         priority=35,
     ),
     Column(
@@ -224,7 +226,12 @@ _SETTINGS = (
 )
 #: A broker's settings in the order of JSON, which has `broker_name` before them.
 _CONFIG_COLUMNS = (
-    *(_SETTINGS[i] for i in (0, 4, 1, 5, 2, 3, 6, 7, 8)),
+    *pick(
+        _SETTINGS,
+        "consume_enable consume_from_min_enable consume_broadcast_enable"
+        " consume_message_orderly retry_queue_nums retry_max_times broker_id"
+        " which_broker_when_consume_slowly notify_consumer_ids_changed_enable",
+    ),
     _setting("consume_timeout_minute", ""),
     _setting("attributes", ""),
 )
@@ -235,12 +242,7 @@ RESULT_COLUMNS = (
     RESULT_COLUMN,
     *_SETTINGS,
     _setting("attributes", "its attributes (RocketMQ 5)"),
-    Column(
-        "error",
-        "why it failed",
-        value=lambda result: result.error and result.error.message,
-        priority=1,
-    ),
+    ERROR_COLUMN,
 )
 
 
@@ -410,19 +412,14 @@ class GroupDeleteOptions:
     ] = False
     remove_topics: Annotated[
         bool,
-        option(
-            "--remove-topics",
-            help="Delete its retry and dead letter topics with their messages.",
-        ),
+        option(help="Delete its retry and dead letter topics with their messages."),
     ] = False
     force: Annotated[
-        bool,
-        option("--force", help="Delete the group even if it has active members."),
+        bool, option(help="Delete the group even if it has active members.")
     ] = False
 
     def check(self) -> None:
         """Raise UsageError for options that cannot be used together."""
-        check_masters(self.cluster, self.broker)
         if self.broker and self.remove_topics:
             raise UsageError("--remove-topics and --broker cannot be used together")
 
@@ -454,8 +451,8 @@ def groups(
         warn_about_slaves(common, client)
     shown = [row for row in found.groups if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
-    rows += rows_of_silent(found.errors, columns=COLUMNS)
-    show_list(common, rows, columns=COLUMNS, none="no consumer groups")
+    rows += rows_of_silent(found.errors, COLUMNS)
+    show_list(common, rows, COLUMNS, none="no consumer groups")
     hidden = len(found.groups) - len(shown)
     if hidden:
         common.messages.info(
@@ -517,7 +514,7 @@ def members(
     rows = [row_of(_OWN_COLUMNS, each) for each in detail.members]
     none = f"no member of group {group} is online"
     is_complete = not detail.errors
-    show_list(common, rows, columns=_OWN_COLUMNS, none=none, is_complete=is_complete)
+    show_list(common, rows, _OWN_COLUMNS, none=none, is_complete=is_complete)
     if not rows and is_complete and common.output != "table":
         common.messages.info(none)  # the group exists: an empty list is no mistake
     _warn_of_mismatches(common, detail)
@@ -654,15 +651,10 @@ def _write_settings(
     options: GroupSettingsOptions,
     write: Callable[..., Sequence[GroupResult]],
 ) -> None:
-    from rmqcli.admin.topics import choose_masters
-
-    check_masters(options.cluster, options.broker)
     with common.open_client() as client:
-        masters = choose_masters(
-            client, cluster=options.cluster, brokers=options.broker or ()
-        )
+        masters = masters_of(client, options.cluster, options.broker)
         results = write(client, options.group, masters, options.change())
-    show_results(common, results, columns=RESULT_COLUMNS)
+    show_results(common, results, RESULT_COLUMNS)
 
 
 @command_options(GroupDeleteOptions, fields=RESULT_COLUMNS, asks=True)
@@ -676,15 +668,11 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
     """
     from rmqcli.admin import groups as groups_change
     from rmqcli.admin.brokers import with_address
-    from rmqcli.admin.topics import choose_masters
 
     options.check()
     group = options.group
-    with common.open_client() as client:
-        masters = choose_masters(
-            client, cluster=options.cluster, brokers=options.broker or ()
-        )
-        client.ask_silent_once()
+    with common.open_client() as client, client.ask_silent_once():
+        masters = masters_of(client, options.cluster, options.broker)
         try:
             warnings = groups_change.check_may_delete(
                 client,
@@ -716,7 +704,7 @@ def delete(common: Common, options: GroupDeleteOptions) -> None:
             if options.remove_offsets
             else groups_change.brokers_with_offsets(client, group, masters)
         )
-    show_results(common, results, columns=RESULT_COLUMNS)
+    show_results(common, results, RESULT_COLUMNS)
     option = ["--remove-offsets"]
     remove = command_line("rmq group delete", group, options=option)
     for name, can_remove in kept.items():
@@ -803,7 +791,9 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     words = " ".join(part for part in parts if part) or no_type
     lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
-        lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
+        all_of_them = "" if len(detail.topics) <= _TOPICS_SHOWN else "; -o json has all"
+        shown = listed(map(safe, detail.topics), _TOPICS_SHOWN)
+        lines.append(f"topics: {shown}{all_of_them}\n")
     if detail.pop is not None and detail.pop.inflight is detail.pop.retry_lag is None:
         lines.append(f"POP: {safe(detail.pop.reason or '')}\n")
     elif detail.pop is not None:

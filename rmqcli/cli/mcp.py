@@ -44,7 +44,6 @@ def mcp(
     redact: Annotated[
         Path | None,
         option(
-            "--redact",
             metavar="FILE",
             help="TOML file with lists of properties and patterns to hide.",
             section=_HIDING,
@@ -53,16 +52,12 @@ def mcp(
     redact_property: Annotated[
         list[str] | None,
         option(
-            "--redact-property",
-            metavar="GLOB",
-            help="Hide the values of these properties.",
-            section=_HIDING,
+            metavar="GLOB", help="Hide the values of these properties.", section=_HIDING
         ),
     ] = None,
     redact_pattern: Annotated[
         list[str] | None,
         option(
-            "--redact-pattern",
             metavar="REGEX",
             help="Hide what matches in bodies, keys and properties.",
             section=_HIDING,
@@ -71,7 +66,6 @@ def mcp(
     log: Annotated[
         Path | None,
         option(
-            "--log",
             metavar="FILE",
             help="Append a line for each call to FILE instead of stderr.",
             section=_BOUNDS,
@@ -79,17 +73,11 @@ def mcp(
     ] = None,
     deadline: Annotated[
         Any,
-        duration_option(
-            "--deadline", help="Longest time of a call. Default: 30s.", section=_BOUNDS
-        ),
+        duration_option(help="Longest time of a call. Default: 30s.", section=_BOUNDS),
     ] = None,
     max_result: Annotated[
         Any,
-        size_option(
-            "--max-result",
-            help="Largest result of a call. Default: 64KiB.",
-            section=_BOUNDS,
-        ),
+        size_option(help="Largest result of a call. Default: 64KiB.", section=_BOUNDS),
     ] = None,
 ) -> None:
     """Give assistants tools that only read this cluster.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -279,6 +280,29 @@ class Common:
 
         return Client(self.client_config())
 
+    def write_result(self, write: Callable[[], None]) -> None:
+        """Write the result of a change to stdout with `write`, or else to stderr.
+
+        Without a word that the change was made, users make it again. A command that
+        would succeed then fails because of its output when it ends.
+        """
+        try:
+            write()
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            from rmqcli.cli.ui.errors import describe, discard_output
+
+            discard_output()
+            self.messages.output_error = error
+            reason = describe(error).message
+            self.messages.warn(f"{reason}; the result of the change is this:")
+            if sys.stderr is not None:
+                with redirect_stdout(sys.stderr), suppress(OSError, ValueError):
+                    write()
+
     def explain_missing(self, error: NotFoundError) -> NotFoundError:
         """Return the error with the name that was probably meant, if there is one."""
         if self.acl_file == "-":  # stdin has been read
@@ -481,7 +505,6 @@ def make_common(
     profile: Annotated[
         Any,
         _common(
-            "--profile",
             envvar="RMQ_PROFILE",
             parser=parse_profile_name,
             metavar="PROFILE",
@@ -505,29 +528,23 @@ def make_common(
     timeout: Annotated[
         int,
         _common(
-            "--timeout",
             parser=parse_timeout_ms,
             metavar="DURATION",
             show_default=False,
             help="Time limit for a broker's answer.  [default: 5s]",
         ),
     ] = 5000,
-    yes: Annotated[bool, _common("--yes", help="Skip confirmation.")] = False,
-    no_input: Annotated[
-        bool, _common("--no-input", help="Never prompt; fail instead.")
-    ] = False,
+    yes: Annotated[bool, _common(help="Skip confirmation.")] = False,
+    no_input: Annotated[bool, _common(help="Never prompt; fail instead.")] = False,
     color: Annotated[
         str,
         _common(
-            "--color",
-            choices=COLORS,
-            help="Use colours; auto honours NO_COLOR and TERM=dumb.",
+            choices=COLORS, help="Use colours; auto honours NO_COLOR and TERM=dumb."
         ),
     ] = "auto",
     confirm: Annotated[
         str | None,
         _common(
-            "--confirm",
             metavar="PROFILE",
             help="Confirm a change of the cluster of this protected profile.",
         ),
@@ -535,7 +552,6 @@ def make_common(
     address_map: Annotated[
         list[Any] | None,
         _common(
-            "--address-map",
             parser=parse_address_mapping,
             metavar="HOST:PORT=HOST:PORT",
             help=(
@@ -547,24 +563,19 @@ def make_common(
     acl_file: Annotated[
         str | None,
         _common(
-            "--acl-file",
             metavar="FILE|-",
             help=(
                 "File with access key and secret key, readable only by you; - is stdin."
             ),
         ),
     ] = None,
-    tls: Annotated[
-        bool, _common("--tls", help="Use TLS and verify certificates.")
-    ] = False,
+    tls: Annotated[bool, _common(help="Use TLS and verify certificates.")] = False,
     tls_ca: Annotated[
-        str | None,
-        _common("--tls-ca", metavar="FILE", help="Trust only the CAs in this file."),
+        str | None, _common(metavar="FILE", help="Trust only the CAs in this file.")
     ] = None,
     tls_server_name: Annotated[
         str | None,
         _common(
-            "--tls-server-name",
             metavar="NAME",
             help=(
                 "Host name in the certificates, for brokers that advertise an IP "
@@ -573,20 +584,13 @@ def make_common(
         ),
     ] = None,
     tls_cert: Annotated[
-        str | None,
-        _common(
-            "--tls-cert", metavar="FILE", help="Client certificate, for mutual TLS."
-        ),
+        str | None, _common(metavar="FILE", help="Client certificate, for mutual TLS.")
     ] = None,
     tls_key: Annotated[
-        str | None,
-        _common("--tls-key", metavar="FILE", help="Key of the client certificate."),
+        str | None, _common(metavar="FILE", help="Key of the client certificate.")
     ] = None,
     tls_insecure: Annotated[
-        bool,
-        _common(
-            "--tls-insecure", help="Accept any certificate; this gives no protection."
-        ),
+        bool, _common(help="Accept any certificate; this gives no protection.")
     ] = False,
 ) -> Common:
     """Combine the values of the common options into a `Common`.
@@ -780,8 +784,9 @@ class Command(NamedTuple):
         _check_named(own)
         try:
             if self.options_type is not None:
-                return self.function(common, self.options_type(**own))
-            return self.function(common, **own)
+                result = self.function(common, self.options_type(**own))
+            else:
+                result = self.function(common, **own)
         except NotFoundError as error:
             if error.missing is None or own.get("store") is not None:
                 raise
@@ -802,6 +807,9 @@ class Command(NamedTuple):
                     " default; set it, or give --namesrv"
                 )
             raise common.explain_endpoints(error, own.get("endpoints") or ()) from error
+        if not result and common.messages.output_error is not None:
+            raise common.messages.output_error
+        return result
 
 
 def command_options(

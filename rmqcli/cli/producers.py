@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.errors import NotFoundError
 from rmqcli.names import similar
 from rmqcli.units import counted, format_rfc3339
@@ -42,15 +42,11 @@ COLUMNS = (
         "last_heartbeat",
         "by the broker's clock; null where it is not reported",
         title="LAST HEARTBEAT",
-        value=lambda row: (
-            row.last_heartbeat_ms and format_rfc3339(row.last_heartbeat_ms)
-        ),
+        value=lambda row: format_rfc3339(row.last_heartbeat_ms),
         priority=40,
     ),
-    Column(
-        "messages",
-        "of the newest messages of the topic, those that it sent",
-        align="right",
+    number_column(
+        "messages", "of the newest messages of the topic, those that it sent"
     ),
 )
 
@@ -85,13 +81,7 @@ def producers(
         if group is not None and not found.producers and not found.errors:
             _check_online(client, group)
     rows = [row_of(COLUMNS, each) for each in found.producers]
-    show_list(
-        common,
-        rows,
-        columns=COLUMNS,
-        none="no producers",
-        is_complete=not found.errors,
-    )
+    show_list(common, rows, COLUMNS, none="no producers", is_complete=not found.errors)
     if topic is not None:
         common.messages.info(
             f"{counted(found.messages_read, 'message')} read, at most"

@@ -9,11 +9,12 @@ are not stored. `rmqcli.producer.send` does the sending.
 from __future__ import annotations
 
 import os
+import random
 import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 from rmqcli.cli.options import (
@@ -52,11 +53,9 @@ from rmqcli.units import counted, format_size, listed
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
-    from rmqcli.producer.remoting.send import RemotingSend
-    from rmqcli.producer.remoting.target import PublishTarget
+    from rmqcli.config import ClientConfig
     from rmqcli.producer.remoting.trace import SentTraces
-    from rmqcli.producer.send import Sender, SendOutcome
-    from rmqcli.queue_selector import QueueSelector
+    from rmqcli.producer.send import SendNetwork, SendOutcome
 
 
 _WHAT = "What to send"
@@ -114,16 +113,11 @@ def read_records(name: str) -> Messages:
 def first(messages: Messages, count: int) -> Messages:
     """Yield the first `count` messages."""
     left = count
-    while left > 0:
-        message = next(messages, _END)
-        if message is _END:
+    for message in messages:
+        left -= message is not None
+        yield message
+        if not left:  # before another one is read, for which stdin may have to wait
             return
-        if message is not None:
-            left -= 1
-        yield cast("OutgoingMessage | None", message)
-
-
-_END: Any = object()
 
 
 @contextmanager
@@ -296,10 +290,7 @@ def _parse_property(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendCommandOptions:
-    """The options of `rmq send` as they were typed, and checks of their combinations.
-
-    The library's `SendOptions` are made from them.
-    """
+    """The options of `rmq send` as they were typed, with checks of combinations."""
 
     topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
     body: Annotated[
@@ -459,11 +450,6 @@ class SendCommandOptions:
         """The properties that `--property` adds to every message."""
         return dict(self.properties or ())
 
-    @property
-    def selectors(self) -> tuple[QueueSelector, ...]:
-        """The queues of `--queue`."""
-        return tuple(self.queue or ())
-
     def messages(self, common: Common) -> Messages:
         """The messages to send, with the tag, keys and properties of the options.
 
@@ -540,109 +526,76 @@ def send(common: Common, options: SendCommandOptions) -> None:
     messages = options.messages(common)
     if options.rate:
         messages = paced(messages, per_second=options.rate, clock=SYSTEM_CLOCK)
-    job = _Job(common, options)
-    if common.endpoints:
-        with _proxy_sender(common, options) as by_proxy:
-            job.run(messages, by_proxy)
-        return
-    from rmqcli.producer.send import Sender
+    run = _send_to_proxy if common.endpoints else _send_to_brokers
+    run(common, options, messages)
 
-    with common.open_client() as client, _traces(common, options) as traces:
-        network, target = _broker_network(client, options, traces)
-        job.stored_again = network.stored_again
-        sender = Sender(network, say=common.messages.info)
+
+def _send_to_proxy(
+    common: Common, options: SendCommandOptions, messages: Messages
+) -> None:
+    """Send through the proxy. Raises NotFoundError for an unknown topic."""
+    from rmqcli.producer.proxy.send import ProxySend
+    from rmqcli.proxy.session import PRODUCER, Session
+
+    rng = random.Random()  # noqa: S311  # spreads load; not for secrets
+    config = common.client_config()
+    with closing(Session(config, client_type=PRODUCER, rng=rng)) as session:
+        network = ProxySend(
+            session,
+            options.topic,
+            message_group=options.message_group,
+            delay_ms=options.delay.delay_ms if options.delay is not None else None,
+            rng=rng,
+        )
+        network.prepare()
+        _Job(common, options).run(messages, network)
+
+
+def _send_to_brokers(
+    common: Common, options: SendCommandOptions, messages: Messages
+) -> None:
+    """Send to the brokers of the topic, with traces where options want them."""
+    from rmqcli.producer.delay import resolve_delay
+    from rmqcli.producer.remoting.send import RemotingSend
+    from rmqcli.producer.remoting.target import find_target
+
+    with ExitStack() as stack:
+        client = stack.enter_context(common.open_client())
+        traces = _traces(client.config, stack) if options.trace else None
+        target = find_target(
+            client, options.topic, options.queue or (), may_create=options.create
+        )
+        extra = {}
+        if options.delay is not None:
+            addresses = sorted(set(target.addresses.values()))
+            extra = resolve_delay(client, options.delay, addresses)
+        network = RemotingSend(
+            client,
+            target,
+            extra_properties=extra,
+            shard_by=options.shard_by,
+            is_fixed=bool(options.queue),
+            rng=random.Random(),  # noqa: S311  # spreads load; not for secrets
+            traces=traces,
+        )
+        job = _Job(common, options, stored_again=network.stored_again)
         try:
-            job.run(messages, sender, client=client if target.is_new else None)
+            job.run(messages, network, client=client if target.is_new else None)
         except TransportError as error:
             client.raise_if_none_answers([error])
             raise
 
 
-@contextmanager
-def _traces(common: Common, options: SendCommandOptions) -> Iterator[SentTraces | None]:
-    """What writes traces with --trace; they are written when the block ends."""
-    if not options.trace:
-        yield None
-        return
+def _traces(config: ClientConfig, stack: ExitStack) -> SentTraces:
+    """What writes traces, until `stack` is closed."""
     from rmqcli.producer.remoting.publisher import PRODUCER_GROUP
     from rmqcli.producer.remoting.trace import SentTraces, TraceDispatcher
     from rmqcli.trace.setting import TRACE_TOPIC
 
-    config = common.client_config()
     dispatcher = TraceDispatcher(config, TRACE_TOPIC, clock=SYSTEM_CLOCK)
     dispatcher.start()
-    try:
-        yield SentTraces(dispatcher, PRODUCER_GROUP, clock=SYSTEM_CLOCK)
-    finally:
-        dispatcher.close()
-
-
-@contextmanager
-def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sender]:
-    """A sender that uses the proxy. Raises NotFoundError for an unknown topic."""
-    import random
-
-    from rmqcli.producer.ids import ProxyMessageIds
-    from rmqcli.producer.proxy.send import ProxySend, ProxySendOptions
-    from rmqcli.producer.send import Sender
-    from rmqcli.proxy.session import PRODUCER, Session
-    from rmqcli.transport.lookups import local_ip
-
-    rng = random.Random()  # noqa: S311  # spreads load; not for secrets
-    session = Session(common.client_config(), client_type=PRODUCER, rng=rng)
-    try:
-        network = ProxySend(
-            session,
-            options.topic,
-            options=ProxySendOptions(
-                message_group=options.message_group,
-                delay_ms=options.delay.delay_ms if options.delay is not None else None,
-                born_host=local_ip(common.endpoints[0]) or "127.0.0.1",
-            ),
-            timeout_ms=common.timeout_ms,
-            ids=ProxyMessageIds(clock=session.clock, rng=rng),
-            rng=rng,
-        )
-        network.prepare()
-        yield Sender(network, say=common.messages.info)
-    finally:
-        session.close()
-
-
-def _broker_network(
-    client: Client, options: SendCommandOptions, traces: SentTraces | None
-) -> tuple[RemotingSend, PublishTarget]:
-    """Return what sends to the brokers, and the queues of the topic."""
-    import random
-
-    from rmqcli.producer.delay import resolve_delay
-    from rmqcli.producer.ids import UniqueIds
-    from rmqcli.producer.remoting.send import RemotingSend, SendOptions
-    from rmqcli.producer.remoting.target import find_target
-    from rmqcli.transport.lookups import local_ip
-
-    target = find_target(
-        client, options.topic, options.selectors, may_create=options.create
-    )
-    extra = {}
-    if options.delay is not None:
-        addresses = sorted(set(target.addresses.values()))
-        extra = resolve_delay(client, options.delay, addresses)
-    rng = random.Random()  # noqa: S311  # spreads load; not for secrets
-    ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
-    network = RemotingSend(
-        client,
-        target,
-        options=SendOptions(
-            extra_properties=extra,
-            shard_by=options.shard_by,
-            is_fixed=bool(options.selectors),
-        ),
-        ids=UniqueIds(ip, clock=client.clock, rng=rng),
-        rng=rng,
-        traces=traces,
-    )
-    return network, target
+    stack.callback(dispatcher.close)
+    return SentTraces(dispatcher, PRODUCER_GROUP, clock=SYSTEM_CLOCK)
 
 
 class _Job:
@@ -652,7 +605,10 @@ class _Job:
         self,
         common: Common,
         options: SendCommandOptions,
+        *,
+        stored_again: Sequence[str] = (),
     ) -> None:
+        """Create it. `stored_again` has ids that a broker may have stored twice."""
         self._common = common
         self._options = options
         self._is_summary = (
@@ -665,18 +621,12 @@ class _Job:
         self._writer = RowWriter(
             columns=COLUMNS, fmt=common.output, color=common.use_color
         )
-        self.stored = 0
-        self._weak = 0
-        self.failed = 0
-        self._unknown = 0
-        self._left_out = 0
+        self._stored_again = stored_again
+        self._stored = self._left_out = 0
         #: the line of the first of the last messages none of which is stored
         self._resume_at: str | None = None
         self._is_cut = False
         self._first_error: RmqError | None = None
-        self._brokers: set[str] = set()
-        #: ids of stored messages that a broker may have stored before, too
-        self.stored_again: Sequence[str] = ()
         #: whether stdout takes no more rows, and if input was left for that
         self._is_closed = self._is_unread = False
         #: why the rows could not be written; None if the reader of stdout has closed it
@@ -687,7 +637,7 @@ class _Job:
     def run(
         self,
         messages: Iterable[OutgoingMessage | None],
-        sender: Sender,
+        network: SendNetwork,
         *,
         client: Client | None = None,
     ) -> None:
@@ -697,20 +647,22 @@ class _Job:
         brokers have created the topic.
         """
         from rmqcli.cli.ui.progress import Progress
+        from rmqcli.producer.send import Sender
 
+        sender = Sender(network, say=self._common.messages.info)
         try:
             with Progress(self._common.messages, "sent") as progress:
                 for outcomes in sender.send(self._until_closed(messages)):
                     with interrupts.deferred():  # stored messages are always reported
                         self._write(outcomes)
-                    progress.update(self.stored)
+                    progress.update(self._stored)
         except KeyboardInterrupt:
             self._write(sender.abandon())
             self._finish(client, is_cut_short=True)
             raise
         except RmqError as error:
             self._finish(client, is_cut_short=True)
-            if isinstance(error, UsageError) and self.stored:
+            if isinstance(error, UsageError) and self._stored:
                 raise self._cut_short(error) from error
             raise
         self._finish(client, is_cut_short=self._is_unread)
@@ -725,15 +677,13 @@ class _Job:
 
         The messages that were read before are sent, and count for the exit code.
         """
-        source = iter(messages)
-        while not self._is_closed:
-            message = next(source, _END)
-            if message is _END:
-                return
+        for message in messages:
             if message is not None:
-                self._last_source = cast("OutgoingMessage", message).source
-            yield cast("OutgoingMessage | None", message)
-        self._is_unread = True
+                self._last_source = message.source
+            yield message
+            if self._is_closed:
+                self._is_unread = True
+                return
 
     @contextmanager
     def _while_read(self) -> Iterator[None]:
@@ -751,30 +701,23 @@ class _Job:
 
     def _write(self, outcomes: Sequence[SendOutcome]) -> None:
         rows = []
+        is_table = self._common.output == "table" and not self._is_summary
         for outcome in outcomes:
-            if outcome.status in _STORED:
-                self.stored += 1
-                self._weak += outcome.status != "SEND_OK"
+            self._statuses[outcome.status] += 1
+            is_stored = outcome.status in _STORED
+            if is_stored:
+                self._stored += 1
                 self._resume_at = None
-                if outcome.queue is not None:
-                    self._brokers.add(outcome.queue.broker_name)
+                queue = outcome.queue
+                if queue is not None:
+                    self._queues[queue.broker_name, queue.queue_id] += 1
             else:
-                self.failed += 1
-                self._unknown += outcome.status == "UNKNOWN"
                 self._resume_at = self._resume_at or outcome.source
                 self._first_error = self._first_error or outcome.error
-            if (
-                self._common.output == "table"
-                and outcome.status in _STORED
-                and self.stored > TABLE_ROWS_MAX
-                and not self._is_summary
-            ):
+            if is_stored and is_table and self._stored > TABLE_ROWS_MAX:
                 self._left_out += 1
             else:
                 rows.append(self._row(outcome))
-            self._statuses[outcome.status] += 1
-            if outcome.status in _STORED and outcome.queue is not None:
-                self._queues[outcome.queue.broker_name, outcome.queue.queue_id] += 1
         if self._is_summary:
             rows = self._hold_back(rows)
         self._put(rows)
@@ -811,15 +754,18 @@ class _Job:
         """End the data on stdout, and write remarks on it to stderr."""
         self._put(self._held)
         self._held = []
-        count = self.stored + self.failed
+        count = self._statuses.total()
+        weak = self._stored - self._statuses["SEND_OK"]
+        unknown = self._statuses["UNKNOWN"]
         if self._common.output == "table" and is_cut_short and not count:
             return  # the error says all; a table without rows would only be in its way
         with self._while_read():
-            if (not self._is_cut or self.failed or self._weak) and not self._is_closed:
+            is_wanted = not self._is_cut or count > self._statuses["SEND_OK"]
+            if is_wanted and not self._is_closed:
                 self._writer.close()
         messages = self._common.messages
-        if self._output_error is not None and self.stored:
-            are = counted(self.stored, "message is", "messages are")
+        if self._output_error is not None and self._stored:
+            are = counted(self._stored, "message is", "messages are")
             messages.warn(f"{are} sent, and the results do not list all of them")
         if self._left_out:  # what stdout lacks is said even with --quiet
             messages.warn(
@@ -827,32 +773,31 @@ class _Job:
                 " -o jsonl lists all"
             )
         if is_cut_short or count != 1:
-            unknown = f", {self._unknown} unknown" if self._unknown else ""
-            messages.info(
-                f"{self.stored} sent, {self.failed - self._unknown} failed{unknown}"
-            )
+            also = f", {unknown} unknown" if unknown else ""
+            lost = count - self._stored - unknown
+            messages.info(f"{self._stored} sent, {lost} failed{also}")
         if self._is_cut:
             self._say_where()
         options = ["--key", "MSG_ID", "--from", "-15m", "--no-follow"]
         look = command_line("rmq tail", self._options.topic, options=options)
-        if self._unknown:
+        if unknown:
             messages.warn(
-                f"{counted(self._unknown, 'message')} may or may not be stored, and"
+                f"{counted(unknown, 'message')} may or may not be stored, and"
                 f" sending again may store a message twice; look for each with: {look}"
             )
-        if self.stored_again:
+        if self._stored_again:
             messages.warn(
-                f"{counted(len(self.stored_again), 'message')} may be stored twice,"
+                f"{counted(len(self._stored_again), 'message')} may be stored twice,"
                 " sent again after the connection to a broker was lost; look for each"
-                f" with: {look}; {'ID' if len(self.stored_again) == 1 else 'IDs'}:"
-                f" {listed(self.stored_again, IDS_LISTED)}"
+                f" with: {look}; {'ID' if len(self._stored_again) == 1 else 'IDs'}:"
+                f" {listed(self._stored_again, IDS_LISTED)}"
             )
-        if self._weak:
+        if weak:
             messages.warn(
-                f"{counted(self._weak, 'message')} stored, but not flushed or"
+                f"{counted(weak, 'message')} stored, but not flushed or"
                 " replicated in time by the broker"
             )
-        if client is not None and self._brokers:
+        if client is not None and self._queues:
             self._say_created(client)
 
     def _say_where(self) -> None:
@@ -875,7 +820,7 @@ class _Job:
         found = created_queues(
             client,
             self._options.topic,
-            self._brokers,
+            {broker_name for broker_name, _ in self._queues},
             timeout_ms=self._common.timeout_ms,
         )
         created = ", ".join(
@@ -890,8 +835,8 @@ class _Job:
     def _cut_short(self, error: UsageError) -> PartialError:
         """The error for an input of which the first messages are sent."""
         return PartialError(
-            f"{error.message}; {counted(self.stored, 'message')} before it"
-            f" {_be(self.stored)} sent, and nothing from there on",
+            f"{error.message}; {counted(self._stored, 'message')} before it"
+            f" {_be(self._stored)} sent, and nothing from there on",
             hint=error.hint or "correct it, then send the rest of the input",
         )
 
@@ -906,7 +851,7 @@ class _Job:
             hint = "send the rest, and write the results where there is room"
         rest = f"nothing after {self._last_source}" if self._last_source else "not all"
         return PartialError(
-            f"{why}: {rest} is sent, {counted(self.stored, 'message')} before",
+            f"{why}: {rest} is sent, {counted(self._stored, 'message')} before",
             hint=hint,
         )
 
@@ -920,26 +865,24 @@ class _Job:
                 f"gave up: no {server} can be reached; the rest of the input was not"
                 f" read{resume}"
             )
-        if not self.failed:
+        total, unknown = self._statuses.total(), self._statuses["UNKNOWN"]
+        lost = total - self._stored - unknown
+        if total == self._stored:
             return
         first = self._first_error
         assert first is not None  # of the first that failed  # noqa: S101
-        lost = self.failed - self._unknown
-        if not self.stored:
+        if not self._stored:
             if lost > 1:
                 self._common.messages.warn(f"{counted(lost, 'message')} are not stored")
             raise first
-        total = self.stored + self.failed
         what = f"{lost:,} of {counted(total, 'message')} {_be(lost)} not stored"
         if not lost:
             what = (
-                f"it is unknown whether {self._unknown:,} of"
-                f" {counted(total, 'message')} {_be(self._unknown)} stored"
+                f"it is unknown whether {unknown:,} of {counted(total, 'message')}"
+                f" {_be(unknown)} stored"
             )
-        elif self._unknown:
-            what += (
-                f", and it is unknown whether {self._unknown:,} {_be(self._unknown)}"
-            )
+        elif unknown:
+            what += f", and it is unknown whether {unknown:,} {_be(unknown)}"
         raise PartialError(f"{what}: {first.message}", hint=first.hint)
 
 

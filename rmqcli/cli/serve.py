@@ -62,7 +62,6 @@ def serve(
     broker_port: Annotated[
         int | None,
         option(
-            "--broker-port",
             min=3,
             max=65_535,
             metavar="PORT",
@@ -76,7 +75,6 @@ def serve(
     allow_remote: Annotated[
         bool,
         option(
-            "--allow-remote",
             help=(
                 "Allow --listen on an address that other machines can reach. There is "
                 "no authentication."
@@ -127,15 +125,12 @@ def serve(
     vip_channel: Annotated[
         bool,
         option(
-            "--vip-channel",
-            help="Also listen on the VIP port, broker port - 2.",
-            section=_ADDRESSES,
+            help="Also listen on the VIP port, broker port - 2.", section=_ADDRESSES
         ),
     ] = False,
     proxy_port: Annotated[
         int | None,
         option(
-            "--proxy-port",
             min=0,
             max=65_535,
             metavar="PORT",
@@ -146,7 +141,6 @@ def serve(
     proxy_remoting_port: Annotated[
         int | None,
         option(
-            "--proxy-remoting-port",
             min=0,
             max=65_535,
             metavar="PORT",
@@ -158,7 +152,6 @@ def serve(
     proxy_tls_cert: Annotated[
         str | None,
         option(
-            "--proxy-tls-cert",
             metavar="FILE",
             help="TLS certificate of the proxy, which then accepts only TLS"
             " connections.",
@@ -167,17 +160,11 @@ def serve(
     ] = None,
     proxy_tls_key: Annotated[
         str | None,
-        option(
-            "--proxy-tls-key",
-            metavar="FILE",
-            help="Key of the proxy's certificate.",
-            section=_PROXY,
-        ),
+        option(metavar="FILE", help="Key of the proxy's certificate.", section=_PROXY),
     ] = None,
     proxy_accounts: Annotated[
         str | None,
         option(
-            "--proxy-accounts",
             metavar="FILE",
             help="TOML file with the accounts that the proxy serves, and their rights.",
             section=_PROXY,
@@ -185,11 +172,7 @@ def serve(
     ] = None,
     property_filter: Annotated[
         bool,
-        option(
-            "--property-filter",
-            help="Allow SQL92 filters (enablePropertyFilter).",
-            section=_BROKERS,
-        ),
+        option(help="Allow SQL92 filters (enablePropertyFilter).", section=_BROKERS),
     ] = False,
 ) -> None:
     """Run a name server and brokers, for development and tests.

@@ -14,9 +14,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import (
+    ERROR_COLUMN,
     RESULT_COLUMN,
-    check_masters,
+    SILENT_COLUMN,
     errors_json,
+    masters_of,
     raise_if_silent,
     rows_of_silent,
     show_detail,
@@ -39,9 +41,9 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, row_of, write_table
+from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import RmqError, UsageError
+from rmqcli.errors import UsageError
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -51,10 +53,6 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.proxy.rpc import ProxyQueue
     from rmqcli.wire.bodies.stats import TopicOffset
-
-
-def _number(name: str, help: str, **more: Any) -> Column:
-    return Column(name, help, align="right", **more)
 
 
 def _of_config(
@@ -84,18 +82,16 @@ COLUMNS = (
         priority=30,
     ),
     Column("perm", "rw, r, w or none", states={"none": "bad"}, priority=40),
-    Column(
+    number_column(
         "read_queue_nums",
         "number of readable queues on all brokers",
-        title="READ",
-        align="right",
+        "READ",
         priority=50,
     ),
-    Column(
+    number_column(
         "write_queue_nums",
         "number of writable queues on all brokers",
-        title="WRITE",
-        align="right",
+        "WRITE",
         priority=10,
     ),
     Column("order", "whether the list of its queues is fixed", title=None),
@@ -106,12 +102,7 @@ COLUMNS = (
         shorten=True,
         priority=60,
     ),
-    Column(
-        "error",
-        "why a broker did not answer",
-        value=lambda _row: None,
-        priority=1,
-    ),
+    SILENT_COLUMN,
 )
 QUEUE_COLUMNS = (
     Column(
@@ -120,27 +111,27 @@ QUEUE_COLUMNS = (
         title="BROKER",
         value=lambda found: found.queue.broker_name,
     ),
-    _number(
+    number_column(
         "queue_id",
         "number of the queue on its broker",
         title="QUEUE",
         value=lambda found: found.queue.queue_id,
     ),
-    _number(
+    number_column(
         "min_offset",
         "offset of the oldest message that is still stored",
         title="MIN",
         value=lambda found: found.offset and found.offset.min_offset,
         priority=20,
     ),
-    _number(
+    number_column(
         "max_offset",
         "offset that the next message gets",
         title="MAX",
         value=lambda found: found.offset and found.offset.max_offset,
         priority=10,
     ),
-    _number(
+    number_column(
         "messages",
         "number of messages",
         value=lambda found: (
@@ -172,7 +163,7 @@ _BROKER_COLUMNS = (
     _of_config("topic_filter_type", title=None),
     _of_config("topic_sys_flag", title=None),
     _of_config("attributes", priority=50),
-    Column("error", value=lambda broker: _message_of(broker.error), priority=1),
+    ERROR_COLUMN,
 )
 STEP_COLUMNS = (
     Column("server", "broker, or name server"),
@@ -184,12 +175,7 @@ STEP_COLUMNS = (
     _of_config(
         "perm", "rw, r or w", value=lambda config: _perm_text(config.perm), priority=30
     ),
-    Column(
-        "error",
-        "why it failed",
-        value=lambda step: _message_of(step.error),
-        priority=1,
-    ),
+    ERROR_COLUMN,
 )
 
 #: The numbers are those of mqadmin.
@@ -237,8 +223,8 @@ def topics(
     users = ("normal", "static")
     shown = [row for row in found.topics if show_all or row.kind in users]
     rows = [row_of(COLUMNS, row) for row in shown]
-    rows += rows_of_silent(found.errors, columns=COLUMNS)
-    show_list(common, rows, columns=COLUMNS, none="no topics")
+    rows += rows_of_silent(found.errors, COLUMNS)
+    show_list(common, rows, COLUMNS, none="no topics")
     hidden = Counter(row.kind for row in found.topics) if not show_all else Counter()
     for kind in users:
         hidden.pop(kind, None)
@@ -336,13 +322,6 @@ class TopicSettingsOptions:
         ),
     ] = None
 
-    def check(self) -> None:
-        """Raise UsageError for an invalid name, or options that exclude each other."""
-        from rmqcli.names import check_topic
-
-        check_topic(self.topic)
-        check_masters(self.cluster, self.broker)
-
     def change(self) -> TopicChange:
         """The settings that were given."""
         from rmqcli.admin.topics import TopicChange
@@ -378,18 +357,17 @@ def create(common: Common, options: TopicCreateOptions) -> None:
     An existing topic is not changed: if it has the given settings, that is a success,
     otherwise the exit code is 7.
     """
-    from rmqcli.admin.topics import choose_masters, create_topic
+    from rmqcli.admin.topics import create_topic
+    from rmqcli.names import check_topic
 
-    options.check()
+    check_topic(options.topic)
     with common.open_client() as client:
-        masters = choose_masters(
-            client, cluster=options.cluster, brokers=options.broker or ()
-        )
+        masters = masters_of(client, options.cluster, options.broker)
         steps = create_topic(client, options.topic, masters, options.change())
         _publish(common, client, options, steps)
     if {step.result for step in steps} == {"unchanged"}:
         common.messages.info(f"topic {safe(options.topic)} exists already")
-    show_results(common, steps, columns=STEP_COLUMNS)
+    show_results(common, steps, STEP_COLUMNS)
 
 
 @command_options(TopicSettingsOptions, fields=STEP_COLUMNS, asks=True)
@@ -404,20 +382,18 @@ def update(common: Common, options: TopicSettingsOptions) -> None:
     """
     from rmqcli.admin.topics import (
         TopicChange,
-        choose_masters,
         known_configs,
         queues_lost_by,
         update_topic,
     )
+    from rmqcli.names import check_topic
 
-    options.check()
+    check_topic(options.topic)
     change = options.change()
     if change == TopicChange():
         raise UsageError("nothing to change", hint="see: rmq topic update --help")
     with common.open_client() as client:
-        masters = choose_masters(
-            client, cluster=options.cluster, brokers=options.broker or ()
-        )
+        masters = masters_of(client, options.cluster, options.broker)
         known = known_configs(client, options.topic, masters, change)
         lost = queues_lost_by(client, options.topic, masters, change, known)
         for queues in lost:
@@ -432,7 +408,7 @@ def update(common: Common, options: TopicSettingsOptions) -> None:
             confirm(common, f"{removed} {safe(options.topic)}.")
         steps = update_topic(client, options.topic, masters, change, before=known)
         _publish(common, client, options, steps)
-    show_results(common, steps, columns=STEP_COLUMNS)
+    show_results(common, steps, STEP_COLUMNS)
 
 
 def who_is_shut_out(known: Iterable[object], perm: int | None) -> list[str]:
@@ -461,13 +437,7 @@ def _publish(
 ) -> None:
     from rmqcli.admin.topics import publish
 
-    is_known = publish(
-        client,
-        options.topic,
-        steps,
-        timeout_ms=common.timeout_ms,
-    )
-    if not is_known:
+    if not publish(client, options.topic, steps, timeout_ms=common.timeout_ms):
         common.messages.warn(
             "no name server lists the topic on all of these brokers yet"
         )
@@ -495,7 +465,7 @@ def delete(
             name=topic,
         )
         steps = topics_change.delete_topic(client, route)
-    show_results(common, steps, columns=STEP_COLUMNS)
+    show_results(common, steps, STEP_COLUMNS)
 
 
 def queue_rows(detail: TopicDetail) -> list[dict[str, Any]]:
@@ -579,10 +549,6 @@ def _perm_text(perm: int) -> str | None:
     return perm_text([perm])
 
 
-def _message_of(error: RmqError | None) -> str | None:
-    return None if error is None else error.message
-
-
 def _stored_at(offset: TopicOffset | None) -> str | None:
     if offset is None or offset.last_update_timestamp <= 0:
         return None
@@ -608,9 +574,7 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
         f"groups: {groups}\n"
         "\n"
     )
-    write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
-    sys.stdout.write("\n")
-    write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
+    _write_places(common, data)
 
 
 def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
@@ -621,6 +585,11 @@ def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
         "offsets and groups: unknown, because a proxy does not report them\n"
         "\n"
     )
+    _write_places(common, data)
+
+
+def _write_places(common: Common, data: dict[str, Any]) -> None:
+    """Write the tables of a topic's brokers and queues."""
     write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
     sys.stdout.write("\n")
     write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column
+from rmqcli.cli.ui.output import Column, number_column
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
@@ -25,16 +25,11 @@ COLUMNS = (
     Column("msg_id", "the producer's ID", title="MSG ID"),
     Column("keys", "keys", priority=40, shorten=True),
     Column("producer_group", "group that can end it", title="GROUP", shorten=True),
-    Column(
-        "checks",
-        "how often the broker has asked for its state",
-        align="right",
-    ),
-    Column(
+    number_column("checks", "how often the broker has asked for its state"),
+    number_column(
         "checks_max",
         "after how many the broker gives up; null if it does not say",
-        title="OF",
-        align="right",
+        "OF",
         priority=10,
     ),
     Column(
@@ -80,11 +75,7 @@ def transactions(
         now_ms = client.clock.epoch_ms()
     rows = [_row(each, now_ms) for each in found.transactions]
     show_list(
-        common,
-        rows,
-        columns=COLUMNS,
-        none="no open transactions",
-        is_complete=not found.errors,
+        common, rows, COLUMNS, none="no open transactions", is_complete=not found.errors
     )
     common.messages.info(
         f"{'at least ' if found.errors else ''}{found.count:,} open,"

@@ -171,4 +171,4 @@ class MakeBackend(Protocol):
 
 def not_started() -> UsageError:
     """The error of a call before the start."""
-    return UsageError("the consumer was not started")
+    return UsageError("the consumer was not started: use `with`, or call start")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.checked import check_type
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import ConfigError, TextError
 from rmqcli.position import (
@@ -20,7 +19,7 @@ from rmqcli.position import (
     Earliest,
     Latest,
     Position,
-    parse_position,
+    position_of,
 )
 
 if TYPE_CHECKING:
@@ -38,16 +37,13 @@ def parse_begin(consume_from: str | Position) -> Position:
     Raises TextError for a text that is not a position, ConfigError for a position at
     which a group cannot begin, and TypeError for any other object.
     """
-    check_type(consume_from, (str, Position), "consume_from")
-    if not isinstance(consume_from, str):
-        if isinstance(consume_from, BEGINS):
-            return consume_from
-        raise ConfigError(f"consume_from is {consume_from}: {WHY_NOT}", hint=HINT)
-    position = parse_position(consume_from)
-    if not isinstance(position, BEGINS):
+    position = position_of(consume_from, "consume_from")
+    if isinstance(position, BEGINS):
+        return position
+    if isinstance(consume_from, str):
         end = len(consume_from)
         raise TextError(consume_from, WHY_NOT, start=0, end=end, hint=HINT)
-    return position
+    raise ConfigError(f"consume_from is {consume_from}: {WHY_NOT}", hint=HINT)
 
 
 def with_begin(config: ConsumerConfig, position: Position) -> ConsumerConfig:

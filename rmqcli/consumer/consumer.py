@@ -61,7 +61,7 @@ from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_member_group
-from rmqcli.process.end import OPEN_CONSUMERS
+from rmqcli.process.end import OPEN_CONSUMERS, InOneProcess
 from rmqcli.trace.setting import trace_topic
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ _TRACES_MS: Final = 6_000
 _LATEST: Final = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
-class Consumer:
+class Consumer(InOneProcess):
     """A member of the consumer group `group`, which passes messages to a listener.
 
     Methods may be called from any thread, also from listeners.
@@ -302,9 +302,14 @@ class Consumer:
         """The id under which servers know this member; None before the start."""
         return self._backend.client_id
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the consumer is closed, or was closed before its start."""
+        return self._closed.is_set
+
     def __repr__(self) -> str:
         topics = sorted(self._subscriptions)
-        state = "closed" if self._closed.is_set else "open"
+        state = "closed" if self.is_closed else "open"
         return (
             f"Consumer({self.group!r}, {topics}, {self._client_config.servers},"
             f" {state if self._is_started else 'new'})"
@@ -477,8 +482,10 @@ class Consumer:
 
         With `timeout_ms` None the wait has no limit. Ctrl-C ends it with
         KeyboardInterrupt. Raises TypeError when the consumer was closed because its
-        listener returned a coroutine or a future.
+        listener returned a coroutine or a future, and UsageError before `start`.
         """
+        if not (self._is_started or self._closed.is_set):
+            raise not_started()
         if timeout_ms is not None:
             is_closed = self._closed.wait(timeout_ms)
         else:
@@ -547,12 +554,15 @@ class Consumer:
         return self._backend.offsets_for("lag").lag(timeout_ms)
 
     def pause(self) -> None:
-        """Stop pulling. Messages that were already pulled are still consumed."""
-        self._backend.pause()
+        """Stop pulling. Messages that were already pulled are still consumed.
+
+        Raises UsageError for a consumer that is not running, as `resume` and `seek` do.
+        """
+        self._not_closed().pause()
 
     def resume(self) -> None:
         """Continue to pull after `pause`."""
-        self._backend.resume()
+        self._not_closed().resume()
 
     @checks_arguments(MessageQueue=MessageQueue)
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -563,12 +573,19 @@ class Consumer:
         UnsupportedError through a proxy.
         """
         check_int(offset, "offset", 0, 2**63 - 1)
-        self._backend.offsets_for("seek").seek(queue, offset)
+        self._not_closed().offsets_for("seek").seek(queue, offset)
+
+    def _not_closed(self) -> ConsumerBackend:
+        """The back end, for a change, which has no effect on a consumer that closed."""
+        if self._closed.is_set:
+            raise UsageError("the consumer is closed")
+        return self._backend
 
     def queues(self) -> list[MessageQueue]:
         """The queues that this member owns now, sorted, including retry queues.
 
-        Through a proxy queue id -1 stands for all queues of a broker.
+        Through a proxy queue id -1 stands for all queues of a broker. After the close
+        there are none, and `offsets` and `running_info` tell what was last known.
         """
         return self._backend.queues()
 

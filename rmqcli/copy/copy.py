@@ -28,7 +28,7 @@ from contextlib import nullcontext
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import denial_of
+from rmqcli.admin.brokers import denial_of, split_answers
 from rmqcli.admin.lag.memory import check_readable, untold_errors_of
 from rmqcli.admin.positions import resolve_ranges_each, warn_of_unsorted
 from rmqcli.admin.read.range import RangeReader, ReadOptions
@@ -345,15 +345,10 @@ def _unwritten(
         for queue in targets
         if (key := _key_of(queue)) in state.written
     }
-    found = resolve_ranges_each(client, list(witnesses), Earliest(), Latest())
-    errors: dict[MessageQueue, RmqError] = {}
-    bounds = {}
-    for queue, each in found.items():
-        if isinstance(each, RmqError):
-            errors[queue] = each
-        else:
-            bounds[queue] = each.offsets.start, each.offsets.end
+    ranges = resolve_ranges_each(client, list(witnesses), Earliest(), Latest())
+    found, errors = split_answers(ranges)
     client.raise_if_none_answers(errors.values())
+    bounds = {q: (each.offsets.start, each.offsets.end) for q, each in found.items()}
     noted = {
         queue: Noted(witnesses[queue].queue_offset + 1, witnesses[queue])
         for queue in bounds
@@ -397,15 +392,8 @@ class CopyReport:
     @property
     def is_complete(self) -> bool:
         """Whether everything of the plan is copied."""
-        return not (
-            self.given_up
-            or self.unread
-            or self.added
-            or self.left_out
-            or self.expired
-            or self.missing
-            or self.unknown
-        )
+        gaps = (self.unread, self.added, self.left_out, self.unknown)
+        return not (self.given_up or self.expired or self.missing or any(gaps))
 
 
 class CopyMessage(RecordMessage):
@@ -629,8 +617,10 @@ class CopyRun:
             last = record
             if offset in stored or not self._is_wanted(chunk.queue, record):
                 continue
-            message = self._message(chunk.queue, record)
-            if message is None:
+            try:
+                message = copy_of(record, self._plan.request.target_topic)
+            except (DecodeError, ConfigError) as error:
+                self._leave_out(chunk.queue, offset, error.message)
                 continue
             size += len(message.body)
             part.messages.append(message)
@@ -652,16 +642,6 @@ class CopyRun:
         if found is None:
             self._leave_out(queue, record.queue_offset, UNDECODED)
         return bool(found)
-
-    def _message(
-        self, queue: MessageQueue, record: StoredMessage
-    ) -> CopyMessage | None:
-        try:
-            message = copy_of(record, self._plan.request.target_topic)
-        except (DecodeError, ConfigError) as error:
-            self._leave_out(queue, record.queue_offset, error.message)
-            return None
-        return message
 
     def _leave_out(self, queue: MessageQueue, offset: int | None, why: str) -> None:
         report = self.report

@@ -67,9 +67,9 @@ class Copy:
 
         Raises NotFoundError without one of the topics, and RefusedError for a topic
         that would be copied to itself, for the log of another copy, and when one of the
-        topics was deleted and created again since. All questions share the time limit.
+        topics was deleted and created again since.
         """
-        with self._clients() as (source, target), _one_limit(source, target):
+        with self._asking_clients() as (source, target):
             identity = self._identify(source, target)
             path = self._path(identity)
             state, _ = read_copy_log(path, identity)
@@ -101,13 +101,13 @@ class Copy:
         check_callback(on_plan, "on_plan")
         check_callback(on_batch, "on_batch")
         with self._clients() as (source, target):
-            with _one_limit(source, target):
+            with source.ask_silent_once(), target.ask_silent_once():
                 identity = self._identify(source, target)
             path = self._path(identity)
             # Locked before the plan is made: no other copy sends what it has.
             log = open_copy_log(path, identity, at_ms=source.clock.epoch_ms())
             try:
-                with _one_limit(source, target):
+                with source.ask_silent_once(), target.ask_silent_once():
                     plan = plan_copy(source, target, self.request, identity, log.state)
                 if on_plan is not None:
                     check_returned(on_plan(replace(plan, log=path)), "on_plan")
@@ -138,7 +138,7 @@ class Copy:
         NotFoundError when one of the clusters does not know the group, RefusedError
         when a queue could not be read, and as `plan` does.
         """
-        with self._clients() as (source, target), _one_limit(source, target):
+        with self._asking_clients() as (source, target):
             identity = self._identify(source, target)
             state, _ = read_copy_log(self._path(identity), identity)
             # What it compares: whether the topics are those of the log.
@@ -169,6 +169,15 @@ class Copy:
         with Client(self._source) as source, Client(self._target) as target:
             yield source, target
 
+    @contextmanager
+    def _asking_clients(self) -> Iterator[tuple[Client, Client]]:
+        with (
+            self._clients() as (source, target),
+            source.ask_silent_once(),
+            target.ask_silent_once(),
+        ):
+            yield source, target
+
     def _identify(self, source: Client, target: Client) -> CopyIdentity:
         try:
             return identify(source, target, self.request)
@@ -188,13 +197,6 @@ class Copy:
 
     def _path(self, identity: CopyIdentity) -> Path:
         return self._log or default_path(os.environ, identity)
-
-
-@contextmanager
-def _one_limit(source: Client, target: Client) -> Iterator[None]:
-    """Let the questions of a plan share the time limit of their client."""
-    with source.one_limit(), target.one_limit():
-        yield
 
 
 def _refuse_unread(plan: CopyPlan, outcome: str) -> None:

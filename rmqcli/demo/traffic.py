@@ -16,8 +16,7 @@ from rmqcli.demo.orders import GROUP, TOPIC, order_events
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import RmqError
-from rmqcli.producer.ids import UniqueIds
-from rmqcli.producer.remoting.send import RemotingSend, SendOptions
+from rmqcli.producer.remoting.send import RemotingSend
 from rmqcli.producer.remoting.target import find_target
 from rmqcli.producer.send import Sender
 
@@ -101,13 +100,8 @@ class Traffic:
 
     def _produce(self, client: Client) -> None:
         rng = random.Random(self._seed)  # noqa: S311  # orders that look alive
-        network = RemotingSend(
-            client,
-            find_target(client, TOPIC),
-            options=SendOptions(shard_by="order"),
-            ids=UniqueIds("127.0.0.1", clock=SYSTEM_CLOCK, rng=rng),
-            rng=rng,
-        )
+        target = find_target(client, TOPIC)
+        network = RemotingSend(client, target, shard_by="order", rng=rng)
         for _ in Sender(network).send(self._paced(rng)):
             pass
 

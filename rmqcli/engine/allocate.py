@@ -51,7 +51,31 @@ class AllocateMessageQueueStrategy(Protocol):
 
 
 class _Strategy:
-    """Compared and shown by class and settings, as settings of a consumer are."""
+    """Compared and shown by class and settings, as settings of a consumer are.
+
+    A subclass has `share`, which gives a member of the group its queues, or an
+    `allocate` of its own.
+    """
+
+    def allocate(
+        self,
+        *,
+        group: str,
+        current_cid: str,
+        queues: Sequence[MessageQueue],
+        cids: Sequence[str],
+    ) -> list[MessageQueue]:
+        """See AllocateMessageQueueStrategy."""
+        del group
+        if not is_member(current_cid, queues, cids):
+            return []
+        return self.share(current_cid, queues, cids)
+
+    def share(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """Return the queues of a member."""
+        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -104,18 +128,10 @@ class AllocateMessageQueueAveragely(_Strategy):
 
     name = "AVG"
 
-    def allocate(
-        self,
-        *,
-        group: str,
-        current_cid: str,
-        queues: Sequence[MessageQueue],
-        cids: Sequence[str],
+    def share(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
     ) -> list[MessageQueue]:
-        """See AllocateMessageQueueStrategy."""
-        del group
-        if not is_member(current_cid, queues, cids):
-            return []
+        """See _Strategy."""
         index = list(cids).index(current_cid)
         size, more = divmod(len(queues), len(cids))
         start = index * size + min(index, more)
@@ -127,18 +143,10 @@ class AllocateMessageQueueAveragelyByCircle(_Strategy):
 
     name = "AVG_BY_CIRCLE"
 
-    def allocate(
-        self,
-        *,
-        group: str,
-        current_cid: str,
-        queues: Sequence[MessageQueue],
-        cids: Sequence[str],
+    def share(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
     ) -> list[MessageQueue]:
-        """See AllocateMessageQueueStrategy."""
-        del group
-        if not is_member(current_cid, queues, cids):
-            return []
+        """See _Strategy."""
         return list(queues[list(cids).index(current_cid) :: len(cids)])
 
 
@@ -150,16 +158,8 @@ class AllocateMessageQueueByConfig(_Strategy):
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self.queues = list(queues)
 
-    def allocate(
-        self,
-        *,
-        group: str,
-        current_cid: str,
-        queues: Sequence[MessageQueue],
-        cids: Sequence[str],
-    ) -> list[MessageQueue]:
+    def allocate(self, **_: object) -> list[MessageQueue]:
         """See AllocateMessageQueueStrategy."""
-        del group, current_cid, queues, cids
         return list(self.queues)
 
 
@@ -194,18 +194,10 @@ class AllocateMessageQueueConsistentHash(_Strategy):
         self.virtual_node_count = virtual_node_count
         self.hash_of = hash_of
 
-    def allocate(
-        self,
-        *,
-        group: str,
-        current_cid: str,
-        queues: Sequence[MessageQueue],
-        cids: Sequence[str],
+    def share(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
     ) -> list[MessageQueue]:
-        """See AllocateMessageQueueStrategy."""
-        del group
-        if not is_member(current_cid, queues, cids):
-            return []
+        """See _Strategy."""
         ring = self._ring(cids)
         if not ring:
             return []

@@ -97,6 +97,8 @@ _EARLY_MAX: Final = 8
 _EARLY_DELAY_MS_MAX: Final = 1_000
 _REFUSED_DELAY_MS_MAX: Final = 10_000
 _SCAN_RACE_DELAY_MS: Final = 50
+#: How long a broker's refusal that stays the same is not logged as a warning again.
+_REFUSAL_LOG_MS: Final = 60_000
 
 
 def has_carried_less(
@@ -189,6 +191,8 @@ class PullMessageService:
         self._member = member
         #: broker name -> since when it has not known this member
         self._unknown_since_ms: dict[str, int] = {}
+        #: broker name, topic and code of refused pulls -> when each was logged last
+        self._refused_ms: dict[tuple[str, str, int], int] = {}
         #: names of brokers that were asked whether they answer, and have not yet
         self._probed: set[str] = set()
         self._submit = submit
@@ -660,7 +664,9 @@ class PullMessageService:
     def _failed(self, request: PullRequest, error: RmqError) -> None:
         """Pull again later, or soon when the broker is only too busy.
 
-        Of a broker that does not answer, only the first failure is logged as a warning.
+        Of a broker that does not answer, only the first failure is logged as a warning,
+        and of one that refuses a topic, as it does while the group is paused, one each
+        minute.
         """
         broker_name = request.message_queue.broker_name
         delay_ms = self._member.config.pull_time_delay_when_exception_ms
@@ -679,8 +685,20 @@ class PullMessageService:
         elif isinstance(error, TransportError):
             self._lose(broker_name, f"{broker_name}: {error}")
             level = logging.DEBUG
+        elif isinstance(error, BrokerError) and not self._is_news(request, error):
+            level = logging.DEBUG
         logger.log(level, "pull failed queue=%s: %s", request.message_queue, error)
         self.pull_later(request, delay_ms)
+
+    def _is_news(self, request: PullRequest, error: BrokerError) -> bool:
+        """Whether a refusal was not logged in the last minute; note that it is now."""
+        queue, now_ms = request.message_queue, self._member.now_ms()
+        key = queue.broker_name, queue.topic, error.code
+        since_ms = self._refused_ms.get(key)
+        if since_ms is not None and now_ms - since_ms < _REFUSAL_LOG_MS:
+            return False
+        self._refused_ms[key] = now_ms
+        return True
 
     def _awaits_heartbeat(self, broker_name: str, error: RmqError) -> bool:
         """Whether a broker does not know this member yet.

@@ -109,7 +109,7 @@ class QueueReading:
         return sum(low <= offset < end for offset in self.handed_out or ())
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class QueueLag:
     """The lag of one queue, in messages. Treat as immutable.
 

@@ -320,7 +320,7 @@ class MetricsCollector:
                 if (
                     silent is None
                     or table is TOPICS
-                    or _group_of(table, labels) in known
+                    or labels[table.labels.index("group")] in known
                 ):
                     of_table[labels] = values
         if silent is None:
@@ -512,10 +512,6 @@ class _GroupRows:
                         float(FLOW_CONTROL in held.flags),
                         float(STUCK_HEAD in held.flags),
                     )
-
-
-def _group_of(table: MetricTable, labels: Labels) -> str:
-    return labels[table.labels.index("group")]
 
 
 def _process(row: BrokerRow) -> str:

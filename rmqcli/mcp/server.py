@@ -209,7 +209,9 @@ def bounded(result: Result, bytes_max: int) -> dict[str, Any]:
     The longest list is halved until it fits, and `cut` says so.
     """
     value: dict[str, Any] = _tidy(result.model_dump(mode="json"))
-    totals = {name: len(each) for name, each in value.items() if _is_many(each)}
+    totals = {
+        name: len(each) for name, each in value.items() if isinstance(each, list | dict)
+    }
     shown = dict(totals)
     del shown["cut"]
     while shown and len(_compact(value).encode()) > bytes_max - 1_000:
@@ -227,10 +229,6 @@ def bounded(result: Result, bytes_max: int) -> dict[str, Any]:
         if count < totals[name]
     ]
     return value
-
-
-def _is_many(value: object) -> bool:
-    return isinstance(value, list | dict)
 
 
 def _tidy(value: Any) -> Any:  # noqa: ANN401  # JSON

@@ -36,6 +36,17 @@ class OpenClient(Protocol):
         """Close, and wait until that is done."""
 
 
+class InOneProcess:
+    """The base of clients, whose threads and connections belong to their process."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be copied or pickled; create one in each process"
+        )
+
+
 class OpenConsumer(OpenClient, Protocol):
     """A consumer with a listener that was started and is not closed."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from rmqcli.checked import check_int
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConfigError,
@@ -19,6 +20,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.hint import Hint, LibraryCall
+from rmqcli.model import QUEUE_NUMS_MAX
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -266,9 +268,13 @@ def out_of_time(topic: str, msg_ids: Sequence[str], timeout_ms: int) -> Deadline
 
 
 def check_queue(queue: MessageQueue, topic: str) -> None:
-    """Raise ConfigError for a queue of another topic."""
+    """Raise ConfigError for a queue of another topic, and for an id that none has.
+
+    For a negative id a broker chooses a queue.
+    """
     if queue.topic != topic:
         raise ConfigError(f"queue {queue} does not belong to topic {topic}")
+    check_int(queue.queue_id, "queue_id", 0, QUEUE_NUMS_MAX - 1)
 
 
 def one_topic_of(messages: Sequence[ProducerMessage]) -> str:

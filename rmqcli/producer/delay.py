@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LEVEL_MAX = 2**31 - 1
 LEVELS_DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+LEVELS_DEFAULT_COUNT = len(LEVELS_DEFAULT.split())
+
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
 
 
@@ -67,6 +69,22 @@ def parse_delay_levels(text: str) -> list[int]:
     return levels
 
 
+def levels_of(settings: Mapping[str, str]) -> list[int]:
+    """The milliseconds of each level of a broker with these settings."""
+    return parse_delay_levels(settings.get("messageDelayLevel", LEVELS_DEFAULT))
+
+
+def no_level(
+    level: int, levels: Iterable[int], *, hint: str | Hint = ""
+) -> UnsupportedError:
+    """The error for a level that a broker lacks: it would use its last one instead."""
+    known = " ".join(map(format_duration, levels))
+    return UnsupportedError(
+        f"delay level {level} does not exist: the broker has the levels {known}",
+        hint=hint,
+    )
+
+
 def delay_properties(
     delay: Delay, *, version: int, settings: Mapping[str, str]
 ) -> dict[str, str]:
@@ -75,15 +93,12 @@ def delay_properties(
     `settings` are those of the broker. Raises UnsupportedError when it cannot delay for
     exactly this duration, and for a level that it does not have: it would use its last.
     """
-    levels = parse_delay_levels(settings.get("messageDelayLevel", LEVELS_DEFAULT))
+    levels = levels_of(settings)
     known = " ".join(map(format_duration, levels))
     if delay.level is not None:
         if delay.level > len(levels):
-            raise UnsupportedError(
-                f"delay level {delay.level} does not exist: the broker has the levels"
-                f" {known}",
-                hint=f"add a unit for a duration: {delay.level}s",
-            )
+            hint = f"add a unit for a duration: {delay.level}s"
+            raise no_level(delay.level, levels, hint=hint)
         return {"DELAY": str(delay.level)}
     delay_ms = delay.delay_ms or 0
     has_timers = version >= V5_0_0 and settings.get("timerWheelEnable") != "false"

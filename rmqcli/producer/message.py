@@ -20,6 +20,8 @@ from rmqcli.checked import check_int, check_type
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_topic
+from rmqcli.position import check_epoch_ms
+from rmqcli.producer.delay import LEVELS_DEFAULT_COUNT
 from rmqcli.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
@@ -72,9 +74,10 @@ ARGUMENT_OF_PROPERTY: Final = {
     "TIMER_DELIVER_MS": "deliver_at_ms",
 }
 
-DELAY_LEVEL_MAX: Final = 18  # levels of the default messageDelayLevel
 DELAY_MS_MAX: Final = (2**31 - 1) * 1000  # the largest timerMaxDelaySec
 _INT32_MAX: Final = (1 << 31) - 1
+#: What a broker reads; it has only the levels of its messageDelayLevel.
+DELAY_LEVEL_MAX: Final = _INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,16 @@ class ProducerMessage:
 
     `keys` are searchable; a key must not contain white space, which separates keys.
     At most one of the three delays may be given: `delay_level` is a level of the
-    broker's table (1 to 18; 1s 5s 10s 30s 1m ... 2h by default), `delay_ms` is a
-    duration from now on, and `deliver_at_ms` is a time in epoch ms. The last two need
+    broker's table (by default 18: 1s 5s 10s 30s 1m ... 2h), `delay_ms` is a duration
+    from now on, and `deliver_at_ms` is a time in epoch ms. The last two need
     RocketMQ 5.0, which delivers to the second, and at most three days later unless its
     brokers have another limit (timerMaxDelaySec).
 
     Messages of one `message_group` are stored in one queue of a FIFO topic, in the
     order in which they are sent. A `message_group` needs a proxy (`endpoints`).
 
-    Raises ConfigError for values that RocketMQ would refuse or drop, and TypeError for
-    a body that is not bytes.
+    Raises ConfigError for values that RocketMQ would refuse or drop and for a
+    `deliver_at_ms` that looks like seconds, and TypeError for a body that is not bytes.
     """
 
     topic: str
@@ -165,6 +168,8 @@ class ProducerMessage:
         maxima = {"delay_level": DELAY_LEVEL_MAX, "delay_ms": DELAY_MS_MAX}
         for name, value in given.items():
             check_int(value, name, 1, maxima.get(name, 2**63 - 1))
+        if self.deliver_at_ms is not None:
+            check_epoch_ms(self.deliver_at_ms, "deliver_at_ms")
 
     @property
     def key_list(self) -> tuple[str, ...]:
@@ -184,6 +189,12 @@ class ProducerMessage:
     def needs_timer(self) -> bool:
         """Whether the delay needs a broker from 5.0 on."""
         return self.delay_ms is not None or self.deliver_at_ms is not None
+
+    @property
+    def rare_delay_level(self) -> int | None:
+        """A level above the default ones: whether a broker has it must be asked."""
+        level = self.delay_level
+        return level if level is not None and level > LEVELS_DEFAULT_COUNT else None
 
     @property
     def has_settings(self) -> bool:

@@ -38,6 +38,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from rmqcli.api.calls.send import SendStatus
@@ -46,8 +47,8 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
 from rmqcli.errors import ConfigError, RmqError, UsageError
 from rmqcli.model import MessageQueue
-from rmqcli.names import check_group
-from rmqcli.process.end import OPEN_CLIENTS
+from rmqcli.names import check_group, check_topic
+from rmqcli.process.end import OPEN_CLIENTS, InOneProcess
 from rmqcli.producer.backend import (
     ANY_QUEUE,
     QueueChoice,
@@ -68,7 +69,7 @@ from rmqcli.trace.setting import trace_topic
 from rmqcli.wire.ids import java_string_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from rmqcli.clock import Clock
@@ -94,7 +95,7 @@ def select_by_hash(
     return queues[abs(java_string_hash(str(arg))) % len(queues)]
 
 
-class Producer:
+class Producer(InOneProcess):
     """Sends messages. Every method may be called from any thread.
 
     `group` names the producers that may answer for each other's transactions; a
@@ -157,6 +158,11 @@ class Producer:
         self._is_started = False
         self._is_closed = False
         self._in_flight = SendsInFlight()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f"group={self.group!r}, "
@@ -328,6 +334,7 @@ class Producer:
         of `send`.
         """
         backend = self._waited_for()
+        check_type(messages, Iterable, "messages")
         batch = list(messages)
         for each in batch:
             _check_message(each)
@@ -380,6 +387,8 @@ class Producer:
         _check_message(message)
         if message.is_delayed:
             raise ConfigError("a message of a transaction cannot be delayed")
+        if execute is None:  # later, the half message would be stored
+            raise TypeError("execute is None; it must be a function")
         check_callback(execute, "execute")
         backend = self._waited_for()
         with self._in_flight:
@@ -411,6 +420,7 @@ class Producer:
     @checks_arguments()
     def queues(self, topic: str) -> list[MessageQueue]:
         """The writable queues of a topic, sorted. Raises the errors of `send`."""
+        check_topic(topic)
         return self._waited_for().queues(topic)
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
@@ -423,7 +433,10 @@ class Producer:
         if self._backend is None:
             raise UsageError("the producer is not started: use `with`, or call start")
         if self._pid != os.getpid():
-            raise UsageError("the producer belongs to the process that was forked")
+            raise UsageError(
+                "the producer belongs to the process that was forked",
+                hint="create a Producer in each process",
+            )
         if self._is_closed:
             raise closed()
         return self._backend
@@ -444,15 +457,20 @@ def _check_message(message: ProducerMessage) -> None:
         check_type(message, ProducerMessage, "message")
 
 
+def check_arg(selector: object, arg: object) -> None:
+    """Raise ConfigError for an argument of a selector that is not given."""
+    if selector is None and arg is not None:
+        raise ConfigError(
+            "arg is given without a selector that it is for",
+            hint="pass a selector, such as select_by_hash",
+        )
+
+
 def _choice(
     queue: MessageQueue | None, selector: MessageQueueSelector | None, arg: object
 ) -> QueueChoice:
+    check_arg(selector, arg)
     if queue is None and selector is None:
-        if arg is not None:
-            raise ConfigError(
-                "arg is given without a selector that it is for",
-                hint="pass a selector, such as select_by_hash",
-            )
         return ANY_QUEUE
     check_type(queue, (MessageQueue, type(None)), "queue")
     return QueueChoice(queue, selector, arg)

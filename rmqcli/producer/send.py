@@ -45,7 +45,7 @@ _STOP_MS: Final = 10 * RETRY_EVERY_MS
 
 @dataclass(slots=True)
 class SendOutcome:
-    """The outcome of sending one message. `number` counts from 0.
+    """The outcome of sending one message.
 
     `status` is one of Java's four statuses of a stored message, or else `NOT_SENT`,
     `UNKNOWN` when no answer came, so that the message may be stored, or the name of the
@@ -54,7 +54,6 @@ class SendOutcome:
     gives delayed messages a `recall_handle`.
     """
 
-    number: int
     msg_id: str
     source: str | None
     queue: MessageQueue | None
@@ -122,7 +121,7 @@ class Sender:
         self._accumulator.put_by(self._soon.append)
         #: source and message, from the first whose outcome was not yielded
         self._entries: deque[tuple[str | None, Entry]] = deque()
-        self._bytes = self._bytes_to_hand_over = self._next_number = 0
+        self._bytes = self._bytes_to_hand_over = 0
         #: the error because of which sending stopped; None while brokers are reachable
         self.given_up: RmqError | None = None
 
@@ -240,8 +239,6 @@ class Sender:
         return ready
 
     def _outcome(self, source: str | None, entry: Entry) -> SendOutcome:
-        number = self._next_number
-        self._next_number += 1
         error: BaseException | None = None
         status = "UNKNOWN"
         if entry.done():
@@ -249,7 +246,6 @@ class Sender:
             if error is None:
                 result = entry.result()
                 return SendOutcome(
-                    number,
                     result.msg_id,
                     source,
                     result.queue,
@@ -263,7 +259,6 @@ class Sender:
         elif isinstance(error, BrokerError):
             status = error.name
         return SendOutcome(
-            number,
             entry.msg_id,
             source,
             entry.key if isinstance(entry.key, MessageQueue) else None,

@@ -168,6 +168,11 @@ class ProxyChannel:
         self._io.spawn(self._receive(rpc, timeout_ms, pending))
         return pending
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a receive is in flight."""
+        return bool(self._receives)
+
     def stop_receives(self) -> list[Pending[Received]]:
         """Begin no receive from now on; return those that are in flight."""
         self._has_stopped_receives = True

@@ -160,6 +160,8 @@ class Session:
         self._lock = threading.Lock()
         #: servers are added under _lock by any thread, and removed in the I/O thread
         self._servers: dict[Endpoints, Telemetry] = {}
+        #: those of servers that have left the routes, while receives are in flight
+        self._retired: list[ProxyChannel] = []
         self._routes: dict[str, tuple[ProxyQueue, ...]] = {}
         self._is_closed = False
         self._has_timers = False
@@ -273,7 +275,7 @@ class Session:
         only when no answer has come for a while: then it probably waits for messages.
         Java waits until it ends by itself, which takes up to 20 s.
         """
-        channels = [each.channel for each in self._servers.values()]
+        channels = [each.channel for each in self._servers.values()] + self._retired
         receives = [pending for each in channels for pending in each.stop_receives()]
         ended = tasks.All(receives)
         yield tasks.All([tasks.Within(ended, _ON_ITS_WAY_MS)])
@@ -436,8 +438,12 @@ class Session:
                     level, "route not refreshed topic=%s error=%s", topic, outcome
                 )
         used = {each.endpoints for queues in self._routes.values() for each in queues}
+        self._retired = [each for each in self._retired if each.is_receiving]
         for endpoints in self._servers.keys() - used - {self.access_point}:
-            self._servers.pop(endpoints).close()
+            # Messages that it has sent, and is sending, are still for this client.
+            server = self._servers.pop(endpoints)
+            server.retire()
+            self._retired.append(server.channel)
 
     def _leave(self) -> tasks.Task[None]:
         servers = list(self._servers.values())

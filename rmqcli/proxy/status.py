@@ -269,9 +269,9 @@ def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
             hint=Hint("a proxy without TLS needs ", Setting("plaintext", True)),
         )
     if "tls handshake failed" in lower or "ssl_error" in lower:
-        reason = _match(r"OPENSSL_internal:([A-Z0-9_]+)", remark)
+        reason = _match(r"OPENSSL_internal:([A-Z0-9_]+)", remark).replace("_", " ")
         return ConnectError(
-            f"TLS handshake with {address} failed{_words(_said(reason))}",
+            f"TLS handshake with {address} failed{_words(reason)}",
             address=address,
             hint=Hint("a proxy without TLS needs ", Setting("plaintext", True)),
         )
@@ -300,10 +300,6 @@ def _silent_hint(*, is_tls: bool) -> str:
 def _match(pattern: str, text: str) -> str:
     found = re.search(pattern, text)
     return found[1].strip().lower() if found else ""
-
-
-def _said(reason: str) -> str:
-    return reason.replace("_", " ")
 
 
 def _words(remark: str) -> str:

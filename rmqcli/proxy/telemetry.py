@@ -87,6 +87,15 @@ class Telemetry:
 
     def close(self) -> None:
         """End the stream and the connection."""
+        self._end()
+        self.channel.close()
+
+    def retire(self) -> None:
+        """End the stream; calls in flight may end for KEEP_OLD_S."""
+        self._end()
+        self.channel.reconnect()
+
+    def _end(self) -> None:
         self._is_closed = True
         if self._stream is not None:
             self._stream.cancel()
@@ -95,7 +104,6 @@ class Telemetry:
         self.opened.fail(
             self._gone(f"the connection to {self.channel.address} was closed")
         )
-        self.channel.close()
 
     def state_topics(self) -> tasks.Pending[None]:
         """Send the settings if they have topics that the server does not know yet.

@@ -45,7 +45,6 @@ from rmqcli.producer.remoting.publisher import (
     may_be_one_message,
 )
 from rmqcli.producer.remoting.requests import explain_limit
-from rmqcli.producer.remoting.send import RETRIES_MAX
 from rmqcli.redrive.letter import goes_alone, sharding_key, unique_key
 from rmqcli.redrive.log import UNKNOWN, LetterResult
 from rmqcli.wire.ids import message_group_index
@@ -85,10 +84,11 @@ class RedriveRequests:
         self._ids = ids
         self._is_stopped = is_stopped
         self._runner = ClientRunner(client)
+        self._config = ProducerConfig()
         self._publisher = Publisher(
             client,
             self._runner,
-            config=ProducerConfig(),
+            config=self._config,
             group=None,
             producer_group=PRODUCER_GROUP,
             client_id="",
@@ -238,7 +238,7 @@ class RedriveRequests:
                         queue=queue if is_fixed else None,
                         first=queue,
                         timeout_ms=self._client.config.timeout_ms,
-                        retry_times=RETRIES_MAX,
+                        retry_times=self._config.retry_times_when_send_failed,
                         is_sent_once=True,
                     )
                 )

@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.errors import UsageError
-from rmqcli.producer.message import DELAY_LEVEL_MAX, RecordMessage, record_properties
+from rmqcli.producer.message import RecordMessage, record_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -67,10 +67,9 @@ def message_rows(
             raise UsageError(
                 "a row has no topic: it is null", hint='give one: .option("topic", ...)'
             )
-        if delay is not None and not 1 <= delay <= DELAY_LEVEL_MAX:
+        if delay is not None and delay < 1:
             raise UsageError(
-                f"delay is {delay}; a delay level must be between 1 and"
-                f" {DELAY_LEVEL_MAX}",
+                f"delay is {delay}; a delay level must be at least 1",
                 hint="leave it null where there is no delay",
             )
         yield RecordMessage(

@@ -16,6 +16,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.store.fixed_files import QueueFiles
 from rmqcli.store.message_store import QueueUnit
 
 if TYPE_CHECKING:
@@ -47,34 +48,17 @@ class _Entry(NamedTuple):
         return self.first + self.messages
 
 
-class BatchConsumeQueue:
+class BatchConsumeQueue(QueueFiles):
     """Offsets `min_offset` to `max_offset` (half-open), as those of `ConsumeQueue`."""
 
     def __init__(self, files: FixedFiles) -> None:
-        self._files = files
-        self.min_offset = 0
-        self.max_offset = 0
+        super().__init__(files)
         self._data = bytearray()  # all entries
         self._start = 0  # where the first of them is in the files
         self._written = 0  # the number that are in the files
         self._load()
         if self._written:
             self.min_offset = self._entry(0).first
-
-    @property
-    def file_bytes(self) -> int:
-        """The length of each of its files."""
-        return self._files.file_bytes
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether another process has deleted its folder since it had files."""
-        return self._files.is_deleted
-
-    @property
-    def has_files(self) -> bool:
-        """Whether the queue has files on disk."""
-        return bool(self._files.bases)
 
     @property
     def pending_count(self) -> int:
@@ -181,10 +165,6 @@ class BatchConsumeQueue:
             self._written -= gone
             self._start = base + self._files.file_bytes
 
-    def sync(self) -> None:
-        """Make the entries that were written out survive a power cut."""
-        self._files.sync()
-
     def refresh(self) -> None:
         """Read the files again, which another process writes.
 
@@ -193,10 +173,6 @@ class BatchConsumeQueue:
         self._files.refresh()
         if self._files.bases:
             self._load()
-
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
 
     def _load(self) -> None:
         """Read the entries in the files that were not read yet."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.store.fixed_files import QueueFiles
 from rmqcli.store.message_store import UNIT_BYTES, QueueUnit
 
 if TYPE_CHECKING:
@@ -28,23 +29,18 @@ _TAIL_BYTES_MAX: Final = 6_400 * UNIT_BYTES
 _TAIL_BYTES_KEPT: Final = 3_200 * UNIT_BYTES
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueFiles):
     """Entries `min_offset` to `max_offset` (half-open); new ones are only in memory."""
 
     __slots__ = (
-        "_files",
         "_last_written",
         "_tail",
         "_tail_start",
         "_written",
-        "max_offset",
-        "min_offset",
     )
 
     def __init__(self, files: FixedFiles) -> None:
-        self._files = files
-        self.min_offset = 0
-        self.max_offset = 0
+        super().__init__(files)
         #: entries from `_tail_start` on; those from `_written` on are only here
         self._tail = bytearray()
         self._tail_start = 0
@@ -52,21 +48,6 @@ class ConsumeQueue:
         #: the last entry in the files when they were last read
         self._last_written = b""
         self.find_end()
-
-    @property
-    def file_bytes(self) -> int:
-        """The length of each of its files."""
-        return self._files.file_bytes
-
-    @property
-    def has_files(self) -> bool:
-        """Whether the queue has files on disk."""
-        return bool(self._files.bases)
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether another process has deleted its folder since it had files."""
-        return self._files.is_deleted
 
     def find_end(self) -> None:
         """Find the last entry in the files, for a queue with nothing in memory."""
@@ -186,10 +167,6 @@ class ConsumeQueue:
                 break
             self._files.delete(base)
 
-    def sync(self) -> None:
-        """Make the entries that were written out survive a power cut."""
-        self._files.sync()
-
     def refresh(self) -> None:
         """Read the list of files again, which another process writes.
 
@@ -222,10 +199,6 @@ class ConsumeQueue:
         self._tail_start = self._written = written
         self._last_written = self._read_last()
         self.max_offset = max(self.max_offset, written)
-
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
 
     def _read(self, start: int, end: int) -> bytes:
         parts = []

@@ -323,3 +323,40 @@ def _write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
     done = os.pwrite(fd, data, at) if data else 0
     while done < len(data):
         done += os.pwrite(fd, memoryview(data)[done:], at + done)
+
+
+class QueueFiles:
+    """What all kinds of consume queues have: files, and the offsets of both ends.
+
+    `max_offset` is the next offset to be written.
+    """
+
+    __slots__ = ("_files", "max_offset", "min_offset")
+
+    def __init__(self, files: FixedFiles) -> None:
+        self._files = files
+        self.min_offset = 0
+        self.max_offset = 0
+
+    @property
+    def file_bytes(self) -> int:
+        """The length of each of its files."""
+        return self._files.file_bytes
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the queue has files on disk."""
+        return bool(self._files.bases)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether another process has deleted its folder since it had files."""
+        return self._files.is_deleted
+
+    def sync(self) -> None:
+        """Make the entries that were written out survive a power cut."""
+        self._files.sync()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()

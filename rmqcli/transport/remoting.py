@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
-from rmqcli.errors import DisconnectedError
+from rmqcli.errors import DisconnectedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.transport.address import map_address
 from rmqcli.transport.connection import RemotingConnection
@@ -75,6 +75,8 @@ class RemotingClient:
         self._connections: dict[str, RemotingConnection] = {}
         self._lock = threading.Lock()
         self._is_driving = False
+        #: the thread that drove last (threading.get_ident)
+        self._driver: int | None = None
         self._close_asked = False
         self._close_timeout_ms = CLOSE_TIMEOUT_MS
         self._is_closed = False
@@ -290,6 +292,7 @@ class RemotingClient:
         if self._is_closed:
             return
         self._is_driving = True
+        self._driver = threading.get_ident()
         try:
             self._loop.run_turn(timeout_ms)
         finally:
@@ -303,6 +306,11 @@ class RemotingClient:
 
     def _refuse_in_callback(self) -> None:
         if self._is_driving:
+            if self._driver != threading.get_ident():
+                raise UsageError(
+                    "another thread is using this client",
+                    hint="give each thread a client of its own",
+                )
             raise RuntimeError("a callback may submit requests, but not wait for them")
 
     def _log_callback_errors(self) -> None:

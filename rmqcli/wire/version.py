@@ -17,7 +17,6 @@ V4_9_2 = 397  # 327; unknown codes are answered; dead letters without a delay
 V4_9_4 = 401  # routes in strict JSON
 V4_9_7 = 407
 V4_9_8 = 409
-V5_0_0_SNAPSHOT = 412
 V5_0_0 = 413  # 343, 345, 351, 352, setZeroIfNotFound
 V5_1_0 = 433  # pullOffset in consume stats; offsets are only stored for known groups
 V5_1_3 = 439  # BATCH_ACK_MESSAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -86,6 +87,17 @@ def orders(rmq_cluster):
 def offsets(admin):
     """Return the committed offsets of group billing, by queue id."""
     return {each.queue_id: each.committed for each in admin.lag("billing").queues}
+
+
+def test_threads_may_share_an_admin(admin, orders):
+    """Their calls failed: "a callback may submit requests, but not wait for them"."""
+    with ThreadPoolExecutor(4) as threads:
+        lags = list(threads.map(admin.lag, ["billing"] * 40))
+        with pytest.raises(NotFoundError, match="group nobody does not exist"):
+            list(threads.map(admin.lag, ["nobody"] * 4))
+        asks = [admin.topics, admin.groups, admin.dead_letters, admin.brokers] * 4
+        assert all(each.result() for each in map(threads.submit, asks))
+    assert [each.total_lag for each in lags] == [14] * 40
 
 
 def test_lag_of_one_group_and_of_all(admin, orders):

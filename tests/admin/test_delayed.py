@@ -344,6 +344,23 @@ def test_the_delays_of_levels_are_those_of_the_broker(start):
     assert found.due_ms == found.stored_ms + 480_000
 
 
+def test_a_level_whose_delay_cannot_be_read_hides_no_other_one(start):
+    """A broker shows any text that its setting was changed to, until it restarts."""
+    cluster = start()
+    for level in (3, 4):
+        send(cluster, str(level), delay_level=level)
+    plant_settings(cluster, messageDelayLevel="1s 5s soon 30s")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.delayed("orders")
+        (message,) = admin.find_messages("4", topic="orders", pending=True).messages
+        stored = admin.message_outcome(message).stored
+    assert found.errors == {}
+    fourth, third = found.messages
+    assert (fourth.keys, fourth.due_ms) == ("4", fourth.stored_ms + 30_000)
+    assert (third.keys, third.due_ms) == ("3", None)
+    assert stored.next_at_ms == fourth.due_ms
+
+
 def test_what_a_level_has_delivered_waits_no_longer(start):
     cluster = start()
     for body in ("1", "2", "3"):

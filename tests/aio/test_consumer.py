@@ -89,6 +89,27 @@ async def rest_of(client, topic, wanted):
     return bodies
 
 
+# --- calls that cannot be made ---
+
+
+def test_a_wait_before_the_start_or_for_a_wrong_time_is_refused():
+    """Without a limit the wait had no end."""
+    wrong: Any = "1s"
+
+    async def main():
+        consumer = AsyncConsumer("g", "orders")
+        with pytest.raises(UsageError, match="the consumer is not started"):
+            await consumer.wait(0)
+        with pytest.raises(TypeError, match="timeout_ms is '1s', a str"):
+            await consumer.wait(wrong)
+        with pytest.raises(TypeError, match="idle_timeout_ms is '1s', a str"):
+            consumer.messages(idle_timeout_ms=wrong)
+        await consumer.close()
+        assert await consumer.wait()
+
+    run_clean(main)
+
+
 # --- listeners ---
 
 

@@ -289,6 +289,7 @@ def test_what_cannot_work_is_refused_in_words(rmq_cluster):
     async def coroutine(*_args): ...
 
     wrong: Any = coroutine
+    seven: Any = 7
     not_a_queue: Any = lambda *_: "x"  # noqa: E731
 
     with pytest.raises(TypeError, match=r"on_check .* is a coroutine function"):
@@ -310,6 +311,10 @@ def test_what_cannot_work_is_refused_in_words(rmq_cluster):
                 await producer.send(message(), selector=wrong)
             with pytest.raises(TypeError, match=r"execute .* is a coroutine function"):
                 await producer.send_in_transaction(message(), wrong)
+            with pytest.raises(ConfigError, match="arg is given without a selector"):
+                await producer.send(message(), arg="order-7")
+            with pytest.raises(TypeError, match="messages is 7, an int"):
+                await producer.send_batch(seven)
             with pytest.raises(TypeError, match="the selector's result is 'x'"):
                 await producer.send(message(), selector=not_a_queue)
             # Another loop, in another thread.

@@ -178,7 +178,6 @@ batch_ack_message; 200151; 5.1.3; 0; acks of group one at one
 change_invisible_time; 200053; 5.0.0; 0; change of invisible time of group one in one:5
 orderly_pop_has_messages; 200054; 5.0.0; 0; messages of one:41 for group one
 pop_message; 200050; 5.0.0; 0 19 209 210; pop of topic one for group one
-query_assignment; 400; 5.0.0; 0; assignment of group one in one
 end_transaction; 37; any; 0; end of transaction one of one
 get_all_producer_info; 328; 4.9.4; 0; producers
 get_producer_connection_list; 204; any; 0 1; producers of group one

@@ -12,7 +12,6 @@ from rmqcli.api.calls.pop import (
     batch_ack_message,
     change_invisible_time,
     pop_message,
-    query_assignment,
 )
 from rmqcli.errors import HeaderError
 from rmqcli.wire.command import RemotingCommand
@@ -202,22 +201,3 @@ def test_a_hidden_message_gets_a_handle_of_its_own():
         queue_id=1,
         offset=12,
     )
-
-
-def test_an_assignment_that_the_broker_cannot_tell_is_empty():
-    call = query_assignment("g", "orders", client_id="c")
-    assert json.loads(call.body) == {
-        "topic": "orders",
-        "consumerGroup": "g",
-        "clientId": "c",
-        "strategyName": "AVG",
-        "messageModel": "CLUSTERING",
-    }
-    body = b'{"messageQueueAssignments":null}'
-    assert call.parse(RemotingCommand(0, body=body)) == []
-    text = (
-        b'{"messageQueueAssignments":[{"messageQueue":{"topic":"orders",'
-        b'"brokerName":"broker-a","queueId":-1},"mode":"POP"}]}'
-    )
-    (found,) = call.parse(RemotingCommand(0, body=text))
-    assert found.mode == "POP"

@@ -16,6 +16,7 @@ from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.namesrv_config import get_namesrv_config
 from rmqcli.api.calls.offset import get_max_offset, query_consumer_offset
 from rmqcli.api.client import Client
+from rmqcli.api.runner import run_task
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     BodyError,
@@ -35,6 +36,7 @@ from rmqcli.testing import ManualClock
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.bodies.route import ClusterInfo, parse_topic_route
+from rmqcli.wire.codes import RequestCode
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.transport.peer import Peer, free_port, silent
 from tests.transport.test_tls import CA, server_context
@@ -609,6 +611,36 @@ def test_a_topic_does_not_exist_only_if_a_broker_is_registered():
             )
 
 
+@pytest.mark.parametrize(
+    ("brokers", "missing"), [(("b-a",), NotFoundError), ((), NoBrokerError)]
+)
+def test_of_many_topics_that_are_missing_the_brokers_are_asked_for_once(
+    brokers, missing
+):
+    asked_codes = []
+
+    def script(connection):
+        for request in connection.requests():
+            asked_codes.append(request.code)
+            topic = request.ext_fields.get("topic")
+            if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                connection.answer(request, ext_fields={}, body=cluster_of(*brokers))
+            elif topic == "T":
+                connection.answer(request, ext_fields={}, body=route_body("h:1"))
+            else:
+                code = 16 if topic == "denied" else 17
+                connection.answer(request, code=code, remark="no")
+
+    with Peer(script) as peer, client_of(peer.address) as client:
+        found = run_task(client, client.ask_routes(["T", "U", "denied", "V"]))
+    assert list(found) == ["T", "U", "denied", "V"]
+    assert found["T"].brokers[0].addresses == {0: "h:1"}
+    assert isinstance(found["denied"], DeniedError)
+    assert [type(found[each]) for each in ("U", "V")] == [missing] * 2
+    assert asked_codes.count(RequestCode.GET_BROKER_CLUSTER_INFO) == 1
+    assert len(asked_codes) == 5
+
+
 BROKER = BrokerData(cluster="C", broker_name="b-a", addresses={0: "h:1", 1: "h:2"})
 
 
@@ -713,8 +745,11 @@ def test_a_silent_broker_is_asked_once_if_that_is_wanted():
             requests.append(request)  # noqa: PERF402  # it does not end
 
     call = get_max_offset("T", 0)
-    with Peer(hang) as peer, client_of("a:1", timeout_ms=100) as client:
-        client.ask_silent_once()
+    with (
+        Peer(hang) as peer,
+        client_of("a:1", timeout_ms=100) as client,
+        client.ask_silent_once(),
+    ):
         with pytest.raises(DeadlineError):
             client.invoke(peer.address, call, timeout_ms=50)  # a limit of its own
         with pytest.raises(DeadlineError) as first:
@@ -747,8 +782,11 @@ def test_a_change_whose_broker_did_not_tell_its_version_was_not_made():
 def test_a_change_that_is_not_sent_to_a_silent_broker_was_not_made():
     """It had the error of the change before, which may have been made."""
     changes = [make_call(18, nothing, what=f"change {number}") for number in (1, 2)]
-    with Peer(silent) as peer, client_of("1.1.1.1:1", timeout_ms=50) as client:
-        client.ask_silent_once()
+    with (
+        Peer(silent) as peer,
+        client_of("1.1.1.1:1", timeout_ms=50) as client,
+        client.ask_silent_once(),
+    ):
         errors = []
         for each in changes:
             with pytest.raises(DeadlineError) as caught:
@@ -939,56 +977,14 @@ def test_a_connection_to_a_broker_that_left_the_route_ends():
         assert ended.wait(PATIENCE_S)
 
 
-def asking(client, address, queue_id, timeout_ms=None):
-    """The time that a new question to `address` may take."""
-    call = get_max_offset("T", queue_id)
-    return client.submit(address, call, timeout_ms=timeout_ms).timeout_ms
-
-
-def test_requests_of_one_limit_may_take_half_of_what_is_left():
-    clock = ManualClock()
-    config = ClientConfig(namesrv=("127.0.0.1:9",), timeout_ms=1_000)
-    with Peer(silent) as peer, Client(config, clock=clock) as client:
-        with client.one_limit():
-            assert asking(client, peer.address, 0) == 500
-            clock.advance(400)
-            assert asking(client, peer.address, 1) == 300
-            assert asking(client, peer.address, 2, timeout_ms=200) == 200
-            with client.one_limit():  # no new limit
-                assert asking(client, peer.address, 3, timeout_ms=900) == 300
-            with client.reading():
-                assert asking(client, peer.address, 4) == 1_000
-                clock.advance(5_000)
-            assert asking(client, peer.address, 5) == 300
-            clock.advance(600)
-            with pytest.raises(DeadlineError, match="limit of 1000 ms passed before"):
-                asking(client, peer.address, 6)
-        assert asking(client, peer.address, 7) == 1_000
-        assert asking(client, peer.address, 8, timeout_ms=9_000) == 9_000
-        with client.one_limit(800):
-            assert asking(client, peer.address, 9) == 400
-
-
-def test_brokers_that_were_not_asked_within_one_limit_do_not_count_as_silent():
-    """A broker that took all the time made `no broker answers` of the others."""
-    clock = ManualClock()
-    config = ClientConfig(namesrv=("127.0.0.1:9",), timeout_ms=1_000)
-    with Client(config, clock=clock) as client, client.one_limit():
-        assert client.limit_left_ms() == 1_000
-        clock.advance(985)
-        with pytest.raises(DeadlineError, match="limit of 1000 ms passed before") as no:
-            asking(client, "127.0.0.1:9", 0)
-        client.raise_if_none_answers([no.value])
-
-
-def test_what_was_not_answered_within_one_limit_is_not_asked_again():
+def test_what_was_not_answered_in_a_block_is_not_asked_again_there():
     asked = []
 
     def hang(connection):
         asked.extend(connection.requests())
 
     with Peer(hang) as peer, client_of("127.0.0.1:9", timeout_ms=600) as client:
-        with client.one_limit():
+        with client.ask_silent_once():
             # An answer to a question with a limit of its own may only be late.
             for queue_id in (0, 0, 1):
                 call = get_max_offset("T", queue_id)

@@ -7,9 +7,11 @@ import uuid
 
 import pytest
 
+from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.admin.doctor.planting import open_client
 from tests.admin.reset.member import FakeMember
 from tests.consumer.collecting import committed
 from tests.kit.terminal import typed
@@ -614,3 +616,19 @@ def test_attributes_of_a_group_on_a_real_broker(real_cluster, capsys):
         assert code == 1
         assert said in err
         assert "java" not in err
+
+
+def test_a_group_of_many_topics_names_some_in_the_table_and_all_in_json(start, capsys):
+    """1,002 topics were one line, which hid all that came before it."""
+    cluster, rmq = start()
+    cluster.create_group("billing")
+    names = [f"t{number:02}" for number in range(22)]
+    with open_client(cluster.namesrv) as client:
+        for name in names:
+            cluster.create_topic(name, queues=1)
+            call = update_consumer_offset("billing", name, 0, commit_offset=0)
+            client.invoke(cluster.broker("broker-a").address, call)
+    assert rmq("show", "billing")[1]["topics"] == names
+    assert run(["group", "show", "billing", "-n", cluster.namesrv]) == 0
+    shown = ", ".join(names[:20])
+    assert f"topics: {shown} and 2 more; -o json has all\n" in capsys.readouterr().out

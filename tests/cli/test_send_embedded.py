@@ -382,6 +382,16 @@ def test_two_sources_are_refused_and_stdin_is_read_by_one(rmq, rmq_topic):
         assert (code, err) == (2, error)
 
 
+def test_credentials_from_stdin_also_sign_the_traces(rmq, rmq_topic):
+    """stdin can be read once, and its second reader found no credentials."""
+    words = ("send", rmq_topic, "x", "--trace", "--acl-file", "-", "-o", "jsonl")
+    code, out, err = rmq(*words, stdin=b"key\nsecret\n")
+    assert (code, err) == (0, "")
+    msg_id = json.loads(out)["msg_id"]
+    code, out, _ = rmq("message", "trace", msg_id, "-o", "json")
+    assert (code, json.loads(out)[0]["events"][0]["event"]) == (0, "produced")
+
+
 def test_a_property_without_a_value_is_refused(rmq, rmq_topic):
     for text in ("a", "a=", "=b"):
         assert rmq("send", rmq_topic, "x", "--property", text) == (

@@ -150,3 +150,31 @@ def test_the_default_name_server_is_called_that_where_none_was_named(
         " give --namesrv"
     )
     assert (err.splitlines()[-1] == hint) == is_said
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["brokers", "groups", "lag", "send T x", "tail T --no-follow", "topic show T"],
+)
+def test_an_address_that_is_wrong_does_not_hide_a_name_server_after_it(
+    proxied, capfd, command
+):
+    """The command ended with the error of the wrong one, although the next is right."""
+    proxied.create_topic("T", queues=1)
+    for wrong in (proxied.endpoints, proxied.broker().address):
+        code = run([*command.split(), "-n", f"{wrong};{proxied.namesrv}"])
+        assert code == 0, capfd.readouterr().err
+
+
+def test_doctor_names_the_address_that_is_wrong(proxied, capfd):
+    for wrong in (proxied.endpoints, proxied.broker().address):
+        capfd.readouterr()
+        check = ["doctor", "--only", "namesrv-answers"]
+        assert run([*check, "-n", f"{wrong};{proxied.namesrv}"]) == 2
+        assert f"problem  {wrong} (namesrv-answers)" in capfd.readouterr().out
+
+
+def test_a_wrong_address_is_named_if_no_name_server_answers(proxied, capfd):
+    wrong, silent = proxied.endpoints, "127.0.0.1:1"
+    assert run(["topics", "-n", f"{silent};{wrong}"]) == 2
+    assert f"error: {wrong} is a gRPC server" in capfd.readouterr().err

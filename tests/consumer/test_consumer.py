@@ -14,6 +14,7 @@ from rmqcli.consumer.subscriptions import sql
 from rmqcli.engine.config import ConsumeFromWhere, MessageModel
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.errors import BrokerError, ConfigError, UsageError
+from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.version import V5_5_0
 from tests.consumer.collecting import Seen, committed, consumer
@@ -431,6 +432,27 @@ def test_a_consumer_can_be_closed_twice_and_not_started_again(rmq_cluster, rmq_t
     assert running.wait(0)
     with pytest.raises(UsageError, match="can be started only once"):
         running.start()
+
+
+@pytest.mark.parametrize("method", ["pause", "resume", "seek"])
+def test_a_change_of_a_closed_consumer_is_refused(rmq_cluster, rmq_topic, method):
+    """It returned as if it had an effect."""
+    running = consumer(rmq_cluster, "g", rmq_topic, Seen())
+    running.start()
+    running.close()
+    arguments = [MessageQueue(rmq_topic, "broker-a", 0), 0] if method == "seek" else []
+    with pytest.raises(UsageError, match="the consumer is closed"):
+        getattr(running, method)(*arguments)
+    assert running.queues() == []
+
+
+def test_a_wait_for_a_consumer_that_was_not_started_is_refused(rmq_cluster, rmq_topic):
+    """It had no end, as nothing was consumed that could end."""
+    new = consumer(rmq_cluster, "g", rmq_topic, Seen())
+    with pytest.raises(UsageError, match="not started: use `with`, or call start"):
+        new.wait(0)
+    new.close()
+    assert new.wait()
 
 
 @pytest.mark.parametrize(

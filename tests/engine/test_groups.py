@@ -37,6 +37,27 @@ def test_a_subscription_that_a_broker_refuses_is_logged(code, level, caplog):
     )
 
 
+def test_a_refusal_that_stays_is_logged_once_a_minute_for_each_broker(caplog):
+    """While a group was paused, each queue logged a warning at every pull: 100 of them
+    in half a minute, with four queues."""
+    caplog.set_level(logging.WARNING)
+    world = started(queues=2)
+
+    def refuse_for(ms):
+        limit_ms = world.elapsed_ms + ms
+        while world.elapsed_ms < limit_ms:
+            for call in world.pulls():
+                world.fail_pull(refusal(16, "no permission"), call=call)
+            world.run(1_000)
+        return [each for each in caplog.messages if "pull failed" in each]
+
+    first = "pull failed queue=orders@broker-a:0: no permission"
+    assert refuse_for(50_000) == [first]
+    assert len(refuse_for(60_000)) == 2
+    world.fail_pull(refusal(24, "not exist"), call=world.pulls()[0])
+    assert caplog.messages[-1].endswith(": not exist")
+
+
 def test_two_consumers_of_one_process_are_two_members():
     """Their client ids differ, even in containers with the same address and process
     id."""

@@ -81,18 +81,18 @@ def test_the_command_line_wins_over_the_record():
 
 
 @pytest.mark.parametrize(
-    ("name", "largest"),
+    ("name", "smallest", "largest"),
     [
-        ("delay_level", 18),
-        ("delay_ms", 2_147_483_647_000),
-        ("deliver_at_ms", 2**63 - 1),
+        ("delay_level", 1, 2_147_483_647),
+        ("delay_ms", 1, 2_147_483_647_000),
+        ("deliver_at_ms", 100_000_000_000, 2**63 - 1),  # before it, seconds are meant
     ],
 )
-def test_a_delay_is_a_number_in_its_bounds(name, largest):
+def test_a_delay_is_a_number_in_its_bounds(name, smallest, largest):
     make: Any = functools.partial(ProducerMessage, "T", b"")
-    for value in (1, largest):
+    for value in (smallest, largest):
         make(**{name: value})
-    for value in (0, largest + 1):
+    for value in (0, smallest - 1, largest + 1):
         with pytest.raises(ConfigError, match=f"{name} "):
             make(**{name: value})
 

@@ -225,6 +225,31 @@ def test_a_batch_for_a_queue_of_another_topic_is_refused(rmq_topic, producer):
         )
 
 
+@pytest.mark.parametrize(("queue_id", "error"), [(-1, ConfigError), ("0", TypeError)])
+def test_a_queue_with_an_id_that_none_has_is_refused(
+    rmq_topic, producer, queue_id, error
+):
+    """For the id -1, that of all queues through a proxy, the broker chose a queue."""
+    queue, some = (
+        MessageQueue(rmq_topic, "broker-a", queue_id),
+        message(topic=rmq_topic),
+    )
+    refused = pytest.raises(error, match=f"queue_id is {queue_id!r}")
+    for send in (producer.send, producer.submit, producer.send_oneway):
+        with refused:
+            send(some, queue=queue)
+        with refused:
+            send(some, selector=lambda *_: queue)
+    with refused:
+        producer.send_batch([some], queue=queue)
+
+
+def test_the_queues_of_a_topic_without_a_name_are_not_asked_for(producer):
+    """They were those with which brokers would create the topic."""
+    with pytest.raises(ConfigError, match="topic"):
+        producer.queues("")
+
+
 @pytest.mark.parametrize(
     ("key", "queue_id"),
     # "a".hashCode() is 97; that of "polygenelubricants" is Integer.MIN_VALUE.
@@ -575,6 +600,37 @@ def test_another_broker_is_tried_after_such_a_status_only_when_that_is_set(two):
     assert {each.queue and each.queue.broker_name for each in results} == {"broker-b"}
 
 
+def test_a_level_that_only_some_brokers_have_is_for_these(rmq_cluster_factory):
+    """18 was the last level, which is only the default of messageDelayLevel."""
+    levels = {"message_delay_level": "1s " * 19 + "1h"}
+    cluster = rmq_cluster_factory(settings=levels)
+    topic = cluster.create_topic("T", queues=1)
+    asked = cluster.faults.observe(code=RequestCode.GET_BROKER_CONFIG)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for _ in range(2):
+            producer.send(ProducerMessage(topic, b"x", delay_level=20))
+        producer.send_oneway(ProducerMessage(topic, b"x", delay_level=20))
+        assert len(asked.requests) == 1
+        late = ProducerMessage(topic, b"late", delay_level=21)
+        for send in (producer.send, producer.send_oneway):
+            with pytest.raises(
+                UnsupportedError,
+                match=r"^delay level 21 does not exist: the broker has the levels 1s 1s"
+                r" .* 1s 1h$",
+            ):
+                send(late)
+    assert bodies(cluster, topic) == []
+
+
+def test_a_level_is_not_checked_where_the_broker_does_not_show_its_levels(
+    rmq_cluster, rmq_topic, producer
+):
+    code = RequestCode.GET_BROKER_CONFIG
+    rmq_cluster.faults.add(faults.answer(16, "no"), code=code)
+    sent = producer.send(ProducerMessage(rmq_topic, b"x", delay_level=19))
+    assert sent.status is SendStatus.SEND_OK
+
+
 def test_a_level_and_a_time_delay_a_message(rmq_cluster, rmq_topic, producer):
     by_level = producer.send(ProducerMessage(rmq_topic, b"level", delay_level=3))
     by_time = producer.send(ProducerMessage(rmq_topic, b"time", delay_ms=60_000))
@@ -708,7 +764,7 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
         (lambda: message("text"), TypeError, "body is a str; it must be bytes"),
         (lambda: message(topic="a b"), UsageError, "topic 'a b' has characters"),
         (lambda: message(keys="a b"), UsageError, "key 'a b' is empty or contains"),
-        (lambda: message(delay_level=19), UsageError, "delay_level is 19"),
+        (lambda: message(delay_level=0), UsageError, "delay_level is 0"),
         (
             lambda: message(delay_level=1, delay_ms=5),
             UsageError,
@@ -898,9 +954,9 @@ def test_a_forked_child_cannot_send_with_its_parent_s_producer(
         code = 1
         try:
             producer.send(ProducerMessage(rmq_topic, b"child"))
-        except UsageError:
+        except UsageError as error:
             producer.close()
-            code = 0
+            code = int(error.hint != "create a Producer in each process")
         finally:
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0

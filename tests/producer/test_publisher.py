@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqcli import tasks
+from rmqcli.api.calls.send import SendAnswer, SendStatus
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
@@ -191,6 +192,71 @@ def test_a_retry_stays_in_its_queue_while_the_route_has_it_and_no_other_broker(
     third, _ = held.asked[3]
     places = [(each.address, each.call.ext_fields["e"]) for each in (second, third)]
     assert places == [("broker-a:1", "1"), then]
+
+
+@pytest.mark.parametrize("failure", [DeadlineError, ConnectError])
+def test_a_broker_that_does_not_answer_is_left_out_for_ten_seconds(failure):
+    """Every second send failed after its 3 seconds, while one of two brokers hung."""
+    clock = ManualClock()
+    held = Held(clock=clock)
+    held.start(held.publisher.target("orders"))
+    held.asked.pop()[1].succeed(route_of("orders", "broker-a", "broker-b"))
+
+    def used(count):
+        """The brokers to which so many sends go, none of which is answered."""
+        places = set()
+        for _ in range(count):
+            begin_send(held)
+            places.add(held.asked[0][0].address)
+        return places
+
+    def fail(name, after_ms):
+        begin_send(held, MessageQueue("orders", name, 0))
+        clock.advance(after_ms)
+        held.asked[0][1].fail(failure("no answer", address=f"{name}:1"))
+
+    fail("broker-b", 999)
+    assert used(4) == {"broker-a:1", "broker-b:1"}
+    fail("broker-b", 1_000)
+    assert used(4) == {"broker-a:1"}
+    begin_send(held, first=MessageQueue("orders", "broker-b", 1))
+    assert held.asked[-1][0].address == "broker-a:1"
+    begin_send(held, MessageQueue("orders", "broker-b", 1))
+    assert held.asked[0][0].address == "broker-b:1", "the caller chose the queue"
+    clock.advance(9_999)
+    assert used(4) == {"broker-a:1"}
+    clock.advance(1)
+    assert used(4) == {"broker-a:1", "broker-b:1"}
+    fail("broker-a", 3_000)
+    fail("broker-b", 3_000)
+    assert used(4) == {"broker-a:1", "broker-b:1"}, "no other broker is left"
+    held.client.close()
+
+
+def test_a_broker_that_answers_is_used_again_at_once():
+    clock = ManualClock()
+    held = Held(clock=clock)
+    held.start(held.publisher.target("orders"))
+    held.asked.pop()[1].succeed(route_of("orders", "broker-a", "broker-b"))
+    queue = MessageQueue("orders", "broker-b", 0)
+    begin_send(held, queue)
+    clock.advance(3_000)
+    held.asked[0][1].fail(DeadlineError("no answer", address="broker-b:1"))
+    begin_send(held, queue)
+    held.asked[0][1].succeed(
+        SendAnswer(
+            status=SendStatus.SEND_OK,
+            queue_id=0,
+            queue_offset=7,
+            offset_msg_ids=("X",),
+        )
+    )
+    places = set()
+    for _ in range(4):
+        begin_send(held)
+        places.add(held.asked[0][0].address)
+    assert places == {"broker-a:1", "broker-b:1"}
+    held.client.close()
 
 
 def test_a_topic_whose_broker_is_away_is_not_taken_for_a_new_one(held):

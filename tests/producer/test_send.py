@@ -15,9 +15,8 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.model import MessageQueue
-from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.message import OutgoingMessage
-from rmqcli.producer.remoting.send import RemotingSend, SendOptions
+from rmqcli.producer.remoting.send import RemotingSend
 from rmqcli.producer.remoting.target import PublishTarget
 from rmqcli.producer.send import Sender
 from rmqcli.wire.codes import RequestCode
@@ -74,9 +73,8 @@ def sending(target, bodies, *, timeout_ms=60_000, **options):
         network = RemotingSend(
             client,
             target,
-            options=SendOptions(**options),
-            ids=UniqueIds("10.0.0.1", clock=client.clock, rng=rng),
             rng=rng,
+            **options,
         )
         sender = Sender(network)
         messages = (
@@ -94,7 +92,6 @@ def test_messages_share_batches_and_each_has_its_outcome():
     with Peer(broker) as peer:
         outcomes, _ = sending(target_of(peer.address), [b"a", b"b", b"c"])
     assert [len(bodies) for _, bodies, _, _ in broker.requests] == [3]
-    assert [o.number for o in outcomes] == [0, 1, 2]
     assert [o.offset_msg_id for o in outcomes] == ["ID0", "ID1", "ID2"]
     assert [o.queue_offset for o in outcomes] == [0, 1, 2]
     assert {o.status for o in outcomes} == {"SEND_OK"}
@@ -133,7 +130,7 @@ def test_queues_take_turns_and_results_keep_the_order_of_the_input():
         outcomes, _ = sending(
             target_of(peer.address, queues=3), [b"%d" % n for n in range(9)]
         )
-    assert [o.number for o in outcomes] == list(range(9))
+    assert len(outcomes) == 9
     assert sorted(o.queue.queue_id for o in outcomes) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
@@ -170,7 +167,7 @@ def test_a_busy_broker_s_messages_go_to_another_broker():
         )
     assert {o.status for o in outcomes} == {"SEND_OK"}
     assert {o.queue.broker_name for o in outcomes} == {"broker-b"}
-    assert [o.number for o in outcomes] == [0, 1, 2, 3]
+    assert len(outcomes) == 4
     assert len(busy.requests) == 1
 
 
@@ -309,8 +306,6 @@ def test_results_before_a_bad_message_are_given_out():
         network = RemotingSend(
             client,
             target_of(peer.address),
-            options=SendOptions(),
-            ids=UniqueIds("::1", clock=client.clock, rng=random.Random(0)),
             rng=random.Random(0),
         )
         sender = Sender(network)
@@ -358,8 +353,7 @@ def test_an_interrupt_leaves_no_message_without_an_outcome():
         network = RemotingSend(
             client,
             target_of(hung.address),
-            options=SendOptions(extra_properties={"DELAY": "1"}),
-            ids=UniqueIds("10.0.0.1", clock=client.clock, rng=rng),
+            extra_properties={"DELAY": "1"},
             rng=rng,
         )
         sender = Sender(network)
@@ -372,4 +366,3 @@ def test_an_interrupt_leaves_no_message_without_an_outcome():
             list(sender.send(messages()))
         outcomes = sender.abandon()
     assert [o.status for o in outcomes] == ["UNKNOWN", "NOT_SENT", "NOT_SENT"]
-    assert [o.number for o in outcomes] == [0, 1, 2]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.errors import UsageError
 from rmqcli.producer.message import ProducerMessage
 from rmqcli.producer.producer import Producer
@@ -184,6 +186,16 @@ def test_a_transaction_needs_a_group_a_listener_and_no_delay(rmq_cluster):
         producer.send_in_transaction(
             ProducerMessage("orders", b"x", delay_level=1), lambda *_: None
         )
+
+
+def test_a_transaction_without_a_function_stores_nothing(rmq_cluster, rmq_topic):
+    """The half message was stored before the missing function was noticed."""
+    nothing: Any = None
+    with Producer("shop", namesrv=rmq_cluster.namesrv, on_check=never_asked) as shop:
+        with pytest.raises(TypeError, match="execute is None"):
+            shop.send_in_transaction(ProducerMessage(rmq_topic, b"x"), nothing)
+        with Admin(namesrv=rmq_cluster.namesrv) as admin:
+            assert admin.open_transactions(rmq_topic).scanned == 0
 
 
 def test_only_an_end_that_is_decided_waits_for_an_answer(rmq_cluster, rmq_topic):

@@ -665,6 +665,52 @@ def test_a_route_cannot_make_a_client_connect_to_more_than_512_servers(
         session.in_caller(lambda via: session.route("orders", via))
 
 
+@pytest.mark.parametrize("is_closed", [False, True], ids=["goes on", "closes"])
+def test_a_receive_from_a_server_that_leaves_the_routes_still_brings_its_messages(
+    proxy, open_session, is_closed
+):
+    """It was cancelled; what the server had sent stayed hidden for 60 s."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def answer(_request, context):
+        begun.set()
+        context.add_callback(may_end.set)
+        assert may_end.wait(PATIENCE_S)
+        message = pb.Message(topic=pb.Resource(name="orders"), body=b"late")
+        message.system_properties.message_id = "m1"
+        yield service.ReceiveMessageResponse(status=OK)
+        yield service.ReceiveMessageResponse(message=message)
+
+    with ScriptedProxy() as other:
+        other.answers["ReceiveMessage"] = answer
+        proxy.answers["QueryRoute"] = lambda request, _: other.route(request.topic.name)
+        session = consumer(open_session, proxy)
+        session.open(["orders"])
+        (queue, *_) = session.in_caller(lambda via: session.route("orders", via))
+        assert str(queue.endpoints) == other.endpoints
+        receive = rpc.receive_message(
+            queue, group="billing", batch_size=1, polling_ms=60_000
+        )
+
+        def ask():
+            received = yield session.receive(queue.endpoints, receive)
+            return received
+
+        future = session.run(ask())
+        wait_until(begun.is_set)
+        del proxy.answers["QueryRoute"]
+        session.run(session._refresh_routes()).result()
+        assert not future.done()
+        if is_closed:
+            session.run(session.end_receives()).result()
+            with pytest.raises(DisconnectedError):
+                future.result(0)
+            return
+        may_end.set()
+        (message,) = future.result(PATIENCE_S).messages
+        assert message.body == b"late"
+
+
 def test_the_topics_that_are_sent_to_are_stated(proxy, open_session):
     session = open_session(proxy)
     session.open([])

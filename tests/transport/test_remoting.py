@@ -147,6 +147,34 @@ def test_a_callback_cannot_wait(client):
     assert caught == ["a callback may submit requests, but not wait for them"]
 
 
+def test_a_thread_that_uses_the_client_of_another_is_told_so(client):
+    """It was told that a callback must not wait, although it was none."""
+    caught = []
+
+    def use():
+        try:
+            client.poll(0)
+        except UsageError as error:
+            caught.append((error.message, error.hint))
+
+    def wait(_reply):
+        other = threading.Thread(target=use)
+        other.start()
+        other.join()
+
+    with Peer() as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=5000)
+        reply.on_done(wait)
+        client.wait([reply])
+
+    assert caught == [
+        (
+            "another thread is using this client",
+            "give each thread a client of its own",
+        )
+    ]
+
+
 def test_what_a_callback_raises_comes_out_and_spares_the_others(client):
     done: list[int] = []
 

@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from rmqcli.admin.brokers import ask_many, lost_answer
+from rmqcli.admin.brokers import ask_many, lost_answer, split_answers
 from rmqcli.admin.definitions.compare import (
     ClusterEntries,
     DefinitionChange,
@@ -37,6 +37,7 @@ from rmqcli.admin.topics import (
     RemovedQueues,
     fixed_queues_call,
     not_fixed,
+    removed_queues,
 )
 from rmqcli.api.calls.acl import (
     create_user,
@@ -348,13 +349,15 @@ def _other_passwords(
         for broker, has in entries.brokers.items()
         if name in has.entries.get("user", {})
     }
-    found = []
-    for (name, broker), answer in ask_many(client, asked).items():
-        if isinstance(answer, RmqError):
-            raise answer
-        if answer is None or answer.password != passwords[name]:
-            found.append((name, broker))
-    return found
+    answers = ask_many(client, asked)
+    told, errors = split_answers(answers)
+    for error in errors.values():
+        raise error
+    return [
+        (name, broker)
+        for (name, broker), user in told.items()
+        if user is None or user.password != passwords[name]
+    ]
 
 
 def _account_fault(
@@ -412,26 +415,12 @@ def _with_losses(
         if count is not None
         for broker in changes[index].brokers
     }
-    lost: dict[int, list[RemovedQueues | None]] = {}
+    lost: dict[int, list[RemovedQueues]] = {}
     for part in _parts(asked.items(), _BATCH):
         for (index, broker), answer in ask_many(client, dict(part)).items():
-            first = kept[index] or 0
             config = entries.brokers[broker].topics[changes[index].name]
-            messages = None
-            if not isinstance(answer, RmqError):
-                messages = sum(
-                    max(0, offset.max_offset - offset.min_offset)
-                    for queue, offset in answer.items()
-                    if queue.queue_id >= first
-                )
-            lost.setdefault(index, []).append(
-                RemovedQueues(
-                    broker_name=broker,
-                    first=first,
-                    last=max(config.read_queue_nums, config.write_queue_nums) - 1,
-                    messages=messages,
-                )
-            )
+            removed = removed_queues(broker, kept[index] or 0, config, answer)
+            lost.setdefault(index, []).append(removed)
     return [
         replace(each, reason=_loss(each, lost.get(index, [])) or each.reason)
         for index, each in enumerate(changes)
@@ -450,8 +439,8 @@ def _queues_kept(change: DefinitionChange) -> int | None:
     return None
 
 
-def _loss(change: DefinitionChange, lost: Sequence[RemovedQueues | None]) -> str | None:
-    removed = [each for each in lost if each is not None and each.messages != 0]
+def _loss(change: DefinitionChange, lost: Sequence[RemovedQueues]) -> str | None:
+    removed = [each for each in lost if each.messages != 0]
     if change.action == "delete":
         if change.kind != "topic":
             return {"group": "with its offsets", "user": "with its rules"}.get(
@@ -897,15 +886,13 @@ def wrong_passwords(
             for key, (_, address) in asked.items()
         },
     )
-    wrong: dict[_Key, DefinitionChange] = {}
-    unread: dict[_Key, RmqError] = {}
-    for (name, broker), answer in answers.items():
-        key: _Key = ("user", name, broker)
-        if isinstance(answer, RmqError):
-            unread[key] = answer
-        elif answer is None or answer.password != passwords[name]:
-            wrong[key] = asked[name, broker][0]
-    return wrong, unread
+    told, errors = split_answers(answers)
+    wrong: dict[_Key, DefinitionChange] = {
+        ("user", *key): asked[key][0]
+        for key, user in told.items()
+        if user is None or user.password != passwords[key[0]]
+    }
+    return wrong, {("user", *key): error for key, error in errors.items()}
 
 
 def _fix_orders(

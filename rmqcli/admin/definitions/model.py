@@ -171,6 +171,11 @@ def parse_definitions(text: str) -> Definitions:
     """Read a file of definitions. Raises ConfigError, which names the place."""
     if len(text) > FILE_BYTES_MAX:
         raise ConfigError("the file is too large for definitions")
+    if not text.strip("\ufeff \t\r\n"):
+        raise ConfigError(
+            "the file is empty",
+            hint=Hint("write one with: ", LibraryCall("Admin.definitions")),
+        )
     try:
         data = json.loads(
             text.removeprefix("\ufeff"),

@@ -15,7 +15,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
-from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    ask_many,
+    denial_of,
+    reader_addresses,
+    split_answers,
+)
 from rmqcli.admin.lag.memory import departed_brokers, slave_errors
 from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -90,12 +96,11 @@ def list_letters(client: Client) -> LetterList:
     brokers_now = client.cluster_info().brokers
     addresses = reader_addresses(brokers_now.values())
     tables = ask_each(client, addresses, get_all_topic_config())
-    errors = {n: e for n, e in tables.items() if isinstance(e, RmqError)}
+    told, errors = split_answers(tables)
     client.raise_if_none_answers(errors.values())
     places = [
         (topic, name)
-        for name, table in tables.items()
-        if not isinstance(table, RmqError)
+        for name, table in told.items()
         for topic in table
         if topic.startswith(DLQ_GROUP_TOPIC_PREFIX)
     ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_many, reader_addresses, split_answers
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_make_readable
 from rmqcli.admin.positions import (
@@ -50,7 +50,7 @@ from rmqcli.wire.subscription import SQL92
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from rmqcli.admin.read.body import Chunk, Span
+    from rmqcli.admin.read.body import Span
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
@@ -70,13 +70,15 @@ class LetterRanges:
     """The letters to read: a range of each queue, pinned when it was resolved.
 
     `write_only` are the queues that brokers do not let anybody pull from. `errors` has
-    the queues whose ends are unknown.
+    the queues whose ends are unknown. `is_cut` says that a queue has more than the last
+    letters that were asked for.
     """
 
     group: str
     ranges: tuple[OffsetRange, ...]
     write_only: frozenset[MessageQueue]
     errors: dict[MessageQueue, RmqError] = field(hash=False)
+    is_cut: bool = False
 
     @property
     def count(self) -> int:
@@ -271,18 +273,15 @@ def find_letters(
         unchecked = check_sql(client, sql, queues)
     resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
     warn_of_unsorted(resolved)
-    errors = {q: e for q, e in resolved.items() if isinstance(e, RmqError)}
+    known, errors = split_answers(resolved)
     client.raise_if_none_answers(errors.values())
     errors |= unchecked
     there = {data.broker_name for data in route.queues}
     for name, error in departed_errors_of_group(client, group, there).items():
         if not selectors or any(s.broker_name in (None, name) for s in selectors):
             errors[MessageQueue(topic, name, 0)] = error
-    ranges = [
-        each.offsets
-        for queue, each in resolved.items()
-        if not isinstance(each, RmqError) and queue not in unchecked
-    ]
+    ranges = [each.offsets for q, each in known.items() if q not in unchecked]
+    is_cut = last is not None and any(len(each) > last for each in ranges)
     if last is not None:
         ranges = [replace(e, start=max(e.start, e.end - last)) for e in ranges]
     return LetterRanges(
@@ -290,6 +289,7 @@ def find_letters(
         ranges=tuple(ranges),
         write_only=frozenset(q for q in queues if q.broker_name in unreadable),
         errors=errors,
+        is_cut=is_cut,
     )
 
 
@@ -331,19 +331,16 @@ class LetterReader:
             )
         reader = RangeReader(self._client, open_ranges, options)
         for chunk in reader:
-            yield from self._letters_of(chunk)
+            if chunk.missing:
+                self.missing.setdefault(chunk.queue, []).extend(chunk.missing)
+            letters = self._decode(chunk.body) if chunk.body else []
+            yield from self._chosen(chunk.queue, letters, chunk.start, chunk.end)
             if self._is_stopped():
                 return
         self.abandoned.update(reader.abandoned)
         for each in found.ranges:
             if each.queue in found.write_only:
                 yield from self._viewed(each)
-
-    def _letters_of(self, chunk: Chunk) -> Iterator[tuple[MessageQueue, Letters]]:
-        if chunk.missing:
-            self.missing.setdefault(chunk.queue, []).extend(chunk.missing)
-        letters = self._decode(chunk.body) if chunk.body else []
-        yield from self._chosen(chunk.queue, letters, chunk.start, chunk.end)
 
     def _chosen(
         self,

@@ -19,18 +19,21 @@ from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many, denial_of, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    ask_many,
+    denial_of,
+    reader_addresses,
+    split_answers,
+    with_address,
+)
 from rmqcli.admin.delayed import delayed_by_level, stored_messages
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.memory import departed_errors_of_group
 from rmqcli.api.broker_errors import not_found
-from rmqcli.api.calls.config import (
-    get_all_subscription_group_config,
-)
-from rmqcli.api.calls.offset import (
-    get_all_consumer_offset,
-)
+from rmqcli.api.calls.config import get_all_subscription_group_config
+from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError, TransportError
@@ -107,23 +110,17 @@ def find_waiting(client: Client, group: str, *, limit: int) -> WaitingMessages:
     """
     addresses = reader_addresses(client.cluster_info().brokers.values())
     offsets = ask_each(client, addresses, get_all_consumer_offset())
-    found = WaitingMessages()
-    for name, answer in offsets.items():
-        if isinstance(answer, RmqError):
-            found.errors[name] = answer
-    client.raise_if_none_answers(found.errors.values())
-    answering = {n: a for n, a in addresses.items() if n not in found.errors}
+    tables, errors = split_answers(offsets)
+    found = WaitingMessages(errors=errors)
+    client.raise_if_none_answers(errors.values())
+    answering = with_address(addresses, errors)
     settings = ask_each(client, answering, get_all_subscription_group_config())
-    is_known = bool(found.errors)
+    is_known = bool(errors)
     has_answers = False
-    for name, address in answering.items():
-        configs, table = settings[name], offsets[name]
+    for name, table in tables.items():
+        address, configs = addresses[name], settings[name]
         config = None if isinstance(configs, RmqError) else configs.get(group)
-        committed: dict[str, dict[int, int]] = {}
-        if not isinstance(table, RmqError):
-            committed = {
-                of: each for (owner, of), each in table.items() if owner == group
-            }
+        committed = {of: each for (owner, of), each in table.items() if owner == group}
         is_known = is_known or config is not None or bool(committed)
         times_max = None if config is None else config.retry_max_times
         broker = _Broker(client, group, name, address, times_max)

@@ -77,9 +77,6 @@ RETENTION_SHARE: Final = 0.75
 #: More half messages of a broker than this are not read.
 HALF_MESSAGES_MAX: Final = 10_000
 _PROBE_TIMEOUT_MS: Final = 1_000
-#: All requests share this part of the timeout, except for those that read what grows
-#: with the cluster. The first ones may take half of it, see `Client.one_limit`.
-_LIMIT_SHARE: Final = 0.8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,7 +191,7 @@ def gather_facts(client: Client, parts: Collection[str]) -> Facts:
     Raises TransportError when no name server answers, and NoBrokerError when none knows
     a broker.
     """
-    with client.one_limit(max(1, int(client.config.timeout_ms * _LIMIT_SHARE))):
+    with client.ask_silent_once():
         return _gather_facts(client, parts)
 
 
@@ -220,13 +217,12 @@ def _gather_facts(client: Client, parts: Collection[str]) -> Facts:
         facts.routes = client.routes(_topics_to_route(facts))
     if DELAYS in parts:
         _read_delays(client, facts)
-    with client.reading():
-        if LAGS in parts:
-            _read_lags(client, facts)
-        if LETTERS in parts:
-            _read_letters(client, facts)
-        if TRANSACTIONS in parts:
-            _read_transactions(client, facts)
+    if LAGS in parts:
+        _read_lags(client, facts)
+    if LETTERS in parts:
+        _read_letters(client, facts)
+    if TRANSACTIONS in parts:
+        _read_transactions(client, facts)
     return facts
 
 

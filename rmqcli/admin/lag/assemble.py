@@ -187,15 +187,13 @@ class Assembler:
             self._proxied = proxied_members(
                 (part.proxy_heartbeats for part in parts), now_ms=now_ms
             )
-        self._proxied_unknown = next(
-            (
-                f"members behind proxies are not known: {part.broker_name}:"
-                f" {part.proxied_unknown}"
-                for part in parts
-                if part.proxied_unknown is not None
-            ),
-            None,
-        )
+        self._proxied_unknown: str | None = None
+        for part in parts:
+            if part.proxied_unknown is not None and self._proxied_unknown is None:
+                self._proxied_unknown = (
+                    f"members behind proxies are not known: {part.broker_name}:"
+                    f" {part.proxied_unknown}"
+                )
 
     def assemble(self, group: str) -> GroupReading:
         """Return everything that was read about `group`."""
@@ -217,12 +215,7 @@ class Assembler:
             for topic in own:
                 _add_topic(reading, part, topic, refusal)
             reading.queues += [
-                QueueReading(
-                    topic=topic,
-                    broker_name=part.broker_name,
-                    queue_id=None,
-                    failure=reason,
-                )
+                _unmeasured(part, topic, reason)
                 for (of, topic), reason in part.unread_retries.items()
                 if of == group
             ]
@@ -230,25 +223,24 @@ class Assembler:
                 reading.paused_on.append(part.broker_name)
             reading.unreachable += _unreachable(part, group)
             if group in part.lite_topics:
-                reading.queues.append(_lite_topics(part, part.lite_topics[group]))
+                topic = part.lite_topics[group]
+                reading.queues.append(_unmeasured(part, topic, lite_unmeasured(topic)))
             if refusal is not None and not own:
-                reading.queues.append(_all_queues(part, refusal))
+                reading.queues.append(_unmeasured(part, None, refusal.message))
             if self._may_have_more(part, group):
                 reading.notes.append(
                     f"{part.broker_name}: what POP has handed out is not known:"
                     f" {part.handed_out.reason}"  # type: ignore[union-attr]  # it is set
                 )
             if group in part.unread_letters:
-                reading.dead_letters_unknown = (
-                    f"{part.broker_name}: {part.unread_letters[group]}"
-                )
-                reading.notes.append(reading.dead_letters_unknown)
+                why = f"{part.broker_name}: {part.unread_letters[group]}"
+                reading.dead_letters_unknown = why
+                reading.notes.append(why)
             if group in part.unread_ages:
-                reading.ages_unknown = (
-                    f"{part.broker_name}: age is unknown:"
-                    f" {'; '.join(part.unread_ages[group])}"
-                )
-                reading.notes.append(reading.ages_unknown)
+                reasons = "; ".join(part.unread_ages[group])
+                why = f"{part.broker_name}: age is unknown: {reasons}"
+                reading.ages_unknown = why
+                reading.notes.append(why)
         reading.queues += self._lost.get(group, ())
         if self._lost.get(group):
             reading.dead_letters = None
@@ -362,7 +354,7 @@ class Assembler:
             # A broker that the group's members use has the group's retry topic. This
             # one has neither that nor any other of the group's topics.
             return
-        reading.queues += rows or [_all_queues(part, part.failure)]
+        reading.queues += rows or [_unmeasured(part, None, part.failure.message)]
         reading.failures.append(_failure(part, part.failure))
 
     def _add_notes(self, reading: GroupReading) -> None:
@@ -376,7 +368,8 @@ class Assembler:
                 reading.notes.append(f"{client_id} did not answer: {client.failure}")
             for queue in client.held_queues():
                 holders.setdefault(queue, []).append(client_id)
-        if _is_broadcast(reading):
+        members = reading.members
+        if members is not None and members.message_model == "BROADCASTING":
             return
         reading.notes += [
             f"{queue} is held by {' and '.join(names)}"
@@ -477,26 +470,10 @@ def _client_queues(client_id: str, answer: object, *, now_ms: int) -> ClientQueu
     return read_running_info(client_id, answer, now_ms=now_ms)  # type: ignore[arg-type]
 
 
-def _is_broadcast(reading: GroupReading) -> bool:
-    members = reading.members
-    return members is not None and members.message_model == "BROADCASTING"
-
-
-def _all_queues(part: BrokerPart, error: RmqError) -> QueueReading:
+def _unmeasured(part: BrokerPart, topic: str | None, why: str) -> QueueReading:
+    """Stand for all queues of a topic, or of all topics, on one broker."""
     return QueueReading(
-        topic=None,
-        broker_name=part.broker_name,
-        queue_id=None,
-        failure=error.message,
-    )
-
-
-def _lite_topics(part: BrokerPart, topic: str) -> QueueReading:
-    return QueueReading(
-        topic=topic,
-        broker_name=part.broker_name,
-        queue_id=None,
-        failure=lite_unmeasured(topic),
+        topic=topic, broker_name=part.broker_name, queue_id=None, failure=why
     )
 
 

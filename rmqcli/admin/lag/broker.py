@@ -48,7 +48,7 @@ from rmqcli.wire.message.properties import lite_topic_of
 from rmqcli.wire.version import V5_0_0, V5_5_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
     from rmqcli.admin.lag.assemble import (
@@ -95,7 +95,8 @@ def read_broker(
     _, _, heartbeats = logs
     if isinstance(heartbeats, RmqError) and not isinstance(heartbeats, NotFoundError):
         part.proxied_unknown = heartbeats.message
-    if any(isinstance(log, dict) and _is_used(log) for log in logs):
+    tables = [log for log in logs if isinstance(log, dict)]
+    if any(ends.max_offset > 0 for log in tables for ends in log.values()):
         yield from _read_logs(part, query, logs, clock)
         if not query.is_one_by_one:
             yield from _find_new_retries(part, query)
@@ -252,10 +253,6 @@ def _log_topics(part: BrokerPart) -> tuple[str, str, str]:
         "rmq_sys_wheel_timer",
         "DefaultHeartBeatSyncerTopic",
     )
-
-
-def _is_used(log: Mapping[MessageQueue, TopicOffset]) -> bool:
-    return any(ends.max_offset > 0 for ends in log.values())
 
 
 def _read_logs(

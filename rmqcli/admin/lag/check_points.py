@@ -442,13 +442,12 @@ class _Scan:
         except BodyError:
             return None
         group, topic = body.consumer_group, body.topic
-        if group is None or topic is None or not self._is_wanted(group):
+        if group is None or topic is None:
+            return None
+        if self._groups and group not in self._groups:
             return None
         at = body.start_offset
         return body, (group, topic, body.queue_id, at, body.pop_time, body.broker_name)
-
-    def _is_wanted(self, group: str) -> bool:
-        return not self._groups or group in self._groups
 
 
 def _all(tasks: list[Task[None]]) -> Task[None]:

@@ -12,7 +12,7 @@ from rmqcli.model import dlq_topic
 from rmqcli.units import counted, format_duration, listed, rounded_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.lag.process_queues import ClientQueues, HeldQueue
@@ -116,13 +116,12 @@ def _states(lag: GroupLag) -> Iterator[str]:
         )
     waiting = [q for q in by_state.get(LagState.NO_COMMIT, ()) if q.lag is None]
     started = _started(lag)
+    by_client: dict[str | None, list[QueueLag]] = {}
     for queue in waiting:
-        if (first := started.get(queue.key)) is not None:
-            yield (
-                f"It has started in {_name(queue)}, and has not committed an offset"
-                f" there yet: the first message that {queue.client_id} has not finished"
-                f" is at offset {first}, and the queue ends at {queue.max_offset}."
-            )
+        if queue.key in started:
+            by_client.setdefault(queue.client_id, []).append(queue)
+    for client_id, queues in by_client.items():
+        yield _no_commit_yet(client_id, queues, started)
     waiting = [queue for queue in waiting if queue.key not in started]
     if waiting:
         total = sum((q.max_offset or 0) - (q.min_offset or 0) for q in waiting)
@@ -139,6 +138,25 @@ def _states(lag: GroupLag) -> Iterator[str]:
             "The group consumes in broadcast mode: each member keeps its own offsets,"
             " and brokers have none."
         )
+
+
+def _no_commit_yet(
+    client_id: str | None, queues: Sequence[QueueLag], started: Mapping[QueueKey, int]
+) -> str:
+    if len(queues) == 1:
+        (queue,) = queues
+        return (
+            f"It has started in {_name(queue)}, and has not committed an offset"
+            f" there yet: the first message that {client_id} has not finished"
+            f" is at offset {started[queue.key]}, and the queue ends at"
+            f" {queue.max_offset}."
+        )
+    places = (f"{_name(q)} at {started[q.key]} of {q.max_offset}" for q in queues)
+    return (
+        f"It has started in {counted(len(queues), 'queue')}, and has not committed an"
+        f" offset there yet. The first messages that {client_id} has not finished:"
+        f" {listed(places, _SHOWN_QUEUES)}."
+    )
 
 
 def _started(lag: GroupLag) -> dict[QueueKey, int]:

@@ -10,6 +10,7 @@ runs (`memory`) and from what members still hold.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag.assemble import (
@@ -177,7 +178,7 @@ class LagGatherer:
         address = part.address
         if address is None or part.failure is not None:
             return
-        version = _version(self._client, address)
+        version = partial(self._client.broker_version, address)
         # As a separate task, so that a bug in it becomes a failure of the part, too.
         (outcome,) = yield All(
             [
@@ -499,10 +500,6 @@ def _absent(
         )
         if wanted and part.failure is None:
             yield part, wanted
-
-
-def _version(client: Client, address: str) -> Callable[[], int]:
-    return lambda: client.broker_version(address)
 
 
 def _is_known(group: str, parts: Iterable[BrokerPart]) -> bool:

@@ -76,7 +76,7 @@ def worst_state(states: Iterable[GroupState]) -> GroupState:
     return max(states, key=rank_of, default=GroupState.OK)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class BrokerFailure:
     """A broker that did not report what was requested, and why."""
 
@@ -140,7 +140,7 @@ class GroupReading:
     pop_unknown: str | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class TopicLag:
     """The lag of a topic, summed over its queues; `known_lag` skips unknown ones.
 
@@ -162,7 +162,7 @@ class TopicLag:
     expression: str | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class PopLag:
     """What POP, and with it every gRPC client, has handed out to a group.
 
@@ -181,7 +181,7 @@ class PopLag:
     reason: str | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
@@ -200,7 +200,7 @@ class GroupLag:
     known_age_ms: int | None
     topics: tuple[TopicLag, ...]
     queues: tuple[QueueLag, ...]
-    reading: GroupReading
+    reading: GroupReading = field(compare=False)
     pop: PopLag | None = None
 
     def __repr__(self) -> str:
@@ -253,7 +253,7 @@ class GroupLag:
         )
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class LagList:
     """The lag of groups, sorted by name, and the brokers that did not report theirs.
 

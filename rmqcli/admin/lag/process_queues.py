@@ -62,7 +62,9 @@ class HeldQueue:
     The offsets of cached or taken messages are None while there are none, and
     `cached_size_mib` for a client that does not report it. `span` is the last cached
     offset minus the first. `taken_*` are about the messages that an orderly consumer is
-    processing now. Times are epoch ms by the consumer's clock, None for never.
+    processing now. `locked` and `last_lock_ms` are None for a consumer that needs no
+    lock of the broker, whatever it reports: only orderly ones in a clustering group do.
+    Times are epoch ms by the consumer's clock, None for never.
     """
 
     queue: MessageQueue
@@ -78,7 +80,7 @@ class HeldQueue:
     taken_count: int
     taken_min_offset: int | None
     taken_max_offset: int | None
-    locked: bool
+    locked: bool | None
     last_lock_ms: int | None
     dropped: bool
     last_pull_ms: int | None
@@ -181,8 +183,8 @@ def _held_queue(
         taken_count=item.transaction_msg_count,
         taken_min_offset=item.transaction_msg_min_offset if has_taken else None,
         taken_max_offset=item.transaction_msg_max_offset if has_taken else None,
-        locked=item.locked,
-        last_lock_ms=item.last_lock_timestamp or None,
+        locked=item.locked if is_orderly else None,
+        last_lock_ms=(item.last_lock_timestamp or None) if is_orderly else None,
         dropped=item.droped,
         last_pull_ms=item.last_pull_timestamp or None,
         last_consume_ms=item.last_consume_timestamp or None,

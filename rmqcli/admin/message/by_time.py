@@ -238,9 +238,6 @@ class _Search:
                 found[queue] = each
         return found
 
-    def _names(self) -> str:
-        return " and ".join(sorted({each.topic for each in self._queues}))
-
     def _drop(self, queue: MessageQueue, error: RmqError) -> None:
         self.found.errors.setdefault(queue.broker_name, error)
         self._queues.discard(queue)
@@ -283,9 +280,10 @@ class _Search:
         read = [(begin, min(end, now_ms)) for begin, end in times if begin < now_ms]
         if count and read:
             first, last = _times_text((read[0][0], read[-1][1])).split(" and ")
+            names = " and ".join(sorted({each.topic for each in self._queues}))
             self._on_search(
-                f"reading {counted(count, 'message')} of {self._names()} stored {first}"
-                f" and {last}"
+                f"reading {counted(count, 'message')} of {names} stored {first} and"
+                f" {last}"
             )
         self._read_spans(unread)
         if count or not self.found.times:  # not also the months before the topic

@@ -211,6 +211,14 @@ class FoundMessages:
         if count:
             self.damaged[broker_name] = self.damaged.get(broker_name, 0) + count
 
+    def note(self, broker_name: str, searched: _Searched) -> None:
+        """Note what a search has shown that a broker does not tell."""
+        self.note_damaged(broker_name, len(searched.damaged))
+        if searched.has_more and broker_name not in self.more_on:
+            self.more_on.append(broker_name)
+        if searched.is_without_index and broker_name not in self.without_index:
+            self.without_index.append(broker_name)
+
 
 def missing_message(
     found: FoundMessages, ref: str, topic: str | None = None
@@ -451,20 +459,19 @@ def _add_by_time(
             found.without_index.append(name)
     unsure = set(found.without_index) - found.errors.keys()
     if unsure:
-        with client.reading():
-            read = search_by_time(client, topic, texts, unsure, on_search=on_search)
-            if pending and not read.messages:
-                read.add(
-                    search_by_time(
-                        client,
-                        topic,
-                        texts,
-                        unsure,
-                        waiting_in=PENDING_TOPICS,
-                        on_search=on_search,
-                    )
+        read = search_by_time(client, topic, texts, unsure, on_search=on_search)
+        if pending and not read.messages:
+            read.add(
+                search_by_time(
+                    client,
+                    topic,
+                    texts,
+                    unsure,
+                    waiting_in=PENDING_TOPICS,
+                    on_search=on_search,
                 )
-                read.messages = _last_of_each(read.messages)
+            )
+            read.messages = _last_of_each(read.messages)
         found.by_time = read
         found.messages = read.messages
         found.errors |= found.by_time.errors
@@ -526,11 +533,7 @@ def _add_pending(
         if isinstance(outcome, RmqError):
             found.errors[name] = outcome
             continue
-        found.note_damaged(name, len(outcome.damaged))
-        if outcome.has_more and name not in found.more_on:
-            found.more_on.append(name)
-        if outcome.is_without_index and name not in found.without_index:
-            found.without_index.append(name)
+        found.note(name, outcome)
         waiting += [
             each
             for each in outcome.messages
@@ -735,11 +738,7 @@ def _search_index(
             continue
         answered[broker_name] = outcome
         found.messages += outcome.messages
-        found.note_damaged(broker_name, len(outcome.damaged))
-        if outcome.has_more and broker_name not in found.more_on:
-            found.more_on.append(broker_name)
-        if outcome.is_without_index and broker_name not in found.without_index:
-            found.without_index.append(broker_name)
+        found.note(broker_name, outcome)
     if not answered:
         client.raise_if_none_answers(found.errors.values())
         found.has_answers = False

@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_many, reader_addresses, split_answers
+from rmqcli.admin.delayed import delay_levels_ms, delivered_levels
 from rmqcli.admin.dlq.letter import ORIGIN_MESSAGE_ID
 from rmqcli.admin.lag.check_points import (
     REVIVE_TOPIC_PREFIX,
@@ -36,12 +37,12 @@ from rmqcli.admin.message.outcome import (
     MessageVerdict,
     MovedBack,
     judge,
+    letter_of,
 )
 from rmqcli.admin.message.pending import (
     PendingOutcome,
     is_pending,
     judge_pending,
-    level_delays_ms,
     level_due_ms,
 )
 from rmqcli.admin.message.place import PlaceState, check_place, removed_because
@@ -96,6 +97,7 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import (
+        Callable,
         Collection,
         Generator,
         Hashable,
@@ -112,10 +114,13 @@ if TYPE_CHECKING:
     from rmqcli.admin.topics import TopicDetail
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
+    from rmqcli.model import TopicRoute
     from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
 
+    #: Returns what a log of redrives says of a dead letter of a group.
+    SaysOfLetter: TypeAlias = "Callable[[str, PulledMessage], str | None]"
     #: What is asked at one time. Tasks with equal keys are the same question.
     _Questions: TypeAlias = "Mapping[Any, Part]"
     #: Yields questions, and is resumed with the answers by key, errors as values.
@@ -185,14 +190,18 @@ def outcome_of(
     *,
     groups: Collection[str] = (),
     backups: Sequence[Backup] = (),
+    redriven: SaysOfLetter | None = None,
 ) -> MessageOutcome:
     """Return what became of `message` in `groups`, or in all groups of its topic.
 
     `backups` are those of resets, in the order of their saving: a reset that moved a
-    group over the message speaks against its having been consumed. Raises NotFoundError
-    when the topic is gone, and for a group that does not exist.
+    group over the message speaks against its having been consumed. `redriven` returns
+    what a log of redrives says of a dead letter of a group, or None. Raises
+    NotFoundError when the topic is gone, and for a group that does not exist.
     """
-    return outcomes_of(client, [message], groups=groups, backups=backups)[0]
+    return outcomes_of(
+        client, [message], groups=groups, backups=backups, redriven=redriven
+    )[0]
 
 
 def outcomes_of(
@@ -201,9 +210,10 @@ def outcomes_of(
     *,
     groups: Collection[str] = (),
     backups: Sequence[Backup] = (),
+    redriven: SaysOfLetter | None = None,
 ) -> list[MessageOutcome]:
     """Do as `outcome_of` for several messages, side by side."""
-    readings = [_Reading(client, each) for each in messages]
+    readings = [_Reading(client, each, redriven) for each in messages]
     return _in_step(client, [each.run(groups, backups) for each in readings])
 
 
@@ -248,8 +258,11 @@ def _question(key: Hashable, part: Part) -> Hashable:
 class _Reading:
     """What is read about one message."""
 
-    def __init__(self, client: Client, message: PulledMessage) -> None:
+    def __init__(
+        self, client: Client, message: PulledMessage, redriven: SaysOfLetter | None
+    ) -> None:
         self._client = client
+        self._redriven = redriven
         self._message = message
         self._queue = message.message_queue
         self._brokers = reader_addresses(client.cluster_info().brokers.values())
@@ -259,7 +272,8 @@ class _Reading:
             stored=StoredState(state="unknown", until_ms=None),
         )
         self._address = self._brokers.get(self._queue.broker_name)
-        self._levels: dict[str, tuple[int, ...]] = {}
+        #: broker name -> delay level -> its delay in ms
+        self._levels: dict[str, dict[int, int]] = {}
         #: broker name and delay level -> offset up to which it has delivered
         self._delivered: dict[tuple[str, int], int] = {}
         #: broker name -> messages that it tells at a time of its index
@@ -286,7 +300,9 @@ class _Reading:
     ) -> _Asking[MessageOutcome]:
         pending = self._pending()
         if pending is not None and pending.delivered is not None:
-            self._take_delivered(pending.delivered)
+            # Go on with the copy that consumers get.
+            self._message = self._outcome.message = pending.delivered
+            self._queue = self._message.message_queue
             pending = None
         topic = self._queue.topic
         if pending is not None:
@@ -298,7 +314,8 @@ class _Reading:
         names = sorted(
             set(groups) or {g for g in detail.groups if not is_system_group(g)}
         )
-        min_offset = self._min_offset(detail)
+        ends = {each.queue: each.offset for each in detail.queues}.get(self._queue)
+        min_offset = None if ends is None else ends.min_offset
         self._outcome.stored = self._stored(min_offset, pending)
         if pending is not None:
             self._outcome.groups = [self._waits(name, pending) for name in names]
@@ -324,6 +341,7 @@ class _Reading:
                     for copy in seen.copies
                 ]
                 seen.moved_back = self._moved_back(backups, name, here)
+        self._read_redrives(evidence)
         self._outcome.groups = [
             self._if_there(judge(self._message, seen, min_offset=min_offset))
             for seen in evidence.values()
@@ -347,6 +365,19 @@ class _Reading:
         for name, seen in departed_brokers(self._client, brokers).items():
             self._departed.append(name)
             self._outcome.errors.setdefault(name, seen.as_error(name))
+
+    def _read_redrives(self, evidence: Mapping[str, GroupEvidence]) -> None:
+        if self._redriven is None:
+            return
+        for name, seen in evidence.items():
+            letter = letter_of(seen)
+            if letter is not None and letter.kind == "dead":
+                seen.redriven = self._redriven(name, letter.message)
+        topic = self._queue.topic
+        if topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+            said = self._redriven(group, self._message)
+            self._outcome.stored = replace(self._outcome.stored, evidence=said)
 
     def _is_removed(self, group: str) -> GroupVerdict:
         return GroupVerdict(
@@ -403,11 +434,6 @@ class _Reading:
                 reason=f"{self._queue.broker_name} did not answer: {error.message}"
             )
 
-    def _take_delivered(self, message: PulledMessage) -> None:
-        """Go on with the copy that consumers get."""
-        self._message = self._outcome.message = message
-        self._queue = message.message_queue
-
     def _read_topic(self, topic: str, groups: Collection[str]) -> _Asking[TopicDetail]:
         """Read its topic, all brokers, and whether the message is in its queue still.
 
@@ -447,35 +473,22 @@ class _Reading:
     ) -> None:
         """Note the settings of all brokers, and how far their indexes are behind."""
         answered_ms = self._client.clock.epoch_ms()
-        for (name, code), answer in answers.items():
+        for (name, code), answer in split_answers(answers)[0].items():
             is_own = name == self._queue.broker_name
-            if isinstance(answer, RmqError):
-                continue
             if code == get_broker_config().code:
-                self._levels[name] = level_delays_ms(
-                    answer.get("messageDelayLevel", "")
-                )
+                self._levels[name] = delay_levels_ms(answer)
                 self._told_max[name] = query_message_max(answer) or QUERY_MESSAGE_MAX
                 if is_own:
                     self._settings = answer
                 continue
-            for key, text in answer.items():
-                level = read_count(key.removeprefix("scheduleMessageOffset_"))
-                done = read_count(text.partition(",")[0])
-                if level is not None and done is not None:
-                    self._delivered[name, level] = done
+            for level, done in delivered_levels(answer).items():
+                self._delivered[name, level] = done
             behind_bytes = read_count(answer.get("dispatchBehindBytes")) or 0
             if behind_bytes > _INDEX_BEHIND_BYTES_MAX:
                 self._late_indexes[name] = behind_bytes
             if is_own:
                 clock = broker_clock(answer, asked_ms=asked_ms, answered_ms=answered_ms)
                 self._ahead_ms = clock.epoch_ms - answered_ms
-
-    def _min_offset(self, detail: TopicDetail) -> int | None:
-        for each in detail.queues:
-            if each.queue == self._queue and each.offset is not None:
-                return each.offset.min_offset
-        return None
 
     def _stored(
         self, min_offset: int | None, pending: PendingOutcome | None
@@ -519,7 +532,7 @@ class _Reading:
         return done is not None and message.queue_offset < done
 
     def _due_ms(self, message: PulledMessage) -> int | None:
-        return level_due_ms(message, self._levels.get(message.broker_name, ()))
+        return level_due_ms(message, self._levels.get(message.broker_name, {}))
 
     def _read_offsets(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
         """Read the committed and the pulled offset of each group in the queue."""
@@ -584,14 +597,13 @@ class _Reading:
                 ("members", name): Request(address, get_consumer_connection_list(name))
                 for name in evidence
             },
-            **{
-                ("route", each): self._client.ask_route(each)
-                for pair in pop.values()
-                for each in pair
-            },
+            ("routes", topic, *pop): self._client.ask_routes(
+                each for pair in pop.values() for each in pair
+            ),
             **copies,
         }
         configs = answers["settings"]
+        routes: Mapping[str, TopicRoute | RmqError] = answers["routes", topic, *pop]
         for name, seen in evidence.items():
             members = answers["members", name]
             if isinstance(members, RmqError):
@@ -601,19 +613,19 @@ class _Reading:
                 seen.connection = members
             # Brokers create the topic when POP first revives a message. The retries of
             # another group may have the older of its names.
-            found_routes = [answers["route", each] for each in pop[name]]
+            retries = [routes[each] for each in pop[name]]
             if not isinstance(configs, RmqError) and f"{name}_{topic}" in configs:
-                del found_routes[1:]
-            has_retries = any(not isinstance(each, RmqError) for each in found_routes)
+                del retries[1:]
+            has_retries = any(not isinstance(each, RmqError) for each in retries)
             if has_retries:
                 self._has_retries.add(name)
             seen.is_pop = has_retries or (getattr(members, "consume_type", "") == _POP)
-            for route in found_routes:
-                if isinstance(route, RmqError) and not isinstance(route, NotFoundError):
+            for error in retries:
+                if isinstance(error, RmqError) and not isinstance(error, NotFoundError):
                     seen.no_members = (
-                        f"whether it consumes with POP is not known: {route.message}"
+                        f"whether it consumes with POP is not known: {error.message}"
                     )
-                    self._note_untold(name, route, getattr(route, "address", None))
+                    self._note_untold(name, error, getattr(error, "address", None))
             if seen.connection is not None:
                 seen.is_renewed = any(
                     is_grpc_client(each.client_id)

@@ -237,6 +237,8 @@ class GroupEvidence:
     is_renewed: bool = False
     #: names the backup of a reset that moved the group over the message
     moved_by: str | None = None
+    #: what a log of redrives says of the dead letter; None if nothing
+    redriven: str | None = None
     #: the last reset that moved the group back to the message or before it, and when,
     #: by the clock of the message's broker
     moved_back: MovedBack | None = None
@@ -248,7 +250,10 @@ def judge(
     """Return what became of `message`; `min_offset` is the first of its queue."""
     found = _by_copies(seen)
     if found is not None and found.verdict is MessageVerdict.DEAD:
-        return _once_more(message, seen, found, min_offset) or found
+        found = _once_more(message, seen, found, min_offset) or found
+        if seen.redriven is not None:
+            found = replace(found, evidence=f"{found.evidence}; {seen.redriven}")
+        return found
     if found is not None:
         return found
     connection = seen.connection
@@ -279,13 +284,28 @@ def _unknown(seen: GroupEvidence, reason: str, evidence: str = "") -> GroupVerdi
     )
 
 
+def _in_flight(seen: GroupEvidence, evidence: str, reason: str) -> GroupVerdict:
+    return GroupVerdict(
+        group=seen.group,
+        verdict=MessageVerdict.IN_FLIGHT,
+        evidence=evidence,
+        reason=reason,
+    )
+
+
+def _filtered(seen: GroupEvidence, evidence: str) -> GroupVerdict:
+    return GroupVerdict(
+        group=seen.group, verdict=MessageVerdict.FILTERED, evidence=evidence
+    )
+
+
 def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     """Judge by the last copy; None without copies."""
     attempts_max = None
     if seen.retry_max_times is not None:
         attempts_max = seen.retry_max_times + 1
     others = [copy for copy in seen.copies if copy.kind not in _DEAD]
-    letter = _letter(seen)
+    letter = letter_of(seen)
     if letter is not None:
         others = _after(letter, others)
         if not others:
@@ -350,7 +370,7 @@ def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
     )
 
 
-def _letter(seen: GroupEvidence) -> MessageCopy | None:
+def letter_of(seen: GroupEvidence) -> MessageCopy | None:
     """Return the last dead letter; one that is on its way only if none has arrived."""
     for kind in _DEAD:
         letters = [copy for copy in seen.copies if copy.kind == kind]
@@ -386,7 +406,7 @@ def _once_more(
 
     As after a reset back over it. Returns None if nothing shows that.
     """
-    letter = _letter(seen)
+    letter = letter_of(seen)
     assert letter is not None  # noqa: S101  # of which the verdict is
     died_ms = letter.message.store_timestamp_ms
     died = f"{dead.evidence} since {format_rfc3339(died_ms)}"
@@ -518,11 +538,7 @@ def _as_filtered(
     if since_ms is None or since_ms > popped_ms:
         later = _RENEWED if seen.is_renewed else _LATER_THAN_POP
         return _unknown(seen, f"{why}, but {no_clock or later}", acked)
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.FILTERED,
-        evidence=f"{why}, whose hash is the same; {acked}",
-    )
+    return _filtered(seen, f"{why}, whose hash is the same; {acked}")
 
 
 def _by_delivery(seen: GroupEvidence, delivery: PopDelivery) -> GroupVerdict:
@@ -585,9 +601,7 @@ def _not_passed(
         if selected is None:
             return _unknown(seen, why, evidence)
         if not selected:
-            return GroupVerdict(
-                group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
-            )
+            return _filtered(seen, why)
     # Only POP goes by the group's setting, so its members that have left used POP.
     may_pop = seen.is_pop or (
         seen.connection is None
@@ -630,12 +644,8 @@ def _maybe_popped(
         if is_all and behind >= _POP_BATCH_MAX:
             return None
         if seen.is_locked and behind == 0:
-            return GroupVerdict(
-                group=seen.group,
-                verdict=MessageVerdict.IN_FLIGHT,
-                evidence=evidence,
-                reason=f"POP does not record to whom{_online(seen)}",
-            )
+            reason = f"POP does not record to whom{_online(seen)}"
+            return _in_flight(seen, evidence, reason)
     return _unknown(seen, seen.no_lock or _BATCH_END, evidence)
 
 
@@ -648,12 +658,10 @@ def _held(
     low, high = seen.holder.unfinished
     if not low <= message.queue_offset <= high:
         return None
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.IN_FLIGHT,
-        evidence=f"{evidence}; {seen.holder.client_id} holds {low} to {high}",
-        reason="it may have been consumed: members commit the lowest offset that is"
-        " not",
+    return _in_flight(
+        seen,
+        f"{evidence}; {seen.holder.client_id} holds {low} to {high}",
+        "it may have been consumed: members commit the lowest offset that is not",
     )
 
 
@@ -667,11 +675,10 @@ def _maybe_pulled(
         return held
     holder = seen.holder
     if holder is not None and (holder.committed or 0) > offset:
-        return GroupVerdict(
-            group=seen.group,
-            verdict=MessageVerdict.IN_FLIGHT,
-            evidence=f"{evidence}; {holder.client_id} is at {holder.committed}",
-            reason="its member is past it, and has not committed that yet",
+        return _in_flight(
+            seen,
+            f"{evidence}; {holder.client_id} is at {holder.committed}",
+            "its member is past it, and has not committed that yet",
         )
     if seen.pulled is None and seen.holder is None:
         return _unknown(
@@ -681,12 +688,11 @@ def _maybe_pulled(
             evidence,
         )
     if seen.pulled is not None and seen.pulled > offset:
-        return GroupVerdict(
-            group=seen.group,
-            verdict=MessageVerdict.IN_FLIGHT,
-            evidence=f"{evidence}, pulled up to {seen.pulled}",
-            reason="a member may have consumed it: it commits the lowest offset"
-            " that it has not",
+        return _in_flight(
+            seen,
+            f"{evidence}, pulled up to {seen.pulled}",
+            "a member may have consumed it: it commits the lowest offset that it has"
+            " not",
         )
     return None
 
@@ -713,9 +719,7 @@ def _passed(
     since_ms, no_clock = _subscribed_ms(seen, subscription)
     is_older = since_ms is not None and since_ms <= message.store_timestamp_ms
     if not selected and is_older:
-        return GroupVerdict(
-            group=seen.group, verdict=MessageVerdict.FILTERED, evidence=why
-        )
+        return _filtered(seen, why)
     if not selected:
         return _unknown(seen, f"{why}, but {no_clock or _later(seen)}", evidence)
     if is_pop:

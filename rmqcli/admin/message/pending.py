@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.delayed import (
     TIMER_TOPIC,
+    delay_levels_ms,
+    delivered_levels,
     delivered_until_ms,
     runtime_and_config,
     stored_messages,
@@ -46,7 +48,7 @@ from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_messag
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
-from rmqcli.units import counted, format_rfc3339, parse_duration_ms, read_count
+from rmqcli.units import counted, format_rfc3339, read_count
 from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.version import V5_0_0
 
@@ -350,15 +352,12 @@ def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOu
     topic = message.properties[REAL_TOPIC]
     copies = _copies(client, address, message, (topic,))
     level = message.queue_id + 1  # ScheduleMessageService.queueId2DelayLevel
-    delays: Mapping[str, str] = {} if isinstance(config, RmqError) else config
-    due_ms = level_due_ms(message, level_delays_ms(delays.get("messageDelayLevel", "")))
+    due_ms = level_due_ms(message, delay_levels_ms(config))
     from_ms = 0 if due_ms is None else due_ms - _EARLY_MS
     delivered = _delivered(copies, message, from_ms=from_ms)
     if delivered is not None:
         return delivered
-    done = read_count(
-        runtime.get(f"scheduleMessageOffset_{level}", "").partition(",")[0]
-    )
+    done = delivered_levels(runtime).get(level)
     if done is not None and message.queue_offset < done:
         return PendingOutcome(
             evidence="the broker has delivered its delay level up to this message",
@@ -369,9 +368,9 @@ def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOu
         return PendingOutcome(
             verdict=MessageVerdict.DELAYED,
             evidence=f"it waits in delay level {level}",
-            reason="messageDelayLevel of the broker does not have it"
-            if "messageDelayLevel" in delays
-            else "the broker does not show its delays",
+            reason="the broker does not show its delays"
+            if isinstance(config, RmqError)
+            else "messageDelayLevel of the broker does not have it",
         )
     return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
 
@@ -394,17 +393,10 @@ def _due(
     )
 
 
-def level_due_ms(message: PulledMessage, delays_ms: tuple[int, ...]) -> int | None:
-    """Return when a message in a delay level is due, or None if that is not known."""
-    level = message.queue_id + 1
-    if not 1 <= level <= len(delays_ms):
-        return None
-    return message.store_timestamp_ms + delays_ms[level - 1]
+def level_due_ms(message: PulledMessage, delays_ms: Mapping[int, int]) -> int | None:
+    """Return when a message in a delay level is due, or None if that is not known.
 
-
-def level_delays_ms(text: str) -> tuple[int, ...]:
-    """Read messageDelayLevel; return nothing for a text of another form."""
-    try:
-        return tuple(parse_duration_ms(word) for word in text.split())
-    except RmqError:
-        return ()
+    `delays_ms` are those of the levels.
+    """
+    delay_ms = delays_ms.get(message.queue_id + 1)
+    return None if delay_ms is None else message.store_timestamp_ms + delay_ms

@@ -151,6 +151,10 @@ class MessageTrace:
         """Whether any client has reported anything about the message."""
         return any(each.kind is not TraceEventKind.STORED for each in self.events)
 
+    def lacks(self, part: str, reason: str) -> None:
+        """Note that a part of the trace is missing, and why."""
+        self.missing.append(TraceGap(part=part, reason=reason))
+
 
 def traces_of(
     client: Client,
@@ -276,11 +280,9 @@ class _Lookup:
         reports = dict.fromkeys(_reports(trace, found.messages))
         if found.more_on:
             names = ", ".join(found.more_on)
-            trace.missing.append(
-                TraceGap(part="traces", reason=f"{names} has more; the newest are here")
-            )
+            trace.lacks("traces", f"{names} has more; the newest are here")
         if found.damaged:
-            trace.missing.append(TraceGap(part="traces", reason=found.damage))
+            trace.lacks("traces", found.damage)
         if not trace.messages:
             trace.denial = found.denial
             if trace.topic is None and (topic := _topic_of(reports)) is not None:
@@ -291,8 +293,7 @@ class _Lookup:
             if found.without_index:
                 names = ", ".join(found.without_index)
                 self.on_scan(f"{names} cannot look traces up by key: no index")
-            with self.client.reading():
-                reports |= dict.fromkeys(self._scan(trace))
+            reports |= dict.fromkeys(self._scan(trace))
         trace.events = sorted(_events(trace, reports), key=_order)
         self._note_missing(trace)
 
@@ -315,17 +316,10 @@ class _Lookup:
         try:
             found = find_messages(self.client, msg_id, topic, on_search=self.on_scan)
         except UsageError as error:  # an id in more topics than are searched
-            trace.missing.append(
-                TraceGap(
-                    part="message",
-                    reason=f"not searched: {error.message}",
-                )
-            )
+            trace.lacks("message", f"not searched: {error.message}")
             return
         except NotFoundError:
-            trace.missing.append(
-                TraceGap(part="message", reason=f"topic {topic} does not exist")
-            )
+            trace.lacks("message", f"topic {topic} does not exist")
             return
         trace.errors |= found.errors
         if found.denial is None:
@@ -337,7 +331,7 @@ class _Lookup:
         reason = "no broker has it any more, or it never was stored"
         if found.without_index or found.errors or found.damaged:
             reason = missing_message(found, msg_id).message
-        trace.missing.append(TraceGap(part="message", reason=reason))
+        trace.lacks("message", reason)
 
     def _note_removed(self, trace: MessageTrace) -> None:
         """Note which messages are in the log, but no longer in their topics."""
@@ -346,8 +340,7 @@ class _Lookup:
         gone = [(each, state) for each, state in states if state.is_there is False]
         trace.removed = [each for each, _ in gone]
         if gone:
-            reason = removed_because(gone[0][1])
-            trace.missing.append(TraceGap(part="message", reason=reason))
+            trace.lacks("message", removed_because(gone[0][1]))
 
     def _scan(self, trace: MessageTrace) -> Iterator[tuple[TraceRecord, str]]:
         """Read the trace topic from the message's time on."""
@@ -364,11 +357,9 @@ class _Lookup:
             since = f" since {format_rfc3339(begin_ms)}"
             start = AtTime(begin_ms, since)
         ranges = resolve_ranges(self.client, queues, start, Latest())
-        trace.missing += [
-            TraceGap(part="traces", reason=f"{queue}: {UNSORTED}")
-            for queue, each in ranges.items()
-            if each.is_unsorted
-        ]
+        for queue, each in ranges.items():
+            if each.is_unsorted:
+                trace.lacks("traces", f"{queue}: {UNSORTED}")
         wanted = [ranges[queue].offsets for queue in queues]
         count = sum(max(0, each.end - each.start) for each in wanted)
         self.on_scan(
@@ -406,7 +397,7 @@ class _Lookup:
             reason = f"no report of the send: traces are off, or it uses a proxy{gone}"
             if not self.is_scan:
                 reason += "; of a batch of Java's, only a scan finds the report"
-            trace.missing.append(TraceGap(part="producer", reason=reason))
+            trace.lacks("producer", reason)
         trace.missing += [
             TraceGap(
                 part="group",
@@ -416,7 +407,7 @@ class _Lookup:
             for each in silent
         ]
         if not trace.is_reported:
-            trace.missing += self._switched_off(trace)
+            self._note_switched_off(trace)
 
     def _groups(self, trace: MessageTrace) -> list[str]:
         """The groups of the message's topic."""
@@ -466,22 +457,17 @@ class _Lookup:
         ]
         return max(times, default=None)
 
-    def _switched_off(self, trace: MessageTrace) -> Iterator[TraceGap]:
-        """Settings of brokers because of which there may be no trace here."""
+    def _note_switched_off(self, trace: MessageTrace) -> None:
+        """Note settings of brokers because of which there may be no trace here."""
+        mine = trace.trace_topic
         for name, settings in _settings(self.client).items():
             if settings.get("traceOn") == "false":
-                yield TraceGap(
-                    part="traces",
-                    reason=f"traceOn is off on {name}: clients report nothing about its"
-                    " messages",
-                )
-            other = settings.get("msgTraceTopicName", trace.trace_topic)
-            if other != trace.trace_topic:
-                yield TraceGap(
-                    part="traces",
-                    reason=f"the trace topic of {name} is {other}, not"
-                    f" {trace.trace_topic}",
-                )
+                nothing = "clients report nothing about its messages"
+                trace.lacks("traces", f"traceOn is off on {name}: {nothing}")
+            other = settings.get("msgTraceTopicName", mine)
+            if other != mine:
+                why = f"the trace topic of {name} is {other}, not {mine}"
+                trace.lacks("traces", why)
 
 
 def _sent_ms(messages: Iterable[PulledMessage]) -> int:

@@ -20,7 +20,7 @@ from rmqcli.admin.positions import resolve
 from rmqcli.admin.reset.backup import save_backup
 from rmqcli.admin.reset.find_method import Membership
 from rmqcli.admin.reset.method import Mechanism
-from rmqcli.admin.reset.plan import bounds_of, method_key
+from rmqcli.admin.reset.plan import bounds_of, method_key, moved_error
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
 from rmqcli.admin.witness import (
@@ -42,7 +42,6 @@ from rmqcli.clock import Deadline
 from rmqcli.errors import RefusedError, RmqError, TransportError
 from rmqcli.position import AtGroup
 from rmqcli.tasks import All, Request, Sleep
-from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -223,7 +222,7 @@ class ResetRun:
         if plan.queue not in self._attempted:
             return _not_attempted("" if error is None else error.message)
         method = self._plan.method_of(plan.queue)
-        target = self._target_of(plan)
+        target = self._targets.get(plan.queue, _target(plan))
         outcome = judge(
             committed=plan.committed,
             target=target,
@@ -346,9 +345,6 @@ class ResetRun:
         except RmqError as error:
             self._errors[plan.queue] = error
 
-    def _target_of(self, plan: QueuePlan) -> int:
-        return self._targets.get(plan.queue, _target(plan))
-
 
 def _target(plan: QueuePlan) -> int:
     if plan.target is None:
@@ -390,13 +386,7 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
                 f"{queue}: committed offset was {each.committed}, is now {committed}"
             )
     if refused:
-        others = len(refused) - 1
-        more = f" and {counted(others, 'more queue')}" if others else ""
-        raise RefusedError(
-            f"offsets moved since the plan was made: {refused[0]}{more}; nothing was"
-            " changed",
-            hint="run it again",
-        )
+        raise moved_error(refused, "; nothing was changed", hint="run it again")
     _check_still_idle(client, plan)
     queues = tuple(moved.get(each.queue, each) for each in plan.queues)
     return replace(plan, queues=queues)

@@ -86,56 +86,42 @@ def choose_method(
     caller reads back after a persist interval, so even a commit that may be overwritten
     is worth trying.
     """
+    mechanism, warning = Mechanism.COMMIT, ""
     if is_server_side and (is_live or uses_pop or keeps_positions):
-        return ResetMethod(
-            address=address, mechanism=Mechanism.SERVER_RESET, is_live=is_live
+        mechanism = Mechanism.SERVER_RESET
+    elif uses_pop and keeps_positions:
+        mechanism = Mechanism.REFUSED
+        warning = (
+            "the broker keeps positions of POP in RocksDB (popConsumerKVServiceEnable)"
+            " and would ignore a commit; it resets them only with"
+            " useServerSideResetOffset"
         )
-    if uses_pop and keeps_positions:
-        return ResetMethod(
-            address=address,
-            mechanism=Mechanism.REFUSED,
-            is_live=is_live,
-            warning=(
-                "the broker keeps positions of POP in RocksDB"
-                " (popConsumerKVServiceEnable) and would ignore a commit; it resets"
-                " them only with useServerSideResetOffset"
-            ),
+    elif not is_live and keeps_positions:
+        warning = (
+            "if the group uses POP, a commit has no effect: the broker keeps positions"
+            " of POP in RocksDB (popConsumerKVServiceEnable)"
         )
-    if not is_live:
-        return ResetMethod(
-            address=address,
-            mechanism=Mechanism.COMMIT,
-            warning=(
-                "if the group uses POP, a commit has no effect: the broker keeps"
-                " positions of POP in RocksDB (popConsumerKVServiceEnable)"
-            )
-            if keeps_positions
-            else "",
+    elif is_live and push is not None:
+        mechanism = Mechanism.CLIENT_PUSH
+        warning = (
+            f"RocketMQ {version} resets through its clients: they stop consuming all"
+            " topics for 10 s"
         )
-    if push is not None:
-        return ResetMethod(
-            address=address,
-            mechanism=Mechanism.CLIENT_PUSH,
-            is_live=True,
-            push=push,
-            warning=(
-                f"RocketMQ {version} resets through its clients: they stop consuming"
-                " all topics for 10 s"
-            ),
+    elif is_live:
+        warning = (
+            f"RocketMQ {version} can only reset online clients with one timestamp for"
+            " all queues, and no timestamp gives these offsets"
         )
-    why = (
-        f"RocketMQ {version} can only reset online clients with one timestamp for all"
-        " queues, and no timestamp gives these offsets"
-    )
-    if wants_proof:
-        return ResetMethod(
-            address=address,
-            mechanism=Mechanism.COMMIT,
-            is_live=True,
-            warning=f"{why}; a plain commit will probably be overwritten",
-        )
+        if wants_proof:
+            warning += "; a plain commit will probably be overwritten"
+        else:
+            mechanism = Mechanism.REFUSED
     return ResetMethod(
-        address=address, mechanism=Mechanism.REFUSED, is_live=True, warning=why
+        address=address,
+        mechanism=mechanism,
+        is_live=is_live,
+        push=push if mechanism is Mechanism.CLIENT_PUSH else None,
+        warning=warning,
     )
 
 

@@ -18,7 +18,7 @@ from rmqcli.model import retry_topic
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
@@ -390,9 +390,13 @@ def check_drift(
                 f" ({each.min_offset} to {each.max_offset})"
             )
     if moved:
-        others = len(moved) - 1
-        more = f" and {counted(others, 'more queue')}" if others else ""
-        raise RefusedError(
-            f"offsets moved since the plan was made: {moved[0]}{more}",
-            hint="make a new plan",
-        )
+        raise moved_error(moved, hint="make a new plan")
+
+
+def moved_error(moved: Sequence[str], done: str = "", *, hint: str) -> RefusedError:
+    """The error for queues of which `moved` says how their offsets moved."""
+    others = len(moved) - 1
+    more = f" and {counted(others, 'more queue')}" if others else ""
+    return RefusedError(
+        f"offsets moved since the plan was made: {moved[0]}{more}{done}", hint=hint
+    )

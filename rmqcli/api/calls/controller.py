@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rmqcli.api.call import make_call
+from rmqcli.api.call import header_of, make_call
 from rmqcli.wire.bodies.ha import BrokerReplicasInfo
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.controller import GetMetaDataResponseHeader
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def get_controller_metadata() -> Call[GetMetaDataResponseHeader]:
     """Which of the controllers leads; the others do not answer for brokers."""
     return make_call(
         RequestCode.CONTROLLER_GET_METADATA_INFO,
-        lambda answer: from_ext_fields(GetMetaDataResponseHeader, answer.ext_fields),
+        lambda answer: header_of(GetMetaDataResponseHeader, answer),
         what="controllers",
     )
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.api.call import make_call, nothing
+from rmqcli.api.call import header_of, make_call, nothing
 from rmqcli.wire.bodies.config import KVTable, parse_properties_text
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.namesrv_config import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -67,7 +66,7 @@ def get_kv_config(namespace: str, key: str) -> Call[str | None]:
     def parse(answer: RemotingCommand) -> str | None:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return from_ext_fields(GetKVConfigResponseHeader, answer.ext_fields).value
+        return header_of(GetKVConfigResponseHeader, answer).value
 
     return make_call(
         RequestCode.GET_KV_CONFIG,
@@ -113,9 +112,7 @@ def wipe_write_perm_of_broker(broker_name: str) -> Call[int]:
     return make_call(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         lambda answer: (
-            from_ext_fields(
-                WipeWritePermOfBrokerResponseHeader, answer.ext_fields
-            ).wipe_topic_count
+            header_of(WipeWritePermOfBrokerResponseHeader, answer).wipe_topic_count
         ),
         what=f"taking the write permission of {broker_name}",
         header=WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
@@ -131,9 +128,7 @@ def add_write_perm_of_broker(broker_name: str) -> Call[int]:
     return make_call(
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         lambda answer: (
-            from_ext_fields(
-                AddWritePermOfBrokerResponseHeader, answer.ext_fields
-            ).add_topic_count
+            header_of(AddWritePermOfBrokerResponseHeader, answer).add_topic_count
         ),
         what=f"giving {broker_name} the write permission",
         header=AddWritePermOfBrokerRequestHeader(broker_name=broker_name),

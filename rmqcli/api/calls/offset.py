@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.api.call import make_call
+from rmqcli.api.call import header_of, make_call
 from rmqcli.wire.bodies.offset import ConsumerOffsetSerializeWrapper, ResetOffsetBody
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -90,9 +89,7 @@ def get_max_offset(topic: str, queue_id: int) -> Call[int]:
     """The next offset that will be written. 0 for a queue that does not exist."""
     return make_call(
         RequestCode.GET_MAX_OFFSET,
-        lambda answer: (
-            from_ext_fields(GetMaxOffsetResponseHeader, answer.ext_fields).offset
-        ),
+        lambda answer: header_of(GetMaxOffsetResponseHeader, answer).offset,
         what=f"max offset of {topic}:{queue_id}",
         header=GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
     )
@@ -102,9 +99,7 @@ def get_min_offset(topic: str, queue_id: int) -> Call[int]:
     """The oldest offset that still exists. 0 for a queue that does not exist."""
     return make_call(
         RequestCode.GET_MIN_OFFSET,
-        lambda answer: lower_end(
-            from_ext_fields(GetMinOffsetResponseHeader, answer.ext_fields).offset
-        ),
+        lambda answer: lower_end(header_of(GetMinOffsetResponseHeader, answer).offset),
         what=f"min offset of {topic}:{queue_id}",
         header=GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
     )
@@ -135,9 +130,7 @@ def search_offset_by_timestamp(
     """
     return make_call(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        lambda answer: (
-            from_ext_fields(SearchOffsetResponseHeader, answer.ext_fields).offset
-        ),
+        lambda answer: header_of(SearchOffsetResponseHeader, answer).offset,
         what=f"offset by time of {topic}:{queue_id}",
         header=SearchOffsetRequestHeader(
             topic=topic,
@@ -194,12 +187,12 @@ def invoke_broker_to_reset_offset(
 
 
 def _earliest_time(answer: RemotingCommand) -> int | None:
-    header = from_ext_fields(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields)
+    header = header_of(GetEarliestMsgStoretimeResponseHeader, answer)
     return header.timestamp if header.timestamp > 0 else None
 
 
 def _committed_offset(answer: RemotingCommand) -> int | None:
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    header = from_ext_fields(QueryConsumerOffsetResponseHeader, answer.ext_fields)
+    header = header_of(QueryConsumerOffsetResponseHeader, answer)
     return header.offset if header.offset >= 0 else None

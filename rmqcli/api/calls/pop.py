@@ -14,18 +14,14 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.api.call import make_call, nothing
+from rmqcli.api.call import header_of, make_call, nothing
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.pop import (
     BatchAck,
     BatchAckMessageRequestBody,
-    MessageQueueAssignment,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
 )
-from rmqcli.wire.body import decode_body, encode_body
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -230,7 +226,7 @@ def change_invisible_time(
     """
 
     def parse(answer: RemotingCommand) -> ReceiptHandle:
-        header = from_ext_fields(ChangeInvisibleTimeResponseHeader, answer.ext_fields)
+        header = header_of(ChangeInvisibleTimeResponseHeader, answer)
         return replace(
             handle,
             start_offset=_offset(handle),  # it is a batch of its own now
@@ -255,32 +251,6 @@ def change_invisible_time(
     )
 
 
-def query_assignment(
-    group: str, topic: str, *, client_id: str, strategy_name: str = "AVG"
-) -> Call[list[MessageQueueAssignment]]:
-    """The queues that the broker assigns to this client, and whether by POP or PULL."""
-    return make_call(
-        RequestCode.QUERY_ASSIGNMENT,
-        lambda answer: (
-            decode_body(
-                QueryAssignmentResponseBody, answer.body
-            ).message_queue_assignments
-            or []
-        ),
-        what=f"assignment of group {group} in {topic}",
-        body=encode_body(
-            QueryAssignmentRequestBody(
-                topic=topic,
-                consumer_group=group,
-                client_id=client_id,
-                strategy_name=strategy_name,
-                message_model="CLUSTERING",
-            )
-        ),
-        needs_version=V5_0_0,
-    )
-
-
 def orderly_pop_has_messages(group: str, topic: str, queue_id: int) -> Call[bool]:
     """Whether an orderly POP from the queue would find messages now. Hands none out.
 
@@ -290,9 +260,7 @@ def orderly_pop_has_messages(group: str, topic: str, queue_id: int) -> Call[bool
     """
     return make_call(
         RequestCode.NOTIFICATION,
-        lambda answer: (
-            from_ext_fields(NotificationResponseHeader, answer.ext_fields).has_msg
-        ),
+        lambda answer: header_of(NotificationResponseHeader, answer).has_msg,
         what=f"messages of {topic}:{queue_id} for group {group}",
         header=NotificationRequestHeader(
             consumer_group=group,
@@ -315,7 +283,7 @@ def _offset(handle: ReceiptHandle) -> int:
 def _pop_answer(answer: RemotingCommand) -> PopAnswer:
     if answer.code != ResponseCode.SUCCESS:
         return PopAnswer(is_full=answer.code == ResponseCode.POLLING_FULL)
-    header = from_ext_fields(PopMessageResponseHeader, answer.ext_fields)
+    header = header_of(PopMessageResponseHeader, answer)
     return PopAnswer(
         body=answer.body,
         pop_time_ms=header.pop_time,

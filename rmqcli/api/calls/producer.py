@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.api.call import make_call, nothing
+from rmqcli.api.call import header_of, make_call, nothing
 from rmqcli.errors import BrokerError
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.admin import GetProducerConnectionListRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
 from rmqcli.wire.headers.send import (
@@ -56,9 +55,7 @@ def recall_message(topic: str, recall_handle: str) -> Call[str]:
     """
     return make_call(
         RequestCode.RECALL_MESSAGE,
-        lambda answer: (
-            from_ext_fields(RecallMessageResponseHeader, answer.ext_fields).msg_id
-        ),
+        lambda answer: header_of(RecallMessageResponseHeader, answer).msg_id,
         what=f"recall of a message of topic {topic}",
         header=RecallMessageRequestHeader(topic=topic, recall_handle=recall_handle),
         needs_version=V5_3_1,

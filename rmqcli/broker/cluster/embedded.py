@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, TypedDict, TypeVar, Unpack
 
 from rmqcli.broker.cluster.broker import EmbeddedBroker
@@ -31,16 +33,16 @@ from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.topics import PERM_READ
+from rmqcli.checked import check_fields, check_int, check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import UsageError
-from rmqcli.model import MessageQueue
+from rmqcli.errors import ConfigError, UsageError
+from rmqcli.model import QUEUE_NUMS_MAX, MessageQueue
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from rmqcli.broker.proxy.proxy import Proxy
     from rmqcli.broker.server.connection import Port, ServerLimits
@@ -51,7 +53,12 @@ T = TypeVar("T")
 
 #: The name server's name in faults.
 NAMESRV_NAME: Final = "namesrv"
-_BROKERS_MAX: Final = 26
+#: Option -> the lowest and the highest value, both allowed.
+_RANGES: Final = {
+    "brokers": (1, 26),
+    "queues": (1, QUEUE_NUMS_MAX),
+    "namesrv_port": (0, 65_535),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,12 @@ class ClusterOptions:
     proxy: ProxyOptions | bool = False
     #: other fields of BrokerSettings
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ConfigError for a value that cannot be used."""
+        check_fields(self, ranges=_RANGES, types={"Path": Path})
+        if self.flush not in ("async", "sync"):
+            raise ConfigError(f"flush is {self.flush!r}; it must be 'async' or 'sync'")
 
 
 class ClusterArguments(TypedDict, total=False):
@@ -145,11 +158,6 @@ class EmbeddedCluster:
         **fields: Unpack[ClusterArguments],
     ) -> None:
         self.options = dataclasses.replace(options or ClusterOptions(), **fields)
-        if not 0 < self.options.brokers <= _BROKERS_MAX:
-            raise UsageError(
-                f"brokers is {self.options.brokers}; it must be between 1 and"
-                f" {_BROKERS_MAX}"
-            )
         self.profile = profile_of(self.options.like)
         self.faults = faults if faults is not None else Faults()
         self._server = Server(clock=self.options.clock, limits=self.options.limits)
@@ -256,6 +264,7 @@ class EmbeddedCluster:
         attributes={"message.type": "FIFO"}.
         """
         count = self.options.queues if queues is None else queues
+        check_int(count, "queues", 0, QUEUE_NUMS_MAX)
         config = TopicConfig(
             topic_name=topic, read_queue_nums=count, write_queue_nums=count
         )
@@ -300,6 +309,7 @@ class EmbeddedCluster:
         where the last call ended. An unknown topic is created. Raises BrokerError with
         the code of a refusal; messages stored before it stay.
         """
+        check_type(messages, Iterable, "messages")
         seeds = [_seed(message, tags) for message in messages]
         return self._server.call(lambda: self._send(topic, seeds, queue_id, broker))
 

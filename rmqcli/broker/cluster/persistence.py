@@ -11,7 +11,7 @@ Source: `ConfigManager` and its subclasses in apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from rmqcli.broker.table_json import (
     delays_json,
@@ -72,14 +72,6 @@ class Persistence:
     def __init__(self, broker: BrokerState, files: ConfigFiles) -> None:
         self._broker = broker
         self._files = files
-        self._tables: dict[str, Callable[[BrokerState], dict[str, object]]] = {
-            TOPICS: topics_json,
-            GROUPS: groups_json,
-            OFFSETS: offsets_json,
-            DELAYS: delays_json,
-            MODES: modes_json,
-            ORDER: order_json,
-        }
         self._written: dict[str, object] = {}
         self._seen: tuple[DataVersion, DataVersion, int] | None = None
 
@@ -92,7 +84,7 @@ class Persistence:
         """
         for error in self._load(replaces=False).values():
             raise error
-        self._written = {name: self._state(name) for name in self._tables}
+        self._written = {n: table.state(self._broker) for n, table in _TABLES.items()}
 
     def replace(self) -> dict[str, RmqError]:
         """Replace the broker's tables with those of the files; return errors by file.
@@ -104,61 +96,16 @@ class Persistence:
 
     def _load(self, *, replaces: bool) -> dict[str, RmqError]:
         errors: dict[str, RmqError] = {}
-        for name, load in (
-            (TOPICS, self._replace_topics if replaces else self._load_topics),
-            (GROUPS, self._replace_groups if replaces else self._load_groups),
-            (OFFSETS, self._load_offsets),
-            (DELAYS, self._load_delays),
-            (MODES, self._load_modes),
-            (ORDER, self._load_order),
-        ):
+        for name, table in _TABLES.items():
             try:
                 data = self._read(name)
                 if data is None and replaces and name in (TOPICS, GROUPS):
                     data = {}
                 if data is not None:
-                    load(data)
+                    table.load(self._broker, data, replaces)
             except (StoreError, BodyError) as error:
                 errors[name] = error
         return errors
-
-    def _load_topics(self, data: JsonObject) -> None:
-        topics = self._broker.topics
-        topics.load(_topics(data), version=_version(data, topics.data_version))
-
-    def _replace_topics(self, data: JsonObject) -> None:
-        topics = self._broker.topics
-        topics.replace(_topics(data), _version(data, topics.data_version))
-
-    def _load_groups(self, data: JsonObject) -> None:
-        groups = self._broker.groups
-        version = _version(data, groups.data_version)
-        groups.load(_groups(data), _forbidden(data), version=version)
-
-    def _replace_groups(self, data: JsonObject) -> None:
-        groups = self._broker.groups
-        version = _version(data, groups.data_version)
-        groups.replace(_groups(data), _forbidden(data), version)
-
-    def _load_offsets(self, data: JsonObject) -> None:
-        offsets = self._broker.offsets
-        offsets.load(_offsets(data, "offsetTable"))
-        for (topic, group), queues in _offsets(data, "pullOffsetTable").items():
-            for queue_id, offset in queues.items():
-                offsets.commit_pull(group, topic, queue_id, offset)
-
-    def _load_delays(self, data: JsonObject) -> None:
-        levels = _numbers(DELAYS, "offsetTable", _table(data, "offsetTable"))
-        self._broker.schedule.load(levels)
-
-    def _load_modes(self, data: JsonObject) -> None:
-        modes = from_json(MessageRequestModeSerializeWrapper, data)
-        self._broker.request_modes.load(modes)
-
-    def _load_order(self, data: JsonObject) -> None:
-        self._broker.order_infos.load(
-            from_json(ConsumerOrderInfo, data), self._broker.started
-        )
 
     def start(self, now: Now) -> None:
         """Write changed tables every 5 s. A failed write is logged and tried again."""
@@ -186,12 +133,12 @@ class Persistence:
         With `names`, only these tables are written. Raises StoreError; the next call
         then writes what is missing.
         """
-        for name in names or self._tables:
-            table = self._tables[name]
-            state = self._state(name)
+        for name in names or _TABLES:
+            table = _TABLES[name]
+            state = table.state(self._broker)
             if name in self._written and self._written[name] == state:
                 continue
-            data = table(self._broker)
+            data = table.to_json(self._broker)
             text = fastjson.dumps(data, bare_numbers=True, pretty=True)
             self._files.write(name, text)
             self._written[name] = state
@@ -211,30 +158,65 @@ class Persistence:
             raise StoreError(f"{name} is not a JSON object (found {found})")
         return data
 
-    def _state(self, name: str) -> object:
-        """Return a value that differs once the table has changed."""
-        broker = self._broker
-        if name == TOPICS:
-            return broker.topics.data_version
-        if name == GROUPS:
-            return broker.groups.data_version
-        if name == OFFSETS:
-            return broker.offsets.version
-        if name == MODES:
-            return broker.request_modes.version
-        if name == ORDER:
-            return broker.order_infos.version
-        return dict(broker.schedule.offsets)
 
-
-def _topics(data: JsonObject) -> list[TopicConfig]:
+def _load_topics(broker: BrokerState, data: JsonObject, replaces: bool) -> None:
     table = _table(data, "topicConfigTable")
-    return _readable(TOPICS, table, TopicConfig, "topicName")
+    broker.topics.load(
+        _readable(TOPICS, table, TopicConfig, "topicName"),
+        version=_version(data, broker.topics.data_version),
+        replaces=replaces,
+    )
 
 
-def _groups(data: JsonObject) -> list[SubscriptionGroupConfig]:
+def _load_groups(broker: BrokerState, data: JsonObject, replaces: bool) -> None:
     table = _table(data, "subscriptionGroupTable")
-    return _readable(GROUPS, table, SubscriptionGroupConfig, "groupName")
+    broker.groups.load(
+        _readable(GROUPS, table, SubscriptionGroupConfig, "groupName"),
+        _forbidden(data),
+        version=_version(data, broker.groups.data_version),
+        replaces=replaces,
+    )
+
+
+def _load_offsets(broker: BrokerState, data: JsonObject, _: bool) -> None:
+    broker.offsets.load(_offsets(data, "offsetTable"))
+    for (topic, group), queues in _offsets(data, "pullOffsetTable").items():
+        for queue_id, offset in queues.items():
+            broker.offsets.commit_pull(group, topic, queue_id, offset)
+
+
+def _load_delays(broker: BrokerState, data: JsonObject, _: bool) -> None:
+    levels = _numbers(DELAYS, "offsetTable", _table(data, "offsetTable"))
+    broker.schedule.load(levels)
+
+
+def _load_modes(broker: BrokerState, data: JsonObject, _: bool) -> None:
+    broker.request_modes.load(from_json(MessageRequestModeSerializeWrapper, data))
+
+
+def _load_order(broker: BrokerState, data: JsonObject, _: bool) -> None:
+    broker.order_infos.load(from_json(ConsumerOrderInfo, data), broker.started)
+
+
+class _Table(NamedTuple):
+    """One table: how to write it, a value that changes with it, and how to read it.
+
+    `load` gets whether the file's entries replace those that the broker has.
+    """
+
+    to_json: Callable[[BrokerState], dict[str, object]]
+    state: Callable[[BrokerState], object]
+    load: Callable[[BrokerState, JsonObject, bool], None]
+
+
+_TABLES: Final = {
+    TOPICS: _Table(topics_json, lambda b: b.topics.data_version, _load_topics),
+    GROUPS: _Table(groups_json, lambda b: b.groups.data_version, _load_groups),
+    OFFSETS: _Table(offsets_json, lambda b: b.offsets.version, _load_offsets),
+    DELAYS: _Table(delays_json, lambda b: dict(b.schedule.offsets), _load_delays),
+    MODES: _Table(modes_json, lambda b: b.request_modes.version, _load_modes),
+    ORDER: _Table(order_json, lambda b: b.order_infos.version, _load_order),
+}
 
 
 def _table(data: JsonObject, name: str) -> JsonObject:

@@ -63,6 +63,24 @@ class PropertyFilter:
         return True
 
 
+def may_match(
+    message_filter: MessageFilter | None,
+    tags_code: int | None,
+    properties: Mapping[str, str] | None,
+) -> bool:
+    """Whether a message passes a filter, as far as the message is known.
+
+    `tags_code` and `properties` are None where they are not, and the filter is None if
+    it selects every message.
+    """
+    if message_filter is None:
+        return True
+    if not message_filter.matches_unit(tags_code):
+        return False
+    condition = message_filter.condition
+    return condition is None or properties is None or condition(properties)
+
+
 def is_tag_type(expression_type: str | None) -> bool:
     """Whether an expression is about tags. Source: ExpressionType.isTagType."""
     return expression_type in (None, "", TAG)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.checks import (
@@ -330,7 +331,7 @@ class Handles:
         self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
     ) -> None:
         """Acknowledge a message that is not for the client; does not wait."""
-        self._spawn(self._quietly_ack(handle, topic, group, lite_topic))
+        self._spawn(_logged("ack", group, self.ack(handle, topic, group, lite_topic)))
 
     def spawn_forward(
         self,
@@ -341,28 +342,8 @@ class Handles:
         lite_topic: str | None,
     ) -> None:
         """Forward a message that has no attempts left; does not wait."""
-        self._spawn(self._quietly_forward(handle, topic, group, message_id, lite_topic))
-
-    async def _quietly_forward(
-        self,
-        handle: ReceiptHandle,
-        topic: str,
-        group: str,
-        message_id: str,
-        lite_topic: str | None,
-    ) -> None:
-        try:
-            await self.forward(handle, topic, group, message_id, lite_topic)
-        except ProxyError as error:
-            logger.warning("forward failed group=%s: %s", group, error.message)
-
-    async def _quietly_ack(
-        self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
-    ) -> None:
-        try:
-            await self.ack(handle, topic, group, lite_topic)
-        except ProxyError as error:
-            logger.debug("ack failed: %s", error.message)
+        forward = self.forward(handle, topic, group, message_id, lite_topic)
+        self._spawn(_logged("forward", group, forward, level=logging.WARNING))
 
     async def _nack(
         self,
@@ -372,10 +353,8 @@ class Handles:
         invisible_ms: int,
         lite_topic: str | None = None,
     ) -> None:
-        try:
-            await self.change(handle, topic, group, invisible_ms, lite_topic=lite_topic)
-        except ProxyError as error:
-            logger.debug("could not change the invisible time: %s", error.message)
+        change = self.change(handle, topic, group, invisible_ms, lite_topic=lite_topic)
+        await _logged("change of the invisible time", group, change)
 
     async def _return(
         self,
@@ -559,6 +538,19 @@ class Handles:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _logged(
+    what: str,
+    group: str,
+    work: Coroutine[None, None, object],
+    level: int = logging.DEBUG,
+) -> None:
+    """Wait for a request to a broker; an error is only logged."""
+    try:
+        await work
+    except ProxyError as error:
+        logger.log(level, "%s failed group=%s: %s", what, group, error.message)
 
 
 def _place_of(handle: ReceiptHandle) -> int:

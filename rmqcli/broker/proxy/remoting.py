@@ -181,7 +181,8 @@ class RemotingPort:
         self, peer: Peer, command: RemotingCommand
     ) -> RemotingCommand | None:
         """Return the answer to a request; None for one that gets no answer."""
-        request = BrokerRequest(peer, command, self._clock_now())
+        now = Now(self._clock.monotonic_ms(), self._clock.epoch_ms())
+        request = BrokerRequest(peer, command, now)
         handler = self._handlers.get(command.code)
         reply: RemotingCommand | Reply
         try:
@@ -208,9 +209,6 @@ class RemotingPort:
             reply = made.command
         reply.ext_fields = {**reply.ext_fields, **_OWN_FIELDS}
         return reply
-
-    def _clock_now(self) -> Now:
-        return Now(self._clock.monotonic_ms(), self._clock.epoch_ms())
 
     # --- answered here ---
 

@@ -82,22 +82,6 @@ def pull_message(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     return _pull(broker, request, header, request.now, may_suspend=True)
 
 
-def _pull_again(
-    broker: BrokerState,
-    request: BrokerRequest,
-    header: PullMessageRequestHeader,
-    now: Now,
-) -> Reply:
-    """The answer to a pull that was held: the queue's messages, or that there are none.
-
-    The pull is not held again.
-    """
-    reply = _pull(broker, request, header, now, may_suspend=False)
-    if reply is None:
-        raise AssertionError("a pull that may not be held was held")
-    return reply
-
-
 def _pull(
     broker: BrokerState,
     request: BrokerRequest,
@@ -106,6 +90,7 @@ def _pull(
     *,
     may_suspend: bool,
 ) -> Reply | None:
+    """Answer a pull, or with `may_suspend` hold it, and return None."""
     group = _check_group(broker, header.consumer_group)
     topic = _check_topic(broker, request, header)
     message_filter = _find_filter(broker, header, group)
@@ -117,7 +102,7 @@ def _pull(
         request,
         header,
         message_filter,
-        lambda later: _pull_again(broker, request, header, later),
+        lambda later: _pull(broker, request, header, later, may_suspend=False),
     ):
         return None
     fields = {

@@ -44,13 +44,13 @@ from rmqcli.wire.message.properties import TAGS
 from rmqcli.wire.receipt_handle import normal_topic, pop_retry_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.state.groups import GroupTable
     from rmqcli.broker.state.offsets import ConsumerOffsets
     from rmqcli.broker.state.topics import TopicTable
-    from rmqcli.broker.state.writer import MessageWriter
+    from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended
     from rmqcli.wire.message.record import StoredMessage
@@ -442,18 +442,11 @@ class CheckPoints:
                 REVIVE_GROUP, self.revive_topic, queue_id, bounds[1]
             )
 
-    def _arrived(
-        self,
-        place: Appended,
-        _queue_id: int,
-        _code: int,
-        _properties: Mapping[str, str],
-        now: Now,
-    ) -> None:
+    def _arrived(self, new: Arrival) -> None:
         """Read a real broker's entry that the timers delivered to the revive topic."""
         if not self._is_writing:
-            message = look_message(self._context.store, place.commit_log_offset)
-            self._read(message, now, margin_ms=_FOREIGN_MARGIN_MS)
+            message = look_message(self._context.store, new.place.commit_log_offset)
+            self._read(message, new.now, margin_ms=_FOREIGN_MARGIN_MS)
 
     def _read(
         self,

@@ -144,11 +144,15 @@ class GroupTable:
         forbidden: Mapping[str, Mapping[str, int]] | None = None,
         *,
         version: DataVersion | None = None,
+        replaces: bool = False,
     ) -> None:
         """Add stored groups, which take precedence over the built-in ones.
 
-        Groups with illegal names are left out with a warning.
+        Groups with illegal names are left out with a warning. With `replaces` all other
+        groups are forgotten, except the built-in ones.
         """
+        if replaces:
+            self._groups = self._built_in()
         for config in configs:
             fault = group_name_fault(config.group_name)
             if fault is not None:
@@ -163,16 +167,6 @@ class GroupTable:
             self.forbidden = {group: dict(of) for group, of in forbidden.items()}
         if version is not None:
             self.data_version = version
-
-    def replace(
-        self,
-        configs: Iterable[SubscriptionGroupConfig],
-        forbidden: Mapping[str, Mapping[str, int]],
-        version: DataVersion,
-    ) -> None:
-        """Do as `load`, and forget all other groups except the built-in ones."""
-        self._groups = self._built_in()
-        self.load(configs, forbidden, version=version)
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next()

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.broker.filter.message_filter import may_match
 from rmqcli.broker.request import answered
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class _Held(NamedTuple):
     request: BrokerRequest
     header: PullMessageRequestHeader
     message_filter: MessageFilter | None
-    pull_again: Callable[[Now], Reply]
+    pull_again: Callable[[Now], Reply | None]
     ends_ms: int  # monotonic
 
 
@@ -60,7 +61,7 @@ class PullRequestHoldService:
         request: BrokerRequest,
         header: PullMessageRequestHeader,
         message_filter: MessageFilter | None,
-        pull_again: Callable[[Now], Reply],
+        pull_again: Callable[[Now], Reply | None],
     ) -> bool:
         """Hold a pull until a message arrives or its time is over.
 
@@ -156,7 +157,8 @@ class PullRequestHoldService:
             if newest <= wanted:
                 newest = (self._context.store.queue_bounds(*key) or (0, 0))[1]
             if (
-                newest > wanted and _matches(held.message_filter, tags_code, properties)
+                newest > wanted
+                and may_match(held.message_filter, tags_code, properties)
             ) or now.monotonic_ms >= held.ends_ms:
                 woken.append(held)
             else:
@@ -164,24 +166,11 @@ class PullRequestHoldService:
         self._count -= len(woken)
         self._put_back(key, left)
         for held in woken:
-            reply = answered(partial(held.pull_again, now))
-            self._context.answer(held.request, reply)
+            if (reply := answered(partial(held.pull_again, now))) is not None:
+                self._context.answer(held.request, reply)
 
     def _put_back(self, key: tuple[str, int], left: list[_Held]) -> None:
         if left:
             self._held[key] = left
         else:
             self._held.pop(key, None)
-
-
-def _matches(
-    message_filter: MessageFilter | None,
-    tags_code: int | None,
-    properties: Mapping[str, str] | None,
-) -> bool:
-    if message_filter is None:
-        return True
-    if not message_filter.matches_unit(tags_code):
-        return False
-    condition = message_filter.condition
-    return condition is None or properties is None or condition(properties)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.filter.message_filter import may_match
 from rmqcli.broker.request import answered
 from rmqcli.broker.state.deadlines import Deadlines
 from rmqcli.dataclass import dataclass
@@ -153,7 +154,7 @@ class PopHolds:
         Without `tags_code` every filter matches.
         """
         for held in self._held.get(key, ()):
-            if _matches(held.message_filter, tags_code, properties):
+            if may_match(held.message_filter, tags_code, properties):
                 self._finish(held, now)
                 return
 
@@ -192,16 +193,3 @@ class PopHolds:
             del groups[group]
             if not groups:
                 del self._groups[topic]
-
-
-def _matches(
-    message_filter: MessageFilter | None,
-    tags_code: int | None,
-    properties: Mapping[str, str] | None,
-) -> bool:
-    if message_filter is None or tags_code is None:
-        return True
-    if not message_filter.matches_unit(tags_code):
-        return False
-    condition = message_filter.condition
-    return condition is None or properties is None or condition(properties)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.message.delayed import Delays
-    from rmqcli.broker.state.writer import MessageWriter
+    from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended, QueueUnit
+    from rmqcli.store.message_store import QueueUnit
     from rmqcli.wire.message.encode import MessageFields
 
 _AT_ONCE_MAX: Final = 200
@@ -59,17 +59,11 @@ class ScheduleMessageService:
         """
         self.offsets.update(offsets)
 
-    def _arrived(
-        self,
-        _place: Appended,
-        queue_id: int,
-        due_ms: int,
-        _properties: Mapping[str, str],
-        now: Now,
-    ) -> None:
+    def _arrived(self, new: Arrival) -> None:
         """Plan the delivery of a message that was put into a level's queue."""
-        level = queue_id + 1
+        level, now = new.queue_id + 1, new.now
         if level not in self._armed and self._delays.delay_ms(level) is not None:
+            due_ms = new.code  # in place of the hash of the tags
             self._arm(level, now.monotonic_ms + max(0, due_ms - now.epoch_ms))
 
     def _arm(self, level: int, monotonic_ms: int) -> None:

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.context import BrokerContext
-    from rmqcli.broker.state.writer import MessageWriter
+    from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended
     from rmqcli.wire.message.record import StoredMessage
 
 _DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
@@ -79,21 +78,15 @@ class TimerService:
         """Continue from a stored progress; call it before `recover`."""
         self._read_ms, self._queue_offset = progress
 
-    def _arrived(
-        self,
-        place: Appended,
-        _queue_id: int,
-        _code: int,
-        properties: Mapping[str, str],
-        now: Now,
-    ) -> None:
+    def _arrived(self, new: Arrival) -> None:
         """Plan the delivery of a message that was put into the timers' topic."""
-        due_ms = _due_ms(properties)
+        due_ms, place = _due_ms(new.properties), new.place
         if due_ms is not None:
             # Only after the clock was set back.
             self._read_ms = min(self._read_ms, _second_before(due_ms))
-            self._wait(due_ms, place.commit_log_offset, place.queue_offset, properties)
-            self._arm(now)
+            at, offset = place.commit_log_offset, place.queue_offset
+            self._wait(due_ms, at, offset, new.properties)
+            self._arm(new.now)
 
     def _wait(
         self,

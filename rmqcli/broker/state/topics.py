@@ -88,12 +88,20 @@ class TopicTable:
         return True
 
     def load(
-        self, configs: Iterable[TopicConfig], *, version: DataVersion | None = None
+        self,
+        configs: Iterable[TopicConfig],
+        *,
+        version: DataVersion | None = None,
+        replaces: bool = False,
     ) -> None:
         """Add stored topics, which take precedence over the built-in ones.
 
-        Topics with illegal names are left out with a warning.
+        Topics with illegal names are left out with a warning. With `replaces` all other
+        topics are forgotten, including the built-in ones.
         """
+        if replaces:
+            self._topics.clear()
+            self._picks.clear()
         for config in configs:
             fault = file_name_fault(config.topic_name)
             if fault is not None:
@@ -106,12 +114,6 @@ class TopicTable:
             self._keep(config)
         if version is not None:
             self.data_version = version
-
-    def replace(self, configs: Iterable[TopicConfig], version: DataVersion) -> None:
-        """Do as `load`, and forget all other topics, including the built-in ones."""
-        self._topics.clear()
-        self._picks.clear()
-        self.load(configs, version=version)
 
     def renew_default_topic(self) -> None:
         """Replace TBW102 by one with the current settings.

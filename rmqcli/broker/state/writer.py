@@ -10,7 +10,7 @@ Source: `CommitLog.asyncPutMessage(s)`, `DefaultMessageStore.ReputMessageService
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError, message_count
@@ -36,13 +36,22 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import Appended, MessageStore
     from rmqcli.wire.message.encode import MessageFields
 
-    #: Called with a message's place in the store, queue id, tags code and properties.
-    OnArrival: TypeAlias = Callable[[Appended, int, int, Mapping[str, str], Now], None]
+    OnArrival: TypeAlias = Callable[["Arrival"], None]
 
 _CODES_MAX: Final = 4096
 #: Tags -> code, because a topic has few tags. As clients may send any number of
 #: different tags, the cache is emptied when it is full.
 _codes: dict[str, int] = {}
+
+
+class Arrival(NamedTuple):
+    """A message that was put into a queue, and when. `code` is its tags code."""
+
+    place: Appended
+    queue_id: int
+    code: int
+    properties: Mapping[str, str]
+    now: Now
 
 
 class MessageWriter:
@@ -107,7 +116,7 @@ class MessageWriter:
                     waiting.arrived(topic, queue_id, code, of, now)
             listener = listeners.get(topic)
             if listener is not None:
-                listener(place, queue_id, code, of, now)
+                listener(Arrival(place, queue_id, code, of, now))
         if self.on_lmq is not None:
             for lmq in lmqs:
                 self.on_lmq(lmq, now)

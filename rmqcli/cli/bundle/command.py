@@ -44,18 +44,16 @@ def bundle(
     out: Annotated[
         str | None,
         option(
-            "--out",
             metavar="FILE",
             help="Archive to write, .tar.gz or .zip (default: rmq-bundle-TIME.tar.gz).",
         ),
     ] = None,
     overwrite: Annotated[
-        bool, option("--overwrite", help="Replace the archive if it exists.")
+        bool, option(help="Replace the archive if it exists.")
     ] = False,
     messages: Annotated[
         list[str] | None,
         option(
-            "--messages",
             metavar="TOPIC",
             help="Also the newest 10 messages of this topic, with bodies; repeatable.",
         ),
@@ -85,8 +83,7 @@ def bundle(
         archive.check_suffix(out)
         if os.path.lexists(out) and not overwrite:
             raise _exists(out)
-    with common.open_client() as client:
-        client.ask_silent_once()
+    with common.open_client() as client, client.ask_silent_once():
         redactor = Redactor(known_secrets(client.config, os.environ))
         at_ms = client.clock.epoch_ms()
         parts = list(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.by_broker import check_masters, show_results
+from rmqcli.cli.by_broker import ERROR_COLUMN, masters_of, show_results
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import Common, brokers_option, cluster_option, command_options
-from rmqcli.cli.ui.output import Column
+from rmqcli.cli.ui.output import Column, number_column
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -19,25 +19,16 @@ _LISTED_MAX = 20
 COLUMNS = (
     Column("broker_name", "broker that has the queue", title="BROKER"),
     Column("topic", "null for a broker that could not be asked"),
-    Column("queue_id", "number of the queue", title="QUEUE", align="right"),
-    Column(
-        "max_offset",
-        "where the queue ended; null if unknown",
-        title="MAX",
-        align="right",
-        priority=20,
+    number_column("queue_id", "number of the queue", "QUEUE"),
+    number_column(
+        "max_offset", "where the queue ended; null if unknown", "MAX", priority=20
     ),
     Column(
         "result",
         "removed, failed, or unknown: it may have been done",
         states={"failed": "bad", "unknown": "bad"},
     ),
-    Column(
-        "error",
-        "why it failed",
-        value=lambda step: step.error and step.error.message,
-        priority=1,
-    ),
+    ERROR_COLUMN,
 )
 
 
@@ -56,11 +47,9 @@ def clean_expired(
     grown past its offset skips what is before it.
     """
     from rmqcli.admin.clean import apply_clean_expired, plan_clean_expired
-    from rmqcli.admin.topics import choose_masters
 
-    check_masters(cluster, broker)
     with common.open_client() as client:
-        masters = choose_masters(client, cluster=cluster, brokers=broker or ())
+        masters = masters_of(client, cluster, broker)
         steps = plan_clean_expired(client, masters)
         planned = [step for step in steps if step.result == "planned"]
         _show_plan(common, planned)
@@ -87,11 +76,9 @@ def clean_unused(
     first; there may be others, which are removed, too.
     """
     from rmqcli.admin.clean import apply_clean_unused, plan_clean_unused
-    from rmqcli.admin.topics import choose_masters
 
-    check_masters(cluster, broker)
     with common.open_client() as client:
-        masters = choose_masters(client, cluster=cluster, brokers=broker or ())
+        masters = masters_of(client, cluster, broker)
         steps = plan_clean_unused(client, masters)
         planned = [step for step in steps if step.result == "planned"]
         _show_plan(common, planned)
@@ -113,7 +100,7 @@ def _show_results(
 ) -> None:
     """Write a row for each queue; of other `masters` there is nothing to show."""
     others = len({*masters} - {step.broker_name for step in steps})
-    show_results(common, steps, columns=COLUMNS, others=others)
+    show_results(common, steps, COLUMNS, others=others)
 
 
 def _show_plan(common: Common, planned: Sequence[CleanStep]) -> None:

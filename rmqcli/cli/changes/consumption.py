@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from rmqcli.cli.by_broker import check_masters, show_results
+from rmqcli.cli.by_broker import masters_of, show_results
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.groups import RESULT_COLUMNS
 from rmqcli.cli.options import (
@@ -66,11 +66,9 @@ def _set(
 ) -> None:
     from rmqcli.admin.brokers import denial_of
     from rmqcli.admin.groups import GroupChange, read_consume_enable, update_group
-    from rmqcli.admin.topics import choose_masters
 
-    check_masters(cluster, brokers)
     with common.open_client() as client:
-        masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
+        masters = masters_of(client, cluster, brokers)
         known = read_consume_enable(client, group, masters)
         if (denial := denial_of(known.values())) is not None:
             raise denial
@@ -81,12 +79,12 @@ def _set(
                 if masters[name] is not None:  # it may answer when it is changed
                     changed.append(name)
             elif now is None:
-                more = (
-                    ""
-                    if is_on
-                    else ", and creates them with consumption on if a member connects"
-                )
-                common.messages.warn(f"{name} has no settings of the group{more}")
+                note = f"{name} has no settings of the group"
+                if not is_on:
+                    note += (
+                        ", and creates them with consumption on if a member connects"
+                    )
+                common.messages.warn(note)
             elif now is not is_on:
                 changed.append(name)
                 before, after = ("on", "off") if now else ("off", "on")
@@ -106,4 +104,4 @@ def _set(
             )
         there = {name: at for name, at in masters.items() if known[name] is not None}
         results = update_group(client, group, there, GroupChange(consume_enable=is_on))
-    show_results(common, results, columns=RESULT_COLUMNS)
+    show_results(common, results, RESULT_COLUMNS)

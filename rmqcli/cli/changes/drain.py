@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import (
+    ERROR_COLUMN,
     RESULT_COLUMN,
     show_detail,
     show_results,
@@ -27,7 +28,7 @@ from rmqcli.cli.options import (
     option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, row_of, write_table
+from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, UsageError
@@ -47,18 +48,9 @@ _LISTED_MAX = 5
 COLUMNS = (
     Column("server", "address of the name server"),
     RESULT_COLUMN,
-    Column("topics", "topics of the broker that it lists", align="right"),
-    Column(
-        "writable",
-        "how many of them producers may send to at the broker",
-        align="right",
-    ),
-    Column(
-        "error",
-        "why it failed",
-        value=lambda step: step.error and step.error.message,
-        priority=1,
-    ),
+    number_column("topics", "topics of the broker that it lists"),
+    number_column("writable", "how many of them producers may send to at the broker"),
+    ERROR_COLUMN,
 )
 _UNREAD_COLUMNS = (
     Column("group"),
@@ -66,6 +58,19 @@ _UNREAD_COLUMNS = (
     Column("has_members"),
     Column("topics", value=lambda each: list(each.topics)),
     Column("reason"),
+)
+#: What JSON has of the progress, after the name servers.
+_PROGRESS_COLUMNS = (
+    Column("arrived"),
+    Column("arriving"),
+    Column(
+        "unread",
+        value=lambda found: [row_of(_UNREAD_COLUMNS, each) for each in found.unread],
+    ),
+    Column("delayed"),
+    Column("open_transactions"),
+    Column("quiet_ms"),
+    Column("blockers"),
 )
 
 
@@ -75,35 +80,29 @@ class DrainOptions:
 
     name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")]
     wait: Annotated[
-        int | None,
-        duration_option("--wait", help="Stop waiting after DURATION (default: 10m)."),
+        int | None, duration_option(help="Stop waiting after DURATION (default: 10m).")
     ] = None
-    no_wait: Annotated[
-        bool, option("--no-wait", help="Only take the write permission away.")
-    ] = False
+    no_wait: Annotated[bool, option(help="Only take the write permission away.")] = (
+        False
+    )
     settle: Annotated[
         int | None,
         duration_option(
-            "--settle",
             help="How long nothing must arrive (default: 40s; producers may keep a"
-            " route for 30s).",
+            " route for 30s)."
         ),
     ] = None
     skip_group: Annotated[
         list[str] | None,
         option(
-            "--skip-group",
-            metavar="GROUP",
-            help="Do not wait for this group to catch up; repeatable.",
+            metavar="GROUP", help="Do not wait for this group to catch up; repeatable."
         ),
     ] = None
     skip_delayed: Annotated[
-        bool,
-        option("--skip-delayed", help="Do not wait for delayed messages to be due."),
+        bool, option(help="Do not wait for delayed messages to be due.")
     ] = False
     skip_transactions: Annotated[
-        bool,
-        option("--skip-transactions", help="Do not wait for open transactions to end."),
+        bool, option(help="Do not wait for open transactions to end.")
     ] = False
 
 
@@ -147,7 +146,7 @@ def drain(common: Common, options: DrainOptions) -> None:
             if is_begun:
                 _say_how_to_undo(common, options.name)
             raise
-    _show(common, options.name, steps, progress)
+    common.write_result(lambda: _show(common, options.name, steps, progress))
     _end(common, options, steps, progress)
 
 
@@ -250,16 +249,10 @@ def _show(
         "broker_name": name,
         "state": _state(steps, progress),
         "servers": rows,
-        "arrived": None if progress is None else progress.arrived,
-        "arriving": None if progress is None else progress.arriving,
-        "unread": None
-        if progress is None
-        else [row_of(_UNREAD_COLUMNS, each) for each in progress.unread],
-        "delayed": None if progress is None else progress.delayed,
-        "open_transactions": None if progress is None else progress.open_transactions,
-        "quiet_ms": None if progress is None else progress.quiet_ms,
-        "blockers": None if progress is None else progress.blockers,
+        **dict.fromkeys(column.name for column in _PROGRESS_COLUMNS),
     }
+    if progress is not None:
+        data |= row_of(_PROGRESS_COLUMNS, progress)
     show_detail(
         common,
         data,
@@ -356,4 +349,4 @@ def undrain(
             common.messages.info(
                 f"nothing was changed: name servers list {name} with its permissions"
             )
-    show_results(common, steps, columns=COLUMNS)
+    show_results(common, steps, COLUMNS)

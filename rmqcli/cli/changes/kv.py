@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from rmqcli.cli.by_broker import RESULT_COLUMN, raise_if_silent, show_list, show_results
+from rmqcli.cli.by_broker import (
+    ERROR_COLUMN,
+    RESULT_COLUMN,
+    raise_if_silent,
+    show_list,
+    show_results,
+)
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.escape import safe
@@ -21,17 +27,11 @@ if TYPE_CHECKING:
 #: The namespace of RocketMQ itself.
 _OWN_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _SERVER = Column("server", "address of the name server")
-_ERROR = Column(
-    "error",
-    "why it failed",
-    value=lambda found: found.error and found.error.message,
-    priority=1,
-)
 VALUE_COLUMNS = (
     _SERVER,
     Column("key", value=lambda _: None),
     Column("value", "null where a name server has none", value=lambda _: None),
-    _ERROR,
+    ERROR_COLUMN,
 )
 RESULT_COLUMNS = (
     _SERVER,
@@ -40,7 +40,7 @@ RESULT_COLUMNS = (
     Column("old", "value before; null for none"),
     Column("new", "value now; null for none"),
     RESULT_COLUMN,
-    _ERROR,
+    ERROR_COLUMN,
 )
 
 
@@ -85,7 +85,7 @@ def list_values(
     show_list(
         common,
         rows,
-        columns=VALUE_COLUMNS,
+        VALUE_COLUMNS,
         none=f"no values in {safe(namespace)}",
         is_complete=not errors,
     )
@@ -119,7 +119,7 @@ def get_value(
         }
         for each in found
     ]
-    show_list(common, rows, columns=VALUE_COLUMNS, none="")
+    show_list(common, rows, VALUE_COLUMNS, none="")
     raise_if_silent(errors)
 
 
@@ -175,7 +175,7 @@ def _change(common: Common, namespace: str, key: str, value: str | None) -> None
             has = "no such value" if value is None else "this value"
             common.messages.info(f"nothing was changed: the name servers have {has}")
         steps = apply_kv(client, steps)
-    show_results(common, steps, columns=RESULT_COLUMNS)
+    show_results(common, steps, RESULT_COLUMNS)
 
 
 def _show_plan(common: Common, steps: Sequence[KVResult]) -> None:

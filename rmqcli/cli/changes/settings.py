@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.by_broker import RESULT_COLUMN, raise_if_silent, show_list, show_results
+from rmqcli.cli.by_broker import (
+    ERROR_COLUMN,
+    RESULT_COLUMN,
+    raise_if_silent,
+    show_list,
+    show_results,
+)
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import Common, argument, brokers_option, command_options, option
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.units import counted
@@ -31,36 +37,21 @@ def _shown(result: SettingResult, value: str | None) -> str | None:
     return shown_value(result.name, value)
 
 
-def _server_columns(of_broker: bool) -> tuple[Column, ...]:
-    name = "broker_name" if of_broker else "server"
-    columns = [
-        Column(
-            name,
-            "broker; a master and its slaves share the name"
-            if of_broker
-            else "address of the name server",
-            title="BROKER" if of_broker else "SERVER",
-            value=lambda found: found.server,
-        )
-    ]
-    if of_broker:
-        columns += [
-            Column("broker_id", "0 is the master", title="ID", align="right"),
-            Column("address", "its address", title=None),
-        ]
-    return tuple(columns)
-
-
-_ERROR = Column(
-    "error",
-    "why it failed",
-    value=lambda found: found.error and found.error.message,
-    priority=1,
+_BROKER = (
+    Column(
+        "broker_name",
+        "broker; a master and its slaves share the name",
+        title="BROKER",
+        value=lambda found: found.server,
+    ),
+    number_column("broker_id", "0 is the master", "ID"),
+    Column("address", "its address", title=None),
 )
+_NAMESRV = Column("server", "address of the name server")
 _VALUES = (
     Column("name", "name of the setting", value=lambda _: None),
     Column("value", "its value; (hidden) for a secret", value=lambda _: None),
-    _ERROR,
+    ERROR_COLUMN,
 )
 _RESULTS = (
     Column("name", "name of the setting"),
@@ -72,12 +63,12 @@ _RESULTS = (
         "whether the server is known to read the setting only when it starts",
         title=None,
     ),
-    _ERROR,
+    ERROR_COLUMN,
 )
-BROKER_VALUES = _server_columns(of_broker=True) + _VALUES
-BROKER_RESULTS = _server_columns(of_broker=True) + _RESULTS
-NAMESRV_VALUES = _server_columns(of_broker=False) + _VALUES
-NAMESRV_RESULTS = _server_columns(of_broker=False) + _RESULTS
+BROKER_VALUES = (*_BROKER, *_VALUES)
+BROKER_RESULTS = (*_BROKER, *_RESULTS)
+NAMESRV_VALUES = (_NAMESRV, *_VALUES)
+NAMESRV_RESULTS = (_NAMESRV, *_RESULTS)
 DIFF_COLUMNS = (
     Column("name", "name of the setting"),
     Column("value", "(hidden) for a secret; null where a broker does not have it"),
@@ -173,7 +164,7 @@ def _show_values(
         for name in names or sorted(settings):
             value = shown_value(name, settings.get(name))
             rows.append({**row, "name": name, "value": value})
-    show_list(common, rows, columns=columns, none="no settings")
+    show_list(common, rows, columns, none="no settings")
     errors = {each.server: each.error for each in found if each.error}
     raise_if_silent(errors, denial_of(each.error for each in found))
 
@@ -253,7 +244,7 @@ def _change(
     elif all(step.result == "unchanged" for step in plan.steps):
         common.messages.info("nothing was changed: the settings have these values")
     results = apply_settings(client, plan)
-    show_results(common, results, columns=columns)
+    show_results(common, results, columns)
 
 
 def _show_plan(common: Common, plan: SettingsPlan) -> None:
@@ -296,7 +287,7 @@ def diff(
     show_list(
         common,
         rows,
-        columns=DIFF_COLUMNS,
+        DIFF_COLUMNS,
         none=f"no differences between {', '.join(result.servers)}",
         is_complete=not result.errors,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.by_broker import check_masters, raise_if_silent, show_list, show_results
+from rmqcli.cli.by_broker import masters_of, raise_if_silent, show_list, show_results
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import (
     Common,
@@ -66,7 +66,6 @@ def permission(
     """
     from rmqcli.admin.topics import TopicChange, perm_text
 
-    check_masters(cluster, broker)
     with common.open_client() as client:
         masters, known = _known(client, topic, cluster, broker)
         changed = []
@@ -108,7 +107,6 @@ class TopicAttributesOptions:
     remove: Annotated[
         list[str] | None,
         option(
-            "--remove",
             metavar="NAME",
             help="Remove this attribute, which then has its default; repeatable.",
         ),
@@ -138,7 +136,6 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
     """
     from rmqcli.admin.topics import TopicChange, check_removed
 
-    check_masters(options.cluster, options.broker)
     given = dict(options.attributes or ())
     removed = tuple(each.removeprefix("+") for each in options.remove or ())
     if given.keys() & set(removed):
@@ -161,13 +158,9 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
                 common.messages.warn(f"{name}: {config.message}")
                 continue
             has = {} if config is None else config.attributes
-            for key, value in given.items():
+            for key, will in {**given, **dict.fromkeys(removed, "removed")}.items():
                 common.messages.info(
-                    f"{name}: {key} is {has.get(key, 'not set')}, will be {value}"
-                )
-            for key in removed:
-                common.messages.info(
-                    f"{name}: {key} is {has.get(key, 'not set')}, will be removed"
+                    f"{name}: {key} is {has.get(key, 'not set')}, will be {will}"
                 )
         confirm(common, f"This changes attributes of topic {safe(topic)}.")
         change = TopicChange(attributes=given, removed=removed)
@@ -183,10 +176,10 @@ def _known(
     none has the topic, and DeniedError when all deny access.
     """
     from rmqcli.admin.brokers import denial_of, have_left
-    from rmqcli.admin.topics import choose_masters, known_configs
+    from rmqcli.admin.topics import known_configs
     from rmqcli.api.broker_errors import not_found
 
-    masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
+    masters = masters_of(client, cluster, brokers)
     known = known_configs(client, topic, masters)
     there = {name: each for name, each in known.items() if each is not None}
     if have_left(there.values()):
@@ -213,7 +206,7 @@ def _update(
             error.message, code=error.code, name=error.name, hint="list topics again"
         ) from error
     client.forget(topic)
-    show_results(common, steps, columns=STEP_COLUMNS)
+    show_results(common, steps, STEP_COLUMNS)
 
 
 def _show_attributes(common: Common, known: Configs) -> None:
@@ -230,10 +223,6 @@ def _show_attributes(common: Common, known: Configs) -> None:
                 for key, value in sorted(config.attributes.items())
             ]
     show_list(
-        common,
-        rows,
-        columns=ATTRIBUTE_COLUMNS,
-        none="no attributes",
-        is_complete=not errors,
+        common, rows, ATTRIBUTE_COLUMNS, none="no attributes", is_complete=not errors
     )
     raise_if_silent(errors)

@@ -193,7 +193,6 @@ class ConsumeOptions:
     orderly: Annotated[
         bool,
         option(
-            "--orderly",
             help="Consume each queue in order, with its lock held at the broker.",
             section=_MEMBER,
         ),
@@ -201,7 +200,6 @@ class ConsumeOptions:
     broadcast: Annotated[
         bool,
         option(
-            "--broadcast",
             help=(
                 "Every member receives all messages; offsets are kept in a local file."
             ),
@@ -211,7 +209,6 @@ class ConsumeOptions:
     from_: Annotated[
         Any,
         option(
-            "--from",
             parser=_parse_start,
             metavar="POSITION",
             show_default=False,
@@ -260,7 +257,6 @@ class ConsumeOptions:
     max_retries: Annotated[
         int | None,
         option(
-            "--max-retries",
             aliases=("--max-reconsume",),
             min=0,
             max=2**31 - 1,
@@ -284,7 +280,6 @@ class ConsumeOptions:
     exec_: Annotated[
         str | None,
         option(
-            "--exec",
             parser=_parse_command,
             metavar="COMMAND",
             help=(
@@ -305,7 +300,6 @@ class ConsumeOptions:
     exec_timeout: Annotated[
         Any,
         option(
-            "--exec-timeout",
             parser=_parse_limit,
             metavar="DURATION",
             show_default=False,
@@ -314,8 +308,7 @@ class ConsumeOptions:
         ),
     ] = EXEC_TIMEOUT_MS
     shell: Annotated[
-        bool,
-        option("--shell", help="Run the command through /bin/sh.", section=_COMMAND),
+        bool, option(help="Run the command through /bin/sh.", section=_COMMAND)
     ] = False
     format_: Annotated[str | None, format_option()] = None
     decode: Annotated[Any, decode_option()] = None
@@ -326,14 +319,12 @@ class ConsumeOptions:
         ),
     ] = None
     for_: Annotated[
-        Any, duration_option("--for", help="Exit after DURATION.", section=_STOP)
+        Any, duration_option(help="Exit after DURATION.", section=_STOP)
     ] = None
     trace: Annotated[
         bool,
         option(
-            "--trace",
-            help="Write message traces, which rmq message trace shows.",
-            section=_HOW,
+            help="Write message traces, which rmq message trace shows.", section=_HOW
         ),
     ] = False
     endpoints: Annotated[Any, endpoints_option()] = None

@@ -163,6 +163,8 @@ class Starts:
         for (topic, broker_name, why), some in lines.items():
             status.say(f"{topic}@{broker_name} begins at {_offsets(some)}: {why}")
         is_moot = any(self._is_moot(each) for each in starts)
+        # From now on a committed 0 is the group's own, such as that of a reset.
+        self.committed |= {each.queue: each.queue_offset for each in starts}
         if is_moot and self._is_typed and not self._has_hinted:
             self._has_hinted = True
             status.say(

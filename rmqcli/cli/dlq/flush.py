@@ -220,7 +220,7 @@ def _execute(
     )
     send_batches(common, run, done, total=plan.count, path=path)
     done.given_up, done.unread = run.given_up, dict(run.unread)  # type: ignore[arg-type]  # of brokers
-    _write(common, plan, path, done)
+    common.write_result(lambda: _write(common, plan, path, done))
     if done.came_due:
         common.messages.info(
             f"{counted(done.came_due, 'message')} came due meanwhile: the broker"

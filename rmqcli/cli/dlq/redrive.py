@@ -250,7 +250,7 @@ def _execute(
         is_stopped=lambda: pending_since_ms() is not None,
     )
     send_batches(common, run, done, total=plan.count, path=path)
-    _write(common, plan, path, done)
+    common.write_result(lambda: _write(common, plan, path, done))
     say_sent(common, run, done, total=plan.count, path=path)
     done.unread = dict(run.unread)  # type: ignore[assignment]  # of queues
     return ExitCode.OK if done.is_complete else ExitCode.PARTIAL

@@ -166,7 +166,7 @@ def show(common: Common, options: ShowOptions) -> None:
             writer.close()
             say_read(common, reader, shown=counted(len(counts), "value"))
             return
-        is_cut = last is not None and options.last is None and found.count >= last
+        is_cut = found.is_cut and options.last is None
         if common.output in _AS_MESSAGES:
             shown = _write_as_messages(common, reader, options.decode)
             _say_shown(common, reader, shown, is_cut=is_cut)

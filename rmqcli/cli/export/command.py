@@ -133,7 +133,6 @@ class ExportCommandOptions:
     to_parquet: Annotated[
         str | None,
         option(
-            "--to-parquet",
             parser=parse_place,
             metavar="DIR",
             help="Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file.",
@@ -143,7 +142,6 @@ class ExportCommandOptions:
     to_table: Annotated[
         str | None,
         option(
-            "--to-table",
             metavar="TABLE",
             help="Table to append to: a name, or for delta also a path or URL.",
             section=_TARGET,
@@ -152,22 +150,17 @@ class ExportCommandOptions:
     format: Annotated[
         str | None,
         choice_option(
-            "--format",
             choices=("parquet", *table_export.FORMATS),
             help="Format of the files or the table.  [default: parquet]",
             section=_TARGET,
         ),
     ] = None
     from_: Annotated[
-        Any,
-        position_option(
-            "--from", help="Start position.  [default: earliest]", section=_READ
-        ),
+        Any, position_option(help="Start position.  [default: earliest]", section=_READ)
     ] = None
     to: Annotated[
         Any,
         position_option(
-            "--to",
             help="End position, resolved at the start.  [default: latest]",
             section=_READ,
         ),
@@ -193,7 +186,6 @@ class ExportCommandOptions:
     conf: Annotated[
         list[Any] | None,
         option(
-            "--conf",
             parser=_parse_setting,
             metavar="KEY=VALUE",
             help="Setting of Spark; repeatable.",
@@ -203,7 +195,6 @@ class ExportCommandOptions:
     archives: Annotated[
         list[str] | None,
         option(
-            "--archives",
             metavar="FILE[#NAME]",
             help="Archive to unpack on the executors of --master; repeatable.",
             section=_SPARK,
@@ -212,7 +203,6 @@ class ExportCommandOptions:
     executor_timeout: Annotated[
         Any,
         duration_option(
-            "--executor-timeout",
             help="Exit when the cluster runs no task for this long.  [default: 2m]",
             section=_SPARK,
         ),
@@ -229,9 +219,7 @@ class ExportCommandOptions:
     bytes_per_file: Annotated[
         Any,
         size_option(
-            "--bytes-per-file",
-            help="Start a new file after SIZE.  [default: 1GiB]",
-            section=_FILES,
+            help="Start a new file after SIZE.  [default: 1GiB]", section=_FILES
         ),
     ] = None
     min_partitions: Annotated[
@@ -246,7 +234,6 @@ class ExportCommandOptions:
     partition_by: Annotated[
         str | None,
         choice_option(
-            "--partition-by",
             choices=("none", "queue", "date", "hour"),
             help=(
                 "Partition the output by queue, or by store time in UTC.  [default: "
@@ -258,7 +245,6 @@ class ExportCommandOptions:
     compression: Annotated[
         str | None,
         choice_option(
-            "--compression",
             choices=("zstd", "snappy", "lz4", "gzip", "none"),
             help="Parquet compression codec.  [default: zstd]",
             section=_FILES,
@@ -267,7 +253,6 @@ class ExportCommandOptions:
     decode: Annotated[
         str | None,
         option(
-            "--decode",
             metavar="FORMAT",
             help=(
                 "Add typed columns of the bodies: json, avro:FILE or"
@@ -279,7 +264,6 @@ class ExportCommandOptions:
     schema: Annotated[
         str | None,
         option(
-            "--schema",
             metavar="FILE",
             help="Schema of JSON bodies, as Spark's DDL or StructType JSON.",
             section=_BODIES,
@@ -296,26 +280,17 @@ class ExportCommandOptions:
         ),
     ] = None
     resume: Annotated[
-        bool, option("--resume", help="Finish an interrupted run.", section=_RUNS)
+        bool, option(help="Finish an interrupted run.", section=_RUNS)
     ] = False
     since_last: Annotated[
-        bool,
-        option(
-            "--since-last", help="Continue where the last run ended.", section=_RUNS
-        ),
+        bool, option(help="Continue where the last run ended.", section=_RUNS)
     ] = False
     allow_gaps: Annotated[
-        bool,
-        option(
-            "--allow-gaps",
-            help="Do not fail because of missing messages.",
-            section=_RUNS,
-        ),
+        bool, option(help="Do not fail because of missing messages.", section=_RUNS)
     ] = False
     allow_undecodable: Annotated[
         bool,
         option(
-            "--allow-undecodable",
             help="Do not fail because of messages that cannot be decoded.",
             section=_RUNS,
         ),
@@ -323,7 +298,6 @@ class ExportCommandOptions:
     allow_unencrypted_keys: Annotated[
         bool,
         option(
-            "--allow-unencrypted-keys",
             help="Allow access keys to be sent unencrypted to the cluster's workers.",
             section=_SPARK,
         ),

@@ -49,10 +49,7 @@ class CompactCommandOptions:
         ),
     ] = None
     bytes_per_file: Annotated[
-        Any,
-        size_option(
-            "--bytes-per-file", help="Merge files up to SIZE each.  [default: 1GiB]"
-        ),
+        Any, size_option(help="Merge files up to SIZE each.  [default: 1GiB]")
     ] = None
 
 

@@ -44,41 +44,32 @@ class LagOptions:
         argument(metavar="[GROUP]...", help="Groups to show (default: all)."),
     ] = None
     topic: Annotated[
-        list[str] | None,
-        option("--topic", metavar="TOPIC", help="Only this topic; repeatable."),
+        list[str] | None, option(metavar="TOPIC", help="Only this topic; repeatable.")
     ] = None
     process_queues: Annotated[
-        bool,
-        option("--process-queues", help="Show what members have cached per queue."),
+        bool, option(help="Show what members have cached per queue.")
     ] = False
     sample: Annotated[
         int | None,
         duration_option(
-            "--sample",
-            help="Sample twice, DURATION apart, and show rates and a verdict.",
+            help="Sample twice, DURATION apart, and show rates and a verdict."
         ),
     ] = None
-    watch: Annotated[
-        int | None,
-        duration_option("--watch", help="Refresh every DURATION."),
-    ] = None
+    watch: Annotated[int | None, duration_option(help="Refresh every DURATION.")] = None
     show_all: Annotated[
         bool, option("--all", help="Include RocketMQ's own groups.")
     ] = False
     sort: Annotated[
-        str | None,
-        choice_option("--sort", choices=SORT_KEYS, help="Sort the rows by this."),
+        str | None, choice_option(choices=SORT_KEYS, help="Sort the rows by this.")
     ] = None
-    explain: Annotated[
-        bool, option("--explain", help="Explain in words why a group is behind.")
-    ] = False
+    explain: Annotated[bool, option(help="Explain in words why a group is behind.")] = (
+        False
+    )
     no_memory: Annotated[
-        bool,
-        option("--no-memory", help="Do not use the record of queues seen earlier."),
+        bool, option(help="Do not use the record of queues seen earlier.")
     ] = False
     forget: Annotated[
-        bool,
-        option("--forget", help="Forget brokers that were removed for good."),
+        bool, option(help="Forget brokers that were removed for good.")
     ] = False
     store: Annotated[str | None, store_option()] = None
 

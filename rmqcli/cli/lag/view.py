@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.offline import MEMBERS_UNKNOWN
 from rmqcli.cli.ui.messages import is_screen
-from rmqcli.cli.ui.output import Column, Row, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    Row,
+    number_column,
+    pick,
+    row_of,
+    write_rows,
+    write_table,
+)
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.client_id import is_grpc_client
 from rmqcli.dataclass import dataclass
@@ -59,10 +67,6 @@ _GROUPS_LISTED = 3
 _NO_OWNERS = "members were not queried: name one group, or add --process-queues"
 
 
-def _number(name: str, help: str = "", title: str | None = "", **more: Any) -> Column:
-    return Column(name, help, title, align="right", **more)
-
-
 def _duration(name: str) -> Callable[[Row], str | None]:
     def shown(row: Row) -> str | None:
         duration_ms = row.get(name)
@@ -71,24 +75,23 @@ def _duration(name: str) -> Callable[[Row], str | None]:
     return shown
 
 
-def _pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
-    by_name = {column.name: column for column in columns}
-    return tuple(by_name[name] for name in names.split())
-
-
 #: In the order of CSV.
 QUEUE_COLUMNS = (
     Column("group", "the consumer group", title=None),
     Column("topic", "topic of the queue"),
     # Without it, queues of two brokers look alike.
     Column("broker_name", "broker of the queue", title="BROKER", priority=4),
-    _number("queue_id", "number of the queue", title="QUEUE"),
-    _number("committed", "offset that the group consumes next", priority=40),
-    _number("min_offset", "oldest offset that is still stored", "MIN", priority=60),
-    _number("max_offset", "offset that the next message gets", "MAX", priority=50),
-    _number("lag", "max offset minus committed offset, both within the queue"),
-    _number("expired", "messages deleted before they were read", priority=80),
-    _number(
+    number_column("queue_id", "number of the queue", title="QUEUE"),
+    number_column("committed", "offset that the group consumes next", priority=40),
+    number_column(
+        "min_offset", "oldest offset that is still stored", "MIN", priority=60
+    ),
+    number_column(
+        "max_offset", "offset that the next message gets", "MAX", priority=50
+    ),
+    number_column("lag", "max offset minus committed offset, both within the queue"),
+    number_column("expired", "messages deleted before they were read", priority=80),
+    number_column(
         "inflight",
         "pulled but not committed, by POP handed out but not acknowledged; else null"
         " without members, and before RocketMQ 5.1",
@@ -120,10 +123,10 @@ QUEUE_COLUMNS = (
         "visible_at",
         "when the next message that POP has handed out is visible again",
         title=None,
-        value=lambda queue: _time(queue.visible_ms),
+        value=lambda queue: format_rfc3339(queue.visible_ms),
     ),
 )
-QUEUE_KEYS = _pick(
+QUEUE_KEYS = pick(
     QUEUE_COLUMNS,
     "topic broker_name queue_id committed min_offset max_offset lag inflight expired"
     " age_ms state reason client_id visible_at",
@@ -131,14 +134,14 @@ QUEUE_KEYS = _pick(
 
 #: Wanted before there are rates: the columns of a table that is watched must not move.
 TREND_COLUMNS = (
-    _number(
+    number_column(
         "rate_in",
         "with --sample: messages stored per second",
         title="IN/S",
         priority=15,
         is_wanted=True,
     ),
-    _number(
+    number_column(
         "rate_out",
         "with --sample: messages consumed per second",
         title="OUT/S",
@@ -183,7 +186,7 @@ _ERROR_KEYS = (
 POP_KEYS = (
     Column("inflight"),
     Column("overdue"),
-    Column("visible_at", value=lambda pop: _time(pop.visible_ms)),
+    Column("visible_at", value=lambda pop: format_rfc3339(pop.visible_ms)),
     Column("retry_lag"),
     Column("reason"),
 )
@@ -198,12 +201,12 @@ def _known_count(row: Row, counts: Iterable[int]) -> int | None:
 GROUP_COLUMNS = (
     Column("group"),
     Column("state", states=GROUP_STATES),
-    _number("total_lag", title="LAG"),
+    number_column("total_lag", title="LAG"),
     Column("reason", title=None),
-    _number("known_lag", title=None),
+    number_column("known_lag", title=None),
     Column("age_ms", title="AGE", shown=_duration("age_ms"), priority=10),
     Column("known_age_ms", title=None),
-    _number(
+    number_column(
         "dead_letters",
         title="DEAD",
         value=lambda lag: lag.reading.dead_letters,
@@ -219,7 +222,7 @@ GROUP_COLUMNS = (
         title=None,
         value=lambda lag: lag.reading.members and lag.reading.members.consume_type,
     ),
-    _number(
+    number_column(
         "topics",
         value=lambda lag: [row_of(_TOPIC_KEYS, topic) for topic in lag.topics],
         shown=lambda row: _known_count(
@@ -227,30 +230,22 @@ GROUP_COLUMNS = (
         ),
         priority=50,
     ),
-    _number(
+    number_column(
         "queues",
         value=lambda lag: None,  # `LagView` has their order and trends
         shown=lambda row: _known_count(row, (t["queues"] or 0 for t in row["topics"])),
         priority=60,
     ),
-    _number(
+    number_column(
         "members",
         value=lambda lag: member_rows(lag),
         shown=lambda row: None if row["members"] is None else len(row["members"]),
         priority=40,
     ),
-    Column(
-        "members_reason",
-        title=None,
-        value=lambda lag: lag.reading.members_unknown,
-    ),
+    Column("members_reason", title=None, value=lambda lag: lag.reading.members_unknown),
     Column("client_reason", title=None, value=lambda lag: _client_reason(lag)),
     Column("inflight_reason", title=None, value=lambda lag: _inflight_reason(lag)),
-    Column(
-        "pop",
-        title=None,
-        value=lambda lag: lag.pop and row_of(POP_KEYS, lag.pop),
-    ),
+    Column("pop", title=None, value=lambda lag: lag.pop and row_of(POP_KEYS, lag.pop)),
     Column("notes", title=None, value=lambda lag: lag.reading.notes),
     Column(
         "errors",
@@ -266,7 +261,7 @@ MEMBER_COLUMNS = (
     Column("language", priority=40),
     # The rows of the queues name their members. A list with its middle left out would
     # look like the name of one queue.
-    _number(
+    number_column(
         "queues",
         shown=lambda row: None if row["queues"] is None else len(row["queues"]),
         priority=20,
@@ -282,40 +277,40 @@ HELD_COLUMNS = (
         value=lambda held: held.queue.broker_name,
         priority=15,  # without it, queues of two brokers look alike
     ),
-    _number("queue_id", title="QUEUE", value=lambda held: held.queue.queue_id),
+    number_column("queue_id", title="QUEUE", value=lambda held: held.queue.queue_id),
     Column("client_id", title="CLIENT", shorten=True, priority=20),
-    _number("commit_offset", title=None),
-    _number("cached_count", title="CACHED"),
-    _number("cached_size_mib", title="MIB", priority=60),
-    _number("cached_min_offset", title="MIN", priority=70),
-    _number("cached_max_offset", title="MAX", priority=75),
+    number_column("commit_offset", title=None),
+    number_column("cached_count", title="CACHED"),
+    number_column("cached_size_mib", title="MIB", priority=60),
+    number_column("cached_min_offset", title="MIN", priority=70),
+    number_column("cached_max_offset", title="MAX", priority=75),
     Column("span", shown=lambda row: f"{row['span']}/{row['span_limit']}", priority=40),
-    _number("span_limit", title=None),
-    _number("taken_count", title="TAKEN", priority=65),
-    _number("taken_min_offset", title=None),
-    _number("taken_max_offset", title=None),
+    number_column("span_limit", title=None),
+    number_column("taken_count", title="TAKEN", priority=65),
+    number_column("taken_min_offset", title=None),
+    number_column("taken_max_offset", title=None),
     Column("locked", priority=80),
     Column(
         "last_lock",
         title="LAST LOCK",
-        value=lambda held: _time(held.last_lock_ms),
+        value=lambda held: format_rfc3339(held.last_lock_ms),
         priority=45,
     ),
     Column("dropped", priority=85),
     Column(
         "last_pull",
         title="LAST PULL",
-        value=lambda held: _time(held.last_pull_ms),
+        value=lambda held: format_rfc3339(held.last_pull_ms),
         priority=30,
     ),
     Column(
         "last_consume",
         title="LAST CONSUME",
-        value=lambda held: _time(held.last_consume_ms),
+        value=lambda held: format_rfc3339(held.last_consume_ms),
     ),
     Column("flags", value=lambda held: list(held.flags), priority=5),
 )
-HELD_TABLE = _pick(
+HELD_TABLE = pick(
     HELD_COLUMNS,
     "topic broker_name queue_id cached_count cached_size_mib cached_min_offset"
     " cached_max_offset span taken_count locked last_lock dropped last_pull"
@@ -347,17 +342,17 @@ def summary_columns(
     trend = TREND_COLUMNS[:-1] if with_trend else ()
     spark = (SPARK_COLUMN,) if with_spark else ()
     return (
-        *_pick(GROUP_COLUMNS, "group total_lag age_ms"),
+        *pick(GROUP_COLUMNS, "group total_lag age_ms"),
         *trend,
         *spark,
-        *_pick(GROUP_COLUMNS, "state topics queues members dead_letters"),
+        *pick(GROUP_COLUMNS, "state topics queues members dead_letters"),
     )
 
 
 def summary_row(lag: GroupLag) -> dict[str, Any]:
     """The fields of a group that a table of groups shows."""
     wanted = "group total_lag age_ms known_age_ms state topics members dead_letters"
-    return row_of(_pick(GROUP_COLUMNS, wanted), lag)
+    return row_of(pick(GROUP_COLUMNS, wanted), lag)
 
 
 def member_rows(lag: GroupLag) -> list[dict[str, Any]] | None:
@@ -430,10 +425,6 @@ def held_row(held: HeldQueue, *, now_ms: int) -> dict[str, Any]:
         if at_ms is not None:
             row[name] = f"{format_duration(max(0, now_ms - at_ms))} ago"
     return row
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else format_rfc3339(at_ms)
 
 
 def _warn_of_notes(common: Common, lag: GroupLag) -> None:
@@ -514,7 +505,7 @@ class LagView:
             show_list(
                 common,
                 rows,
-                columns=columns,
+                columns,
                 none="no consumer groups",
                 is_complete=not self.failures,
             )

@@ -129,4 +129,8 @@ def _confirm(common: Common, row: dict[str, Any]) -> None:
 
 
 def _write(common: Common, row: dict[str, Any]) -> None:
-    write_rows([row], columns=COLUMNS, fmt=common.output, color=common.use_color)
+    common.write_result(
+        lambda: write_rows(
+            [row], columns=COLUMNS, fmt=common.output, color=common.use_color
+        )
+    )

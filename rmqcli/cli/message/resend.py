@@ -108,11 +108,13 @@ def resend(common: Common, options: MessageResendOptions) -> int:
             f" at {safe(place)} now. Continue?",
         )
         result = apply_resend(client, plan)
-    write_rows(
-        [row_of(COLUMNS, result)],
-        columns=COLUMNS,
-        fmt=common.output,
-        color=common.use_color,
+    common.write_result(
+        lambda: write_rows(
+            [row_of(COLUMNS, result)],
+            columns=COLUMNS,
+            fmt=common.output,
+            color=common.use_color,
+        )
     )
     if result.consume_result is None:
         common.messages.warn(

@@ -21,15 +21,19 @@ from rmqcli.cli.ui.output import (
     write_whole,
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
+from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import PartialError
+from rmqcli.errors import PartialError, RmqError
 from rmqcli.files import state_folder
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.message.gather import MessageOutcome
+    from rmqcli.admin.message.gather import MessageOutcome, SaysOfLetter
+    from rmqcli.api.client import Client
     from rmqcli.cli.ui.output import Row
     from rmqcli.decode import Decode
+    from rmqcli.engine.message import PulledMessage
+    from rmqcli.redrive.log import LetterStates
 
 #: Messages of one key or id whose groups are asked about.
 SHOWN_MAX = 20
@@ -145,13 +149,12 @@ def show(common: Common, options: MessageShowOptions) -> None:
     Each verdict says what it rests on, and no more than that: an offset that is past a
     message proves nothing where a filter, a reset or POP may have moved it. Several
     messages may have the same ID or key: the newest 20 are shown, or as many of them as
-    can be asked about within --timeout, which limits all questions together; only
-    reading a topic by the time in an ID may take longer.
+    can be asked about within --timeout.
     """
     from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcomes_of
 
-    with common.open_client() as client, client.one_limit():
+    with common.open_client() as client, client.ask_silent_once():
         found = find_messages(
             client,
             options.ref,
@@ -161,17 +164,20 @@ def show(common: Common, options: MessageShowOptions) -> None:
         )
         if not found.messages:
             raise missing_message(found, options.ref, options.topic)
-        backups = known_backups()
+        backups, redriven = known_backups(), known_redrives(client)
         outcomes: list[MessageOutcome] = []
         left = found.messages[-SHOWN_MAX:]
+        deadline = Deadline(client.clock, common.timeout_ms)
         # The questions about some more must have enough time.
-        while left and not (
-            outcomes and client.limit_left_ms() < client.config.timeout_ms // 2
-        ):
+        while left and not (outcomes and deadline.left_ms() < common.timeout_ms // 2):
             newest = left[-_AT_ONCE:]
             del left[-_AT_ONCE:]
             outcomes[:0] = outcomes_of(
-                client, newest, groups=options.group or (), backups=backups
+                client,
+                newest,
+                groups=options.group or (),
+                backups=backups,
+                redriven=redriven,
             )
     _write(common, outcomes, options.decode)
     errors = dict(found.errors)
@@ -214,6 +220,53 @@ def known_backups() -> list[Any]:
     from rmqcli.admin.reset.backup import backup_directory, list_backups
 
     return list_backups(backup_directory(os.environ))
+
+
+def known_redrives(client: Client) -> SaysOfLetter:
+    """Return a function that says what the log of redrives has of a dead letter.
+
+    It returns None for a letter that is not in the log of this user, and without one.
+    """
+    logs: dict[str, LetterStates | RmqError | None] = {}
+
+    def read(group: str) -> LetterStates | RmqError | None:
+        from rmqcli.admin.reset.cluster_identity import identity_of
+        from rmqcli.model import dlq_topic
+        from rmqcli.redrive.log import default_path, read_log
+
+        if state_folder(os.environ, "redrive") is None:
+            return None
+        try:
+            cluster = identity_of(client.route(dlq_topic(group)))
+            path = default_path(os.environ, group, cluster)
+            return read_log(path, group, cluster)[0] if path.exists() else None
+        except RmqError as error:
+            return error
+
+    def says(group: str, letter: PulledMessage) -> str | None:
+        if group not in logs:
+            logs[group] = read(group)
+        log = logs[group]
+        if log is None:
+            return None
+        if isinstance(log, RmqError):
+            return f"whether the letter was redriven is not known: {log.message}"
+        from rmqcli.redrive.log import DOUBTFUL, NEW, LetterPlace
+
+        place = LetterPlace(
+            letter.broker_name,
+            letter.queue_id,
+            letter.queue_offset,
+            letter.commit_log_offset,
+            letter.store_timestamp_ms,
+        )
+        state = log.get(place)
+        if state == NEW:
+            return None
+        maybe = "may have been" if state == DOUBTFUL else "was"
+        return f"the letter {maybe} redriven, by the log of rmq dlq redrive"
+
+    return says
 
 
 def _write(

@@ -152,7 +152,7 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
     refuse_empty(
         hint=f"leave it out for {TRACE_TOPIC}", trace_topic=options.trace_topic
     )
-    with common.open_client() as client, client.one_limit():
+    with common.open_client() as client, client.ask_silent_once():
         traces = traces_of(
             client,
             options.ref,

@@ -50,16 +50,12 @@ LIST_COLUMNS = (
 def doctor(
     common: Common,
     only: Annotated[
-        list[str] | None,
-        option("--only", metavar="NAME", help="Only this check; repeatable."),
+        list[str] | None, option(metavar="NAME", help="Only this check; repeatable.")
     ] = None,
     skip: Annotated[
-        list[str] | None,
-        option("--skip", metavar="NAME", help="Without this check; repeatable."),
+        list[str] | None, option(metavar="NAME", help="Without this check; repeatable.")
     ] = None,
-    list_: Annotated[
-        bool, option("--list", help="List the checks, and ask no server.")
-    ] = False,
+    list_: Annotated[bool, option(help="List the checks, and ask no server.")] = False,
 ) -> int | None:
     """Check a cluster: what is wrong, and what to do.
 

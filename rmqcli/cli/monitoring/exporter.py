@@ -58,42 +58,36 @@ class ExporterCommandOptions:
     stale_after: Annotated[
         int | None,
         duration_option(
-            "--stale-after",
             help="Drop the values of a broker that does not answer after DURATION"
-            "  [default: 3 intervals].",
+            "  [default: 3 intervals]."
         ),
     ] = None
     group: Annotated[
         list[str] | None,
         option(
-            "--group",
             metavar="GROUP",
             help="Only this group, or a glob such as 'pay*'; repeatable.",
         ),
     ] = None
     process_queues: Annotated[
-        bool,
-        option("--process-queues", help="Ask all members what they have cached."),
+        bool, option(help="Ask all members what they have cached.")
     ] = False
     max_series: Annotated[
         int,
         option(
-            "--max-series",
             min=0,
             metavar="N",
             help="Leave out topics and queues of groups beyond N series in all.",
         ),
     ] = _SERIES_MAX
-    once: Annotated[
-        bool, option("--once", help="Collect once, write the metrics, and exit.")
-    ] = False
+    once: Annotated[bool, option(help="Collect once, write the metrics, and exit.")] = (
+        False
+    )
     print_dashboard: Annotated[
-        bool,
-        option("--print-dashboard", help="Write a dashboard for Grafana, and exit."),
+        bool, option(help="Write a dashboard for Grafana, and exit.")
     ] = False
     print_rules: Annotated[
-        bool,
-        option("--print-rules", help="Write alert rules for Prometheus, and exit."),
+        bool, option(help="Write alert rules for Prometheus, and exit.")
     ] = False
 
     def collector_options(self) -> CollectorOptions:

@@ -54,11 +54,7 @@ class AddOptions:
         ),
     ] = None
     credentials_environment: Annotated[
-        bool,
-        option(
-            "--credentials-environment",
-            help="Use RMQ_ACCESS_KEY and RMQ_SECRET_KEY with this profile.",
-        ),
+        bool, option(help="Use RMQ_ACCESS_KEY and RMQ_SECRET_KEY with this profile.")
     ] = False
     default_output: Annotated[
         str | None,
@@ -68,19 +64,14 @@ class AddOptions:
         str | None,
         option(metavar="NAME", help="Zone of times without one: Europe/Berlin."),
     ] = None
-    read_only: Annotated[
-        bool, option("--read-only", help="Refuse every change of the cluster.")
-    ] = False
+    read_only: Annotated[bool, option(help="Refuse every change of the cluster.")] = (
+        False
+    )
     protected: Annotated[
-        bool,
-        option("--protected", help="Have changes confirmed with the profile's name."),
+        bool, option(help="Have changes confirmed with the profile's name.")
     ] = False
-    use: Annotated[
-        bool, option("--use", help="Make it the profile that commands use.")
-    ] = False
-    force: Annotated[
-        bool, option("--force", help="Replace the profile of that name.")
-    ] = False
+    use: Annotated[bool, option(help="Make it the profile that commands use.")] = False
+    force: Annotated[bool, option(help="Replace the profile of that name.")] = False
 
     def settings(self, common: Common) -> dict[str, Any]:
         """Return the settings for the file. Raises UsageError.

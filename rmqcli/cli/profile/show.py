@@ -65,7 +65,7 @@ def list_(common: Common) -> None:
             row |= {key: found[key] for key in row if key in found}
         rows.append(row)
     none = f"no profiles in {config_path(os.environ)}"
-    show_list(common, rows, columns=COLUMNS, none=none)
+    show_list(common, rows, COLUMNS, none=none)
 
 
 def _name_in_use() -> str | None:

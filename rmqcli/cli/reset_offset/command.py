@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,7 +77,6 @@ class ResetOptions:
     to: Annotated[
         Any,
         position_option(
-            "--to",
             help="Target position: latest, earliest, -15m, @TIME, 123 ...",
             section=_TARGET,
         ),
@@ -84,7 +84,6 @@ class ResetOptions:
     shift: Annotated[
         int | None,
         option(
-            "--shift",
             metavar="N",
             help="Move by N messages (negative: backwards).",
             section=_TARGET,
@@ -93,48 +92,31 @@ class ResetOptions:
     to_group: Annotated[
         str | None,
         option(
-            "--to-group",
             metavar="GROUP",
             help="Target is the committed offset of GROUP.",
             section=_TARGET,
         ),
     ] = None
     past_message: Annotated[
-        str | None,
-        option(
-            "--past-message",
-            metavar="ID",
-            help="Skip this one message.",
-            section=_TARGET,
-        ),
+        str | None, option(metavar="ID", help="Skip this one message.", section=_TARGET)
     ] = None
     apply: Annotated[
         Path | None,
         option(
-            "--apply",
             metavar="FILE",
             help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
             section=_TARGET,
         ),
     ] = None
     undo: Annotated[
-        bool,
-        option(
-            "--undo", help="Restore a backup (default: the latest).", section=_TARGET
-        ),
+        bool, option(help="Restore a backup (default: the latest).", section=_TARGET)
     ] = False
     list_backups: Annotated[
-        bool,
-        option(
-            "--list-backups",
-            help="List the backups that --undo can restore.",
-            section=_TARGET,
-        ),
+        bool, option(help="List the backups that --undo can restore.", section=_TARGET)
     ] = False
     other_cluster: Annotated[
         bool,
         option(
-            "--other-cluster",
             help="Accept a backup or plan that was made on another cluster.",
             section=_TARGET,
         ),
@@ -143,7 +125,6 @@ class ResetOptions:
     include_retry: Annotated[
         bool,
         option(
-            "--include-retry",
             help=(
                 "Also move the group's retry topic: to the same time, else to its end."
             ),
@@ -153,30 +134,18 @@ class ResetOptions:
     execute: Annotated[
         bool,
         option(
-            "--execute",
             help="Apply the plan after confirmation (default: only show it).",
             section=_PLAN,
         ),
     ] = False
     out: Annotated[
         Path | None,
-        option(
-            "--out",
-            metavar="FILE",
-            help="Write the plan: .json or .csv.",
-            section=_PLAN,
-        ),
+        option(metavar="FILE", help="Write the plan: .json or .csv.", section=_PLAN),
     ] = None
     show_edges: Annotated[
-        bool,
-        option(
-            "--show-edges", help="Show the messages around each target.", section=_PLAN
-        ),
+        bool, option(help="Show the messages around each target.", section=_PLAN)
     ] = False
-    wait: Annotated[
-        bool,
-        option("--wait", help="Verify again after 7 s.", section=_PLAN),
-    ] = False
+    wait: Annotated[bool, option(help="Verify again after 7 s.", section=_PLAN)] = False
 
     @property
     def mode(self) -> str:
@@ -557,7 +526,10 @@ def _run_and_report(
             with deferred():
                 if is_interrupted:
                     run.read_back(timeout_ms=_LAST_LOOK_MS)
-                write_reset(common, plan, run.outcomes(), backup_id=backup_id)
+                outcomes = run.outcomes()
+                common.write_result(
+                    partial(write_reset, common, plan, outcomes, backup_id=backup_id)
+                )
                 code = _close(common, plan, run, backup_id=backup_id)
                 is_reported = True
         except KeyboardInterrupt:

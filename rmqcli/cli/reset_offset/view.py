@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.admin.reset.cluster_identity import identity_json
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.ui.messages import color_is_on
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    emit_json,
+    number_column,
+    row_of,
+    write_rows,
+    write_table,
+)
 from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.hint import command_line, placed
@@ -36,10 +43,6 @@ _RESULT_COLORS = {
 }
 
 
-def _number(name: str, help: str, title: str | None = "", **more: Any) -> Column:
-    return Column(name, help, title, align="right", **more)
-
-
 #: In the order of tables and CSV. A row is read from a `QueuePlan`; `_row` adds what
 #: depends on the whole plan or on its outcome.
 COLUMNS = (
@@ -53,20 +56,20 @@ COLUMNS = (
         value=lambda q: q.queue.broker_name,
         priority=30,
     ),
-    _number("queue_id", "ID of the queue", "QUEUE", value=lambda q: q.queue.queue_id),
-    _number(
+    number_column(
+        "queue_id", "ID of the queue", "QUEUE", value=lambda q: q.queue.queue_id
+    ),
+    number_column(
         "committed",
         "committed offset before the reset; null if there was none",
         priority=10,
     ),
-    _number("target", "offset to commit; null if there is none"),
-    _number("delta", "target minus committed", priority=20),
-    _number(
-        "skipped",
-        "messages that will not be delivered; null if unknown",
-        priority=40,
+    number_column("target", "offset to commit; null if there is none"),
+    number_column("delta", "target minus committed", priority=20),
+    number_column(
+        "skipped", "messages that will not be delivered; null if unknown", priority=40
     ),
-    _number(
+    number_column(
         "replayed",
         "messages that will be delivered again; null if unknown",
         priority=40,
@@ -75,18 +78,22 @@ COLUMNS = (
         "first_timestamp",
         "store time of the first skipped or replayed message",
         "FROM",
-        value=lambda q: _time(q.first_store_ms),
+        value=lambda q: format_rfc3339(q.first_store_ms),
         priority=80,
     ),
     Column(
         "last_timestamp",
         "store time of the last skipped or replayed message",
         "UNTIL",
-        value=lambda q: _time(q.last_store_ms),
+        value=lambda q: format_rfc3339(q.last_store_ms),
         priority=80,
     ),
-    _number("min_offset", "oldest offset that is still stored", "MIN", priority=60),
-    _number("max_offset", "offset that the next message gets", "MAX", priority=50),
+    number_column(
+        "min_offset", "oldest offset that is still stored", "MIN", priority=60
+    ),
+    number_column(
+        "max_offset", "offset that the next message gets", "MAX", priority=50
+    ),
     Column(
         "mechanism",
         "how the offset is set on this queue's broker",
@@ -101,10 +108,7 @@ COLUMNS = (
         value=lambda _queue: None,
     ),
     Column(
-        "read_back",
-        "committed offset when last read back",
-        None,
-        value=lambda _queue: None,
+        "read_back", "committed offset when last read back", None, value=lambda _: None
     ),
     Column(
         "before",
@@ -135,7 +139,7 @@ BACKUP_COLUMNS = (
     ),
     Column("group", "the consumer group"),
     Column("topic", "the topic"),
-    _number(
+    number_column(
         "queues",
         "number of queues in the backup",
         value=lambda backup: len(backup.committed),
@@ -244,7 +248,7 @@ def show_plan(common: Common, plan: ResetPlan) -> None:
 def write_backups(common: Common, backups: list[Backup]) -> None:
     """Write the backups for `--list-backups`."""
     rows = [row_of(BACKUP_COLUMNS, each) for each in backups]
-    show_list(common, rows, columns=BACKUP_COLUMNS, none="no backups")
+    show_list(common, rows, BACKUP_COLUMNS, none="no backups")
 
 
 def summary(outcomes: Outcomes) -> str:
@@ -317,7 +321,10 @@ def _moved(queues: list[QueuePlan]) -> str:
     ]
     text = counted(count, "message")
     if spans:
-        first, last = _time(min(a for a, _ in spans)), _time(max(b for _, b in spans))
+        first, last = (
+            format_rfc3339(min(a for a, _ in spans)),
+            format_rfc3339(max(b for _, b in spans)),
+        )
         stored = f"at {first}" if first == last else f"from {first} to {last}"
         text += f", stored {stored}"
         if len(spans) < len(queues):
@@ -333,16 +340,12 @@ def _edge(message: EdgeMessage | None) -> dict[str, Any] | None:
         return None
     return {
         "queue_offset": message.queue_offset,
-        "store_timestamp": _time(message.store_timestamp_ms),
+        "store_timestamp": format_rfc3339(message.store_timestamp_ms),
         "msg_id": message.msg_id,
         "tags": message.tags,
         "keys": message.keys,
         "body": message.body_preview,
     }
-
-
-def _time(epoch_ms: int | None) -> str | None:
-    return None if epoch_ms is None else format_rfc3339(epoch_ms)
 
 
 def shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:

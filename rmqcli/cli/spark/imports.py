@@ -68,25 +68,16 @@ class ImportCommandOptions:
     from_parquet: Annotated[
         str,
         option(
-            "--from-parquet",
             parser=_parse_source,
             metavar="DIR",
             help="Folder of an export: a path, or an s3, gs, hdfs or file URL.",
         ),
     ]
     remap_queues: Annotated[
-        bool,
-        option(
-            "--remap-queues",
-            help="If queues do not match, assign the topic's queues in turn.",
-        ),
+        bool, option(help="If queues do not match, assign the topic's queues in turn.")
     ] = False
     allow_incomplete: Annotated[
-        bool,
-        option(
-            "--allow-incomplete",
-            help="Send the finished runs of an unfinished export.",
-        ),
+        bool, option(help="Send the finished runs of an unfinished export.")
     ] = False
     state: Annotated[
         str | None,
@@ -95,9 +86,9 @@ class ImportCommandOptions:
             help="Folder for the record of what was sent.  [default: in the export]",
         ),
     ] = None
-    dry_run: Annotated[
-        bool, option("--dry-run", help="Show what would be sent; send nothing.")
-    ] = False
+    dry_run: Annotated[bool, option(help="Show what would be sent; send nothing.")] = (
+        False
+    )
 
 
 @command_options(

@@ -21,15 +21,9 @@ from rmqcli.errors import RefusedError, RmqError, UsageError
 def package(
     out: Annotated[
         str | None,
-        option(
-            "--out",
-            metavar="FILE",
-            help="File to write.  [default: rmqcli-VERSION.zip]",
-        ),
+        option(metavar="FILE", help="File to write.  [default: rmqcli-VERSION.zip]"),
     ] = None,
-    force: Annotated[bool, option("--force", help="Replace an existing file.")] = (
-        False
-    ),
+    force: Annotated[bool, option(help="Replace an existing file.")] = (False),
 ) -> None:
     """Write rmqcli as a zip that the executors of a Spark cluster can import.
 

@@ -95,14 +95,10 @@ class SqlCommandOptions:
         option("--file", "-f", metavar="FILE|-", help="Read the query from a file."),
     ] = None
     from_: Annotated[
-        Any,
-        position_option(
-            "--from", help="Start of each topic's range.  [default: earliest]"
-        ),
+        Any, position_option(help="Start of each topic's range.  [default: earliest]")
     ] = None
     to: Annotated[
-        Any,
-        position_option("--to", help="End of each topic's range.  [default: latest]"),
+        Any, position_option(help="End of each topic's range.  [default: latest]")
     ] = None
     limit: Annotated[
         int | None,
@@ -113,16 +109,11 @@ class SqlCommandOptions:
         ),
     ] = None
     allow_gaps: Annotated[
-        bool,
-        option(
-            "--allow-gaps",
-            help="Leave out messages that are missing or cannot be decoded.",
-        ),
+        bool, option(help="Leave out messages that are missing or cannot be decoded.")
     ] = False
     conf: Annotated[
         list[Any] | None,
         option(
-            "--conf",
             parser=parse_setting,
             metavar="KEY=VALUE",
             help="Setting of Spark; repeatable.",

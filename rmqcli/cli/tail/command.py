@@ -146,15 +146,13 @@ class TailOptions:
     """The options of `rmq tail` as they were typed, and checks of combinations."""
 
     topics: Annotated[list[str], argument(metavar="TOPIC...", help="Topics to read.")]
-    from_: Annotated[
-        Any, position_option("--from", section=_WHERE, help="Start position.")
-    ] = None
+    from_: Annotated[Any, position_option(section=_WHERE, help="Start position.")] = (
+        None
+    )
     from_queue: Annotated[list[Any] | None, from_queue_option(section=_WHERE)] = None
     to: Annotated[
         Any,
-        position_option(
-            "--to", section=_WHERE, help="End position, resolved at the start."
-        ),
+        position_option(section=_WHERE, help="End position, resolved at the start."),
     ] = None
     last: Annotated[
         int | None,
@@ -178,16 +176,11 @@ class TailOptions:
         option(min=1, section=_STOP, metavar="N", help="Exit after N messages."),
     ] = None
     for_: Annotated[
-        Any,
-        duration_option("--for", section=_STOP, help="Exit after DURATION."),
+        Any, duration_option(section=_STOP, help="Exit after DURATION.")
     ] = None
     idle_timeout: Annotated[
         Any,
-        duration_option(
-            "--idle-timeout",
-            section=_STOP,
-            help="Exit after DURATION without a message.",
-        ),
+        duration_option(section=_STOP, help="Exit after DURATION without a message."),
     ] = None
     queue: Annotated[list[Any] | None, queue_option(section=_WHERE)] = None
     tag: Annotated[str | None, tag_option(section=_WHICH)] = None
@@ -235,12 +228,7 @@ class TailOptions:
     format_: Annotated[str | None, format_option()] = None
     decode: Annotated[Any, decode_option()] = None
     fail_if_empty: Annotated[
-        bool,
-        option(
-            "--fail-if-empty",
-            section=_STOP,
-            help="Exit with code 8 if no message matched.",
-        ),
+        bool, option(section=_STOP, help="Exit with code 8 if no message matched.")
     ] = False
     rate: Annotated[
         Any,

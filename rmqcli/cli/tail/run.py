@@ -133,7 +133,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
         raise explain_sql(next(iter(abandoned.values())))
     _summarise(common, tail, tail_filter, departed)
-    if abandoned or departed:
+    if abandoned or departed or tail.gaps:
         return ExitCode.PARTIAL
     if options.fail_if_empty and not tail.counts.matched:
         return ExitCode.EMPTY

@@ -44,14 +44,11 @@ class TopOptions:
     interval: Annotated[
         int,
         duration_option(
-            "--interval",
-            show_default=False,
-            help="Refresh every DURATION.  [default: 2s]",
+            show_default=False, help="Refresh every DURATION.  [default: 2s]"
         ),
     ] = 2_000
     allow_changes: Annotated[
-        bool,
-        option("--allow-changes", help="Offer to reset the offsets of groups, too."),
+        bool, option(help="Offer to reset the offsets of groups, too.")
     ] = False
 
 

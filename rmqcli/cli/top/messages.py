@@ -18,7 +18,12 @@ from rmqcli.admin.tail.filter import make_filter
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.cli.dlq.show import COLUMNS as LETTER_COLUMNS
 from rmqcli.cli.dlq.show import LAST_DEFAULT
-from rmqcli.cli.message.show import GROUP_COLUMNS, known_backups, stored_text
+from rmqcli.cli.message.show import (
+    GROUP_COLUMNS,
+    known_backups,
+    known_redrives,
+    stored_text,
+)
 from rmqcli.cli.selection import readable_queues
 from rmqcli.cli.tail.command import LOOK_BACK
 from rmqcli.cli.top.frame import wrap
@@ -452,7 +457,12 @@ class MessageView(View):
         found = find_messages(client, self._ref, self._topic, pending=True)
         if not found.messages:
             raise missing_message(found, self._ref)
-        outcome = outcome_of(client, found.messages[-1], backups=known_backups())
+        outcome = outcome_of(
+            client,
+            found.messages[-1],
+            backups=known_backups(),
+            redriven=known_redrives(client),
+        )
         others = [f"{name}: {error.message}" for name, error in found.errors.items()]
         if (count := len(found.messages)) > 1:
             more = "more than " if found.more_on else ""

@@ -82,7 +82,7 @@ def report(
     if isinstance(error, SystemExit):
         return _finish_output(_exit_code_of(error))
     if isinstance(error, BrokenPipeError):
-        _discard_output()
+        discard_output()
         return ExitCode.OK
     if isinstance(error, MemoryError):
         error = RmqError("out of memory")
@@ -187,7 +187,7 @@ def _finish_output(exit_code: int) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
     return exit_code
 
 
@@ -197,10 +197,10 @@ def _discard_output_if_broken(error: BaseException) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except (OSError, ValueError):
-        _discard_output()
+        discard_output()
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Redirect stdout to the null device, because buffered output has no reader."""
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)

@@ -92,6 +92,8 @@ class Messages:
 
     quiet: bool = False
     color: str = "auto"
+    #: why stdout does not have the result of a change, which stderr then has
+    output_error: OSError | None = field(default=None, init=False)
     _on_progress_line: bool = field(default=False, init=False)
 
     def info(self, text: str) -> None:

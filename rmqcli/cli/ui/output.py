@@ -85,6 +85,19 @@ class Column(NamedTuple):
         return table_cell(value)
 
 
+def number_column(
+    name: str, help: str = "", title: str | None = "", **more: Any
+) -> Column:
+    """Return a column whose cells are aligned to the right."""
+    return Column(name, help, title, align="right", **more)
+
+
+def pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
+    """Return the columns with these names, which blanks separate, in their order."""
+    by_name = {column.name: column for column in columns}
+    return tuple(by_name[name] for name in names.split())
+
+
 def row_of(columns: Iterable[Column], found: object) -> dict[str, Any]:
     """Read the fields of one row from a result of a command."""
     return {

@@ -41,6 +41,7 @@ from rmqcli.checked import check_int, check_type, checks_arguments
 from rmqcli.client_id import new_client_id
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
+from rmqcli.consumer.backend import not_started
 from rmqcli.consumer.begin import parse_begin
 from rmqcli.consumer.simple.received import ReceivedMessage
 from rmqcli.consumer.simple.receiver import Receiver
@@ -50,7 +51,7 @@ from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.names import check_member_group
 from rmqcli.position import Earliest, Latest
-from rmqcli.process.end import OPEN_CLIENTS
+from rmqcli.process.end import OPEN_CLIENTS, InOneProcess
 from rmqcli.trace.setting import trace_topic
 from rmqcli.transport.lookups import local_ip
 from rmqcli.units import counted
@@ -82,7 +83,7 @@ ACK_TIMEOUT_MS: Final = 10_000
 CLOSE_MS: Final = 5_000
 
 
-class SimpleConsumer:
+class SimpleConsumer(InOneProcess):
     """A member of `group` that requests its messages. Any thread may call its methods.
 
     `topics` is a topic or a `SubscriptionData` (see `sql`), an iterable of them, or a
@@ -476,7 +477,7 @@ class SimpleConsumer:
         """Run the task that `make` returns, and count its call until `_end`."""
         with self._changed:
             if not self._is_started:
-                raise UsageError("the consumer was not started")
+                raise not_started()
             if self._is_closed or self._pid != os.getpid():
                 raise UsageError("the consumer is closed")
             self._in_flight += 1

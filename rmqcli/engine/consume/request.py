@@ -57,21 +57,12 @@ _SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
-class ConcurrentRequest:
-    """Messages that may be consumed in any order, in batches of `batch_size`.
-
-    `batches` yields each batch once, to the thread that asks next; it is thread-safe.
-    """
+class _Request:
+    """Messages of one queue, which a listener gets in batches of `batch_size`."""
 
     __slots__ = (
         "batch_size",
-        "batches",
-        "begun",
-        "checks",
-        "ended",
         "is_cancelled",
-        "is_shared",
-        "left",
         "message_queue",
         "messages",
         "process_queue",
@@ -90,6 +81,24 @@ class ConcurrentRequest:
         self.batch_size = batch_size
         #: set when the consumer closes: no further batch is begun
         self.is_cancelled = False
+
+
+class ConcurrentRequest(_Request):
+    """Messages that may be consumed in any order.
+
+    `batches` yields each batch once, to the thread that asks next; it is thread-safe.
+    """
+
+    __slots__ = ("batches", "begun", "checks", "ended", "is_shared", "left")
+
+    def __init__(
+        self,
+        message_queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: Sequence[Pulled],
+        batch_size: int,
+    ) -> None:
+        super().__init__(message_queue, process_queue, messages, batch_size)
         #: how often the engine has checked whether it is done
         self.checks = 0
         #: whether other threads have been asked to help
@@ -138,29 +147,10 @@ class ConcurrentOutcome(NamedTuple):
     is_end: bool = True
 
 
-class OrderlyRequest:
+class OrderlyRequest(_Request):
     """Messages taken from an orderly queue, to be consumed batch after batch."""
 
-    __slots__ = (
-        "batch_size",
-        "is_cancelled",
-        "message_queue",
-        "messages",
-        "process_queue",
-    )
-
-    def __init__(
-        self,
-        message_queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        messages: Sequence[Pulled],
-        batch_size: int,
-    ) -> None:
-        self.message_queue = message_queue
-        self.process_queue = process_queue
-        self.messages = messages
-        self.batch_size = batch_size
-        self.is_cancelled = False
+    __slots__ = ()
 
 
 class OrderlyOutcome(NamedTuple):

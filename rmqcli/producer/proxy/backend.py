@@ -159,17 +159,8 @@ class ProxyBackend:
         """See ProducerBackend."""
         _refuse_choice(choice)
         prepared = self._prepared(message)
-        size_bytes = len(prepared.body)
-        entry = Entry(
-            message.topic,
-            prepared.message_group,
-            prepared,
-            msg_id=prepared.msg_id,
-            size_bytes=size_bytes,
-            is_alone=goes_alone(prepared),
-            timeout_ms=timeout_ms,
-            now_ms=self._clock.monotonic_ms(),
-        )
+        now_ms = self._clock.monotonic_ms()
+        entry = entry_of(prepared, timeout_ms=timeout_ms, now_ms=now_ms)
         self._accumulator.put(entry)
         return entry
 
@@ -361,18 +352,25 @@ def _refuse_choice(choice: QueueChoice) -> None:
         )
 
 
-def goes_alone(message: OutgoingProxyMessage) -> bool:
-    """Whether the message cannot be in a batch, or is too large to gain from one.
+def entry_of(message: OutgoingProxyMessage, *, timeout_ms: int, now_ms: int) -> Entry:
+    """The message as an Accumulator takes it. Its key is its message group.
 
     A proxy stores a batch in any queue of its topic, also one of a message group, whose
     messages would then be in several queues and lose their order, and one of messages
-    with priorities, which are queues.
+    with priorities, which are queues. So these are sent alone.
     """
-    return (
-        message.message_group is not None
+    return Entry(
+        message.topic,
+        message.message_group,
+        message,
+        msg_id=message.msg_id,
+        size_bytes=len(message.body),
+        is_alone=message.message_group is not None
         or message.priority is not None
         or message.delivery_timestamp_ms is not None
-        or len(message.body) >= ALONE_BYTES
+        or len(message.body) >= ALONE_BYTES,
+        timeout_ms=timeout_ms,
+        now_ms=now_ms,
     )
 
 

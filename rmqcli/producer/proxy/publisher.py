@@ -290,12 +290,17 @@ def may_be_one_message(error: RmqError) -> bool:
     )
 
 
-def check_size(body: bytes, *, max_bytes: int, limits: str = "proxy allows") -> None:
-    """Raise ConfigError for a body that no proxy accepts, or that `limits` forbid."""
+def check_size(
+    body: bytes, *, max_bytes: int, limits: str = "proxy allows", where: str = ""
+) -> None:
+    """Raise ConfigError for a body that no proxy accepts, or that `limits` forbid.
+
+    The message of the error begins with `where`.
+    """
     if not body:
-        raise ConfigError("the message's body is empty, which proxies refuse")
+        raise ConfigError(f"{where}the message's body is empty, which proxies refuse")
     if len(body) > max_bytes:
         raise ConfigError(
-            f"a body of {len(body)} bytes is larger than the {max_bytes} that the"
-            f" {limits}"
+            f"{where}a body of {len(body)} bytes is larger than the {max_bytes} that"
+            f" the {limits}"
         )

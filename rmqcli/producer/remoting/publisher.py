@@ -22,7 +22,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
 from rmqcli.api.calls.client import send_heartbeat
-from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC, get_broker_runtime_info
+from rmqcli.api.calls.config import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    get_broker_config,
+    get_broker_runtime_info,
+)
 from rmqcli.api.calls.producer import end_transaction, unregister_producer
 from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
 from rmqcli.clock import Deadline
@@ -43,6 +47,7 @@ from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.producer.backend import SendResult, out_of_time, unknown_send
+from rmqcli.producer.delay import levels_of, no_level
 from rmqcli.producer.remoting.target import (
     PublishTarget,
     no_permission,
@@ -74,6 +79,12 @@ PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_
 _API_TIMEOUT_MS: Final = 3_000  # ClientConfig.mqClientApiTimeout
 #: How often a route is requested again while sends fail.
 _RENEW_EVERY_MS: Final = 1_000
+#: How long a broker is left out, while others have queues, after a request that took so
+#: long and was not answered. Java's producers do it with sendLatencyFaultEnable. Each
+#: send to a broker that hangs would take the whole time limit of the send, and its
+#: messages might or might not be stored.
+_LEFT_OUT_MS: Final = 10_000
+_UNANSWERED_MS: Final = 1_000
 #: How long unregistering from the brokers may take.
 _LEAVE_MS: Final = 1_000
 
@@ -111,6 +122,8 @@ class Prepared:
     #: first stored in a topic of the broker, so that its offset is not one of its topic
     is_elsewhere: bool = False
     needs_timer: bool = False
+    #: a delay level that not every broker has
+    rare_delay_level: int | None = None
     born_timestamp_ms: int
 
 
@@ -186,8 +199,12 @@ class Publisher:
         self._listed: dict[str, frozenset[str]] = {}
         #: when a route was requested again because a send had failed
         self._renewed_ms: dict[str, int] = {}
+        #: broker name -> until when it is left out, because it did not answer
+        self._left_out_ms: dict[str, int] = {}
         #: brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
+        #: address -> how many delay levels the broker has, if that was requested
+        self._levels: dict[str, int] = {}
         #: address -> MQVersion ordinal of brokers whose version was requested
         self._versions: dict[str, int] = {}
         # Like Java, start at a random queue, so that short runs do not all use queue 0.
@@ -402,8 +419,7 @@ class Publisher:
         chosen = queue or self._pick(target, last=None)
         address = _address(target, chosen)
         self._greet(address)
-        if prepared.needs_timer:
-            yield from self._need_timer(address, _API_TIMEOUT_MS)
+        yield from self._check_delay(prepared, address, _API_TIMEOUT_MS)
         self._client.send_oneway(address, self._call(prepared, chosen))
 
     def end_transaction(
@@ -439,20 +455,26 @@ class Publisher:
     ) -> tasks.Task[Answer]:
         address = _address(target, queue)
         self._greet(address)
-        if prepared.needs_timer:
-            yield from self._need_timer(address, max(1, deadline.left_ms()))
+        yield from self._check_delay(prepared, address, max(1, deadline.left_ms()))
         timeout_ms = max(1, deadline.left_ms())
         limit_ms = self._config.send_msg_max_timeout_per_request_ms
         if limit_ms is not None:
             timeout_ms = min(timeout_ms, limit_ms)
         call = self._call(prepared, queue)
         started_ms = 0 if self._traces is None else self._client.clock.epoch_ms()
+        begun_ms = self._client.clock.monotonic_ms()
         try:
             answer: Answer = yield tasks.Request(address, call, timeout_ms)
-        except (ConnectError, DisconnectedError):
-            self._greeted.discard(address)  # the broker has dropped the registration
-            self._versions.pop(address, None)  # it may come back with another one
+        except (ConnectError, DisconnectedError, DeadlineError) as error:
+            if not isinstance(error, DeadlineError):
+                self._greeted.discard(address)  # it has dropped the registration
+                self._versions.pop(address, None)  # it may come back with another one
+                self._levels.pop(address, None)
+            now_ms = self._client.clock.monotonic_ms()
+            if now_ms >= begun_ms + _UNANSWERED_MS:
+                self._left_out_ms[queue.broker_name] = now_ms + _LEFT_OUT_MS
             raise
+        self._left_out_ms.pop(queue.broker_name, None)
         if self._traces is not None:
             ended_ms = self._client.clock.epoch_ms()
             self._traces.stored(
@@ -495,15 +517,49 @@ class Publisher:
         return queues[next(self._turns) % len(queues)]
 
     def _reachable(self, target: PublishTarget) -> tuple[MessageQueue, ...]:
-        """The queues of a target whose brokers the route has, or else all of them.
+        """The queues of brokers that the route has and that answer, or else all.
 
         Each attempt to reach a broker that has left would wait for up to 5 s.
         """
+        found = target.queues
         listed = self._listed.get(target.topic)
-        if listed is None:
-            return target.queues
-        found = tuple(q for q in target.queues if q.broker_name in listed)
-        return found or target.queues
+        if listed is not None:
+            found = tuple(q for q in found if q.broker_name in listed) or found
+        if self._left_out_ms:
+            now_ms = self._client.clock.monotonic_ms()
+            left_out = {n for n, until in self._left_out_ms.items() if now_ms < until}
+            found = tuple(q for q in found if q.broker_name not in left_out) or found
+        return found
+
+    def _check_delay(
+        self, prepared: Prepared, address: str, timeout_ms: int
+    ) -> tasks.Task[None]:
+        """Raise UnsupportedError for a broker that would deliver at another time."""
+        if prepared.needs_timer:
+            yield from self._need_timer(address, timeout_ms)
+        if prepared.rare_delay_level is not None:
+            yield from self._need_level(address, prepared.rare_delay_level, timeout_ms)
+
+    def _need_level(
+        self, address: str, level: int, timeout_ms: int
+    ) -> tasks.Task[None]:
+        """Raise UnsupportedError for a broker without this delay level.
+
+        A broker that refuses to show its settings is not checked. Raises ConnectError
+        if it does not answer, because no message was sent.
+        """
+        if level <= self._levels.get(address, 0):
+            return
+        try:
+            settings = yield tasks.Request(address, get_broker_config(), timeout_ms)
+        except (DeadlineError, DisconnectedError) as error:
+            raise ConnectError(error.message, address=address) from error
+        except BrokerError:
+            return
+        levels = levels_of(settings)
+        self._levels[address] = len(levels)
+        if level > len(levels):
+            raise no_level(level, levels)
 
     def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
         """Raise UnsupportedError for a broker that would deliver without a delay.

@@ -13,7 +13,7 @@ from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.batch import encode_items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Container, Hashable, Sequence
 
     from rmqcli import tasks
     from rmqcli.clock import Clock
@@ -34,8 +34,8 @@ _DELAY_LIMIT: Final = re.compile(r"bigger than the max delay ([0-9]+)ms")
 class SendRequests:
     """Sends to the queues of brokers. Implements AccumulatorNetwork.
 
-    The places are queues. With `is_fixed` the key of a message is the queue that its
-    sender chose, and no other queue is tried; otherwise its queue is tried first.
+    The places are queues, and so are keys. For messages whose key is in `only` (None:
+    that have a key) no other queue is tried; otherwise their queue is tried first.
     `is_delayed` is whether brokers keep all messages elsewhere until their time.
     """
 
@@ -45,13 +45,13 @@ class SendRequests:
         clock: Clock,
         *,
         retry_times: int,
-        is_fixed: bool = True,
+        only: Container[MessageQueue] | None = None,
         is_delayed: bool = False,
     ) -> None:
         self._publisher = publisher
         self._clock = clock
         self._retry_times = retry_times
-        self._is_fixed = is_fixed
+        self._only = only
         self._is_delayed = is_delayed
 
     def open(self, topic: str) -> tasks.Task[bool]:
@@ -68,7 +68,9 @@ class SendRequests:
     ) -> tasks.Task[Callable[[int], SendResult]]:
         """See AccumulatorNetwork."""
         assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
-        is_chosen = entries[0].key is not None and self._is_only(place)
+        is_chosen = entries[0].key is not None and (
+            self._only is None or place in self._only
+        )
         stored = yield from self._publisher.send(
             self._together(entries),
             queue=place if is_chosen else None,
@@ -77,10 +79,6 @@ class SendRequests:
             retry_times=self._retry_times,
         )
         return stored.result
-
-    def _is_only(self, queue: MessageQueue) -> bool:
-        """Whether no queue but this one may be tried, which is the messages' key."""
-        return self._is_fixed
 
     def may_be_one_message(self, error: RmqError) -> bool:
         """See AccumulatorNetwork."""

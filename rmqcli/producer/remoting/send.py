@@ -9,15 +9,14 @@ Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.runner import ClientRunner
-from rmqcli.dataclass import dataclass
 from rmqcli.errors import BrokerError
 from rmqcli.model import MessageQueue
 from rmqcli.producer.accumulator import Entry
 from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import OutgoingMessage, checked_properties
 from rmqcli.producer.patience import Outages, retry_for_ms
@@ -25,6 +24,7 @@ from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
+from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.properties import (
     IGNORED_IN_BATCHES,
@@ -35,40 +35,23 @@ from rmqcli.wire.message.properties import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from rmqcli import tasks
     from rmqcli.api.client import Client
     from rmqcli.producer.backend import SendResult
-    from rmqcli.producer.ids import UniqueIds
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.remoting.trace import SentTraces
 
-RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
 _UNIQ_KEY: Final = UNIQ_KEY.encode()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOptions:
-    """The options of `RemotingSend`.
-
-    `extra_properties`, such as a delay, are added to every message. With `is_fixed` the
-    caller chose the queues, so no other queue is tried.
-    """
-
-    extra_properties: dict[str, str] = field(default_factory=dict, hash=False)
-    shard_by: str | None = None
-    is_fixed: bool = False
-
-    @property
-    def is_delayed(self) -> bool:
-        return bool(self.extra_properties)
 
 
 class RemotingSend(SendRequests):
     """Sends to the brokers of a topic. Implements SendNetwork; not thread-safe.
 
-    The key of each message is its queue.
+    The key of each message is its queue. `extra_properties`, such as a delay, are added
+    to every message. With `shard_by` a field of each message decides about its queue.
+    With `is_fixed` the caller chose the queues, so no other queue is tried.
     """
 
     def __init__(
@@ -76,8 +59,9 @@ class RemotingSend(SendRequests):
         client: Client,
         target: PublishTarget,
         *,
-        options: SendOptions,
-        ids: UniqueIds,
+        extra_properties: Mapping[str, str] | None = None,
+        shard_by: str | None = None,
+        is_fixed: bool = False,
         rng: random.Random,
         traces: SentTraces | None = None,
     ) -> None:
@@ -85,15 +69,21 @@ class RemotingSend(SendRequests):
         self.stored_again: list[str] = []
         self._client = client
         self._target = target
-        self._options = options
-        self._ids = ids
-        self._extra = encode_properties(options.extra_properties).encode()
+        self._shard_by = shard_by
+        ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
+        self._ids = UniqueIds(ip, clock=client.clock, rng=rng)
+        self._extra = encode_properties(extra_properties or {}).encode()
         self.clock = client.clock
         self.runner = ClientRunner(client)
+        #: queues to which messages with a sharding key go; None: every queue is chosen
+        self._keyed: set[MessageQueue] | None = None
+        if not is_fixed and shard_by is None:
+            self._keyed = set()
+        config = ProducerConfig()
         publisher = Publisher(
             client,
             self.runner,
-            config=ProducerConfig(),
+            config=config,
             group=None,
             producer_group=PRODUCER_GROUP,
             client_id="",
@@ -105,17 +95,15 @@ class RemotingSend(SendRequests):
         super().__init__(
             publisher,
             client.clock,
-            retry_times=RETRIES_MAX,
-            is_fixed=options.is_fixed or options.shard_by is not None,
-            is_delayed=options.is_delayed,
+            retry_times=config.retry_times_when_send_async_failed,
+            only=self._keyed,
+            is_delayed=bool(extra_properties),
         )
         self.outages = Outages(
             client.clock,
             places=len({queue.broker_name for queue in target.queues}),
             retry_for_ms=retry_for_ms(client.config.timeout_ms),
         )
-        #: queues to which messages with a sharding key go
-        self._keyed: set[MessageQueue] = set()
         # Like Java, start at a random queue, so that short runs do not all use queue 0.
         self._turn = rng.randrange(len(target.queues))
 
@@ -175,16 +163,12 @@ class RemotingSend(SendRequests):
     def note_end(self, count: int) -> None:
         """See SendNetwork."""
 
-    def _is_only(self, queue: MessageQueue) -> bool:
-        return super()._is_only(queue) or queue in self._keyed
-
     def _choose(self, message: OutgoingMessage) -> MessageQueue:
         queues = self._target.queues
-        shard_by = self._options.shard_by
-        if shard_by is not None:
-            return queues[shard_of(message, shard_by, shards=len(queues))]
+        if self._shard_by is not None:
+            return queues[shard_of(message, self._shard_by, shards=len(queues))]
         sharding_key = message.properties.get(SHARDING_KEY)
-        if sharding_key and not self._options.is_fixed:
+        if sharding_key and self._keyed is not None:
             index = message_group_index(sharding_key, len(queues))
             self._keyed.add(queues[index])
             return queues[index]

@@ -208,7 +208,7 @@ def write_part(
     """
     files = PartFiles(part, context.files)
     side = _Undecodable(part, context.files)
-    wanted = part.offset_range(_topic(context))
+    wanted = part.offset_range(context.files.request.topic)
 
     def on_trouble(error: RmqError) -> None:
         _tell_trouble(context.trouble_path(part.index), part, error)
@@ -283,10 +283,6 @@ def _fill(
     )
     result.check(part)
     return result
-
-
-def _topic(context: PartContext) -> str:
-    return context.files.request.topic
 
 
 def _columnar() -> Decoder:

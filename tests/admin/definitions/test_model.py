@@ -58,7 +58,9 @@ def test_a_file_is_the_definitions_that_it_lists():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not JSON: Expecting value"),
+        ("", "the file is empty"),
+        ("\ufeff \n", "the file is empty"),
+        ("{", "not JSON: Expecting property name"),
         ("[" * 100_000, "not JSON: too deep"),
         ("[]", "not a file of definitions"),
         ('{"format": "other"}', "not a file of definitions"),

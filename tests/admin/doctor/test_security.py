@@ -52,10 +52,15 @@ def test_a_vulnerable_cluster_is_told_what_to_upgrade_to(rmq_cluster_factory):
 
 def test_a_vulnerable_name_server_is_found(rmq_cluster_factory):
     cluster = rmq_cluster_factory(like="4.6.0")
-    found = {f.subject: f.evidence for f in findings(cluster.namesrv, "known-cves")}
+    found = {f.subject: f for f in findings(cluster.namesrv, "known-cves")}
     assert found.keys() == {"broker-a", cluster.namesrv}
-    assert "CVE-2023-37582" in found[cluster.namesrv]
-    assert "CVE-2023-37582" not in found["broker-a"]
+    assert "CVE-2023-37582" in found[cluster.namesrv].evidence
+    assert "CVE-2023-37582" not in found["broker-a"].evidence
+    # A list of brokers does not show name servers.
+    assert {name: each.command for name, each in found.items()} == {
+        "broker-a": "rmq brokers",
+        cluster.namesrv: f"rmq nameserver config get -n {cluster.namesrv}",
+    }
 
 
 @pytest.mark.parametrize("text", ["", "strange", "5", "5.1"])

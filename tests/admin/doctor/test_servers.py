@@ -68,7 +68,7 @@ def test_a_broker_that_does_not_answer_is_a_problem_and_unknown_to_all_other_che
         assert "it did not answer" in unknown.evidence
 
 
-def test_a_silent_broker_costs_two_fifths_of_the_timeout_once(
+def test_a_silent_broker_is_waited_for_once_and_for_all_of_the_timeout(
     rmq_cluster_factory,
 ):
     """Each kind of facts waited for it anew: with three of them `doctor` took 15 s."""
@@ -76,7 +76,7 @@ def test_a_silent_broker_costs_two_fifths_of_the_timeout_once(
     cluster.create_topic("%DLQ%billing", queues=1)
     cluster.faults.add(faults.drop_request(), broker="broker-b")
     asked = cluster.faults.observe(broker="broker-b")
-    with open_client(cluster.namesrv, timeout_ms=10_000) as client:
+    with open_client(cluster.namesrv, timeout_ms=4_000) as client:
         diagnosis = diagnose(client)
     assert [each.command.code for each in asked.requests] == [
         RequestCode.GET_BROKER_RUNTIME_INFO,
@@ -85,12 +85,10 @@ def test_a_silent_broker_costs_two_fifths_of_the_timeout_once(
     results = {each.name: each.findings for each in diagnosis.results}
     (silent,) = results["broker-answers"]
     assert (silent.status, silent.subject) == ("problem", "broker-b")
-    # A busy machine may begin to wait late, which leaves less time.
-    waited = re.fullmatch(
-        r"no answer from \S+ to GET_BROKER_RUNTIME_INFO in (\d+) ms", silent.evidence
+    # One that answered after half of the timeout was called silent, too.
+    assert re.fullmatch(
+        r"no answer from \S+ to GET_BROKER_RUNTIME_INFO in 4000 ms", silent.evidence
     )
-    assert waited is not None
-    assert int(waited[1]) <= 4_000
     assert {each.subject for each in results["disk"]} == {"broker-b"}
     told = {each.subject for each in results["access-control"]}
     assert told == {"broker-a", "broker-b", "broker-c", "broker-d"}

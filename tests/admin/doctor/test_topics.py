@@ -7,7 +7,12 @@ import pytest
 from rmqcli import LocalTransactionState, Producer, ProducerMessage
 from rmqcli.testing import ManualClock, Seed, faults
 from rmqcli.wire.codes import RequestCode
-from tests.admin.doctor.planting import findings, only_finding, plant_runtime
+from tests.admin.doctor.planting import (
+    findings,
+    only_finding,
+    plant_runtime,
+    plant_settings,
+)
 from tests.kit import raw
 from tests.kit.waiting import wait_until
 
@@ -243,6 +248,16 @@ def test_delayed_messages_that_are_late_are_found(delayed, level):
 def test_a_delay_level_that_cannot_be_read_is_unknown(delayed):
     plant_runtime(delayed, scheduleMessageOffset_3="0,1")
     delayed.faults.add(faults.answer(1, "no"), code=RequestCode.PULL_MESSAGE)
+    assert only_finding(delayed, "delay-backlog") == (
+        "unknown",
+        "broker-a",
+        "it does not show the messages, or the delays, of delay level 3",
+    )
+
+
+def test_a_setting_that_is_not_a_delay_does_not_end_the_diagnosis(delayed):
+    plant_runtime(delayed, scheduleMessageOffset_3="0,1")
+    plant_settings(delayed, messageDelayLevel="1s 5s soon")
     assert only_finding(delayed, "delay-backlog") == (
         "unknown",
         "broker-a",

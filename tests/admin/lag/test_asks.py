@@ -666,6 +666,36 @@ def test_a_member_that_has_not_committed_yet_is_not_said_to_start_later():
     assert said[2].startswith("It never committed an offset in T@broker-a:1, ")
 
 
+def test_queues_in_which_a_member_has_started_are_one_sentence_for_the_member():
+    """The sentence came once for each queue: 16 times for a topic of 16 queues."""
+    held = ProcessQueueInfo(
+        cached_msg_count=3, cached_msg_min_offset=7, cached_msg_max_offset=9
+    )
+    clients = {}
+    for name, numbers in (("c1", range(6)), ("c2", (6,))):
+        of_it = {MessageQueue("T", "broker-a", number): held for number in numbers}
+        info = ConsumerRunningInfo(process_queues=of_it)
+        clients[name] = read_running_info(name, info, now_ms=0)
+    said = words(
+        *(queue(number, None, 10 + number) for number in range(7)),
+        members=online("c1", "c2"),
+        clients=clients,
+    )
+    assert said[1:3] == [
+        (
+            "It has started in 6 queues, and has not committed an offset there yet. The"
+            " first messages that c1 has not finished: T@broker-a:0 at 7 of 10,"
+            " T@broker-a:1 at 7 of 11, T@broker-a:2 at 7 of 12,"
+            " T@broker-a:3 at 7 of 13, T@broker-a:4 at 7 of 14 and 1 more."
+        ),
+        (
+            "It has started in T@broker-a:6, and has not committed an offset there yet:"
+            " the first message that c2 has not finished is at offset 7, and the queue"
+            " ends at 16."
+        ),
+    ]
+
+
 def test_members_without_a_queue_are_counted():
     two = [queue(n, 10, 10) for n in (0, 1)]
     assert words(*two, members=online("a", "b")) == [

@@ -116,6 +116,21 @@ def test_who_broadcasts_needs_no_lock():
     assert client.is_orderly
 
 
+@pytest.mark.parametrize(
+    ("is_orderly", "model", "locked"),
+    [
+        ("true", "CLUSTERING", True),
+        ("false", "CLUSTERING", None),
+        ("true", "BROADCASTING", None),
+    ],
+)
+def test_only_an_orderly_consumer_has_locks(is_orderly, model, locked):
+    """`locked` was true for concurrent consumers, which report any value there."""
+    _, queue = read(held(), PROP_CONSUMEORDERLY=is_orderly, messageModel=model)
+    assert queue.locked is locked
+    assert (queue.last_lock_ms is None) is (locked is None)
+
+
 def test_an_explanation_names_the_queues_that_wait_for_their_locks():
     queues = {
         MessageQueue("T", "broker-a", number): held(locked=number == 3)

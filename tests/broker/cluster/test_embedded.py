@@ -147,13 +147,40 @@ def test_a_taken_port_leaves_nothing_behind(cluster):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"brokers": 0}, "brokers is 0; it must be between 1 and 26"),
+        ({"brokers": 0}, "brokers is 0; it must be 1 to 26"),
+        ({"queues": 0}, "queues is 0; it must be 1 to 65535"),
+        ({"flush": "maybe"}, "flush is 'maybe'; it must be 'async' or 'sync'"),
         ({"like": "4.5.0"}, "RocketMQ version '4.5.0' is not supported"),
     ],
 )
 def test_invalid_options_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         EmbeddedCluster(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"store": "folder"}, "store is 'folder', a str; it must be a Path or None"),
+        ({"brokers": "2"}, "brokers is '2', a str"),
+        ({"broker_ports": 10911}, "broker_ports is 10911, an int"),
+    ],
+)
+def test_options_of_a_wrong_type_are_named(options, message):
+    """A folder as a text was "unsupported operand type(s) for /: 'str' and 'str'"."""
+    with pytest.raises(TypeError, match=re.escape(message)):
+        EmbeddedCluster(**options)
+
+
+@pytest.mark.parametrize("messages", ["abc", b"abc", None])
+def test_a_text_is_not_a_list_of_messages(cluster, messages):
+    """Each of its characters was stored as a message."""
+    cluster.create_topic("orders", queues=1)
+    with pytest.raises(TypeError, match=f"messages is {messages!r}"):
+        cluster.send("orders", messages)
+    with pytest.raises(TypeError, match="queues is '2', a str"):
+        cluster.create_topic("orders", queues="2")
+    assert bodies(cluster.broker().address, "orders") == []
 
 
 def test_a_killed_broker_leaves_the_route_and_restarts_with_everything(cluster):

@@ -101,6 +101,21 @@ def test_a_group_that_has_messages_to_read_is_named(rmq, cluster):
     assert "not checked: what billing has to read" in err
 
 
+def test_a_drain_does_not_wait_for_the_group_that_revives_what_pop_handed_out(
+    rmq, cluster
+):
+    """It commits the offset of the last check point, and behind that are the records of
+    acknowledgements: no broker of which a group reads by POP was ever drained."""
+    group, topic = "CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster"
+    cluster.send(topic, ["check point", "ack"], queue_id=0, broker="broker-a")
+    offsets = cluster.broker("broker-a").state.offsets
+    cluster.call(lambda: offsets.commit(group, topic, 0, 0))
+    _, (lag,), _ = rmq("lag", group)
+    assert lag["total_lag"] == 2
+    with Admin(namesrv=cluster.namesrv) as admin:
+        assert admin.drain_progress("broker-a").unread == ()
+
+
 def test_a_lag_that_is_not_known_is_not_nothing(rmq, cluster):
     """The group has committed in one queue only, and the other one has messages."""
     cluster.send("orders", ["x"], queue_id=1, broker="broker-a")

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
-from tests.cli.consume.test_process import ROOT
-from tests.kit.waiting import PATIENCE_S
+from tests.cli.consume.test_process import ROOT, Member
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -71,6 +72,29 @@ def test_a_new_group_with_latest_reads_all_while_the_first_message_is_there(
             " whole queue is read"
         )
     ]
+
+
+def test_a_queue_that_was_reset_to_0_does_not_begin_as_that_of_a_new_group(
+    rmq_cluster, tmp_path
+):
+    """The line said "new to the group" after a reset, because what the group had
+    committed was read once, before the member joined."""
+    rmq_cluster.create_topic("T", queues=2)
+    rmq_cluster.send("T", ["a", "b"])
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        admin.create_group("g")
+        member = Member(rmq_cluster.namesrv, tmp_path)
+        try:
+            wait_until(lambda: admin.lag("g").total_lag == 0)
+            planned = admin.plan_reset("g", "T", to="earliest")
+            assert admin.apply_reset(planned).is_complete
+            rmq_cluster.send("T", ["c", "d"])  # ends the pulls that wait
+            wait_until(lambda: len(begins(member.err().splitlines())) > 1)
+        finally:
+            assert member.end() in (0, 130)
+    first, *others = begins(member.err().splitlines())
+    assert first.endswith(": new to the group; first message (--from earliest)")
+    assert {line.split(": ")[1] for line in others} == {"committed by the group"}
 
 
 def test_a_new_group_with_a_time_reads_all_while_the_first_message_is_there(

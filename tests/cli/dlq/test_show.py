@@ -124,6 +124,14 @@ def test_values_beyond_the_limit_are_counted_together(cluster, capsys, monkeypat
     assert (code, err) == (0, "3 values, 5 read\n")
 
 
+def test_all_letters_are_not_said_to_be_only_the_last(cluster, capsys):
+    """As many as are shown at most were called the last of more."""
+    cluster.send("%DLQ%billing", ["x"] * 100, broker="broker-a")
+    cluster.send("%DLQ%billing", ["x"] * 99, broker="broker-b")
+    code, rows, err = rmq(cluster, capsys, "show", "billing")
+    assert (code, len(rows), err) == (0, 199, "199 shown, 199 read\n")
+
+
 def test_without_options_the_last_letters_are_shown_and_it_is_said(cluster, capsys):
     cluster.send("%DLQ%billing", ["x"] * 101, broker="broker-a")
     code, rows, err = rmq(cluster, capsys, "show", "billing")

@@ -506,6 +506,7 @@ def test_a_profile_that_cannot_be_read_stops_changes_of_its_servers_and_not_read
     ("text", "code"),
     [
         ('profile = "ro"\n', 7),
+        ('profile = "dev"\n', 7),
         ('profile = "two"\nread_only = true\n', 7),
         ('namesrv = ["127.0.0.1:6", "127.0.0.1:7"]\nread_only = true\n', 7),
         ('profile = "two"\n', 5),
@@ -523,7 +524,11 @@ def test_a_project_forbids_changes_by_one_of_its_servers(
     monkeypatch.chdir(tmp_path)
     if variable:
         monkeypatch.setenv("RMQ_PROFILE", variable)
-    servers = {'profile = "ro"': "127.0.0.1:2", "namesrv": "127.0.0.1:7"}
+    servers = {
+        'profile = "ro"': "127.0.0.1:2",
+        'profile = "dev"': "127.0.0.1:2",  # of ro, which comes after dev in the file
+        "namesrv": "127.0.0.1:7",
+    }
     server = next((servers[key] for key in servers if key in text), "127.0.0.1:6")
     assert run(["topic", "create", "t", "--yes", "-n", server]) == code
 

@@ -90,6 +90,17 @@ def test_the_profile_that_the_command_uses_says_it(error, words, is_json):
     assert (said is not None) == is_json
 
 
+@pytest.mark.parametrize(("server", "is_json"), [(4, True), (5, False)])
+def test_a_profile_with_a_proxy_says_it_if_that_proxy_is_named(
+    error, write, server, is_json
+):
+    write(
+        'use = "proxy"\n[profiles.proxy]\nendpoints = "127.0.0.1:4"\noutput = "json"\n'
+    )
+    _, said = error("tail", "t", "--endpoints", f"127.0.0.1:{server}")
+    assert (said is not None) == is_json
+
+
 def test_the_json_is_that_of_the_option(error, capfd):
     by_profile = error("topics")
     assert error("topics", "-o", "json", "-n", "127.0.0.1:1") == by_profile

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.configuration.file import read_config
+from rmqcli.cli.configuration.project import read_project
 from rmqcli.cli.options import make_common
 from rmqcli.cli.top.profiles import cluster_in_use, clusters_of_profiles
 from rmqcli.errors import ConfigError
@@ -261,6 +263,23 @@ def test_what_a_project_forbids_for_a_profile_holds(
     assert [(e.rule, e.allow_changes) for e in found if e.name == "open"] == [
         ("read-only", False)
     ]
+
+
+def test_the_cluster_in_use_has_the_name_of_its_profile_or_of_its_project(
+    write_profiles, tmp_path
+):
+    write_profiles(PROFILES)
+    common = make_common(profile=read_config(os.environ).profile("open"))
+    found = cluster_in_use(common, allow_changes=False)
+    assert (found.name, found.title) == ("open", "profile open")
+    path = tmp_path / "shop" / ".rmq.toml"
+    path.parent.mkdir()
+    path.write_text('namesrv = "here:1"\n')
+    project = read_project(str(path), os.environ)
+    found = cluster_in_use(make_common(profile=project), allow_changes=False)
+    assert (found.name, found.title) == ("project shop", "project shop")
+    found = cluster_in_use(make_common(namesrv=("there:1",)), allow_changes=False)
+    assert (found.name, found.title) == ("there:1", "there:1")
 
 
 def test_no_secret_is_shown_and_what_is_wrong_with_a_profile_is(write_profiles, stage):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.admin.brokers import split_answers
 from rmqcli.admin.doctor.facts import GROUPS, LAGS, LETTERS, Facts
 from rmqcli.admin.doctor.model import (
     Finding,
@@ -25,16 +26,16 @@ from rmqcli.admin.lag.process_queues import (
     STUCK_HEAD,
 )
 from rmqcli.engine.queue_lag import LagState
-from rmqcli.errors import RmqError
 from rmqcli.hint import command_line
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.engine.queue_lag import QueueLag
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 
 #: POP's messages are copied to the retry topic within seconds.
 _OVERDUE_MS: Final = 60_000
@@ -54,13 +55,18 @@ def _users_groups(facts: Facts) -> Iterator[GroupLag]:
             yield lag
 
 
+def _silent_members(lag: GroupLag) -> list[str]:
+    clients = lag.reading.clients or {}
+    return [name for name, each in clients.items() if each.failure is not None]
+
+
 @check("subscriptions", "members of a group subscribe alike", LAGS)
 def _subscriptions(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
-        members, clients = lag.reading.members, lag.reading.clients
+        members = lag.reading.members
         if members is None:
             continue
-        for difference in members.mismatches(clients):
+        for difference in members.mismatches(lag.reading.clients):
             yield problem(
                 lag.group,
                 difference,
@@ -68,7 +74,7 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
                 " are lost",
                 command_line("rmq group show", lag.group),
             )
-        silent = [i for i, each in (clients or {}).items() if each.failure is not None]
+        silent = _silent_members(lag)
         if silent and len(members.connections) > 1:
             yield unknown(
                 lag.group, f"no answer about its subscriptions: {named(silent)}"
@@ -107,7 +113,7 @@ def _queue_owners(facts: Facts) -> Iterator[Finding]:
         if not_asked := sorted(members.connections.keys() - clients.keys()):
             yield unknown(lag.group, f"members that tell no queues: {named(not_asked)}")
             continue
-        silent = [i for i, each in clients.items() if each.failure is not None]
+        silent = _silent_members(lag)
         if silent:
             yield unknown(lag.group, f"no answer about its queues: {named(silent)}")
             continue
@@ -174,7 +180,7 @@ def _may_wait(queue: QueueLag) -> bool:
 def _member_queues(facts: Facts) -> Iterator[Finding]:
     for lag in _users_groups(facts):
         clients = lag.reading.clients or {}
-        silent = [i for i, each in clients.items() if each.failure is not None]
+        silent = _silent_members(lag)
         if silent:
             yield unknown(lag.group, f"no answer about its queues: {named(silent)}")
         counts: Counter[tuple[str, str]] = Counter()
@@ -246,16 +252,22 @@ def _removed_queues(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _brokers_where(
+    facts: Facts, is_so: Callable[[SubscriptionGroupConfig], bool]
+) -> list[tuple[str, list[str]]]:
+    """Return groups by name, with the brokers whose settings of the group are so."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, table in split_answers(facts.groups)[0].items():
+        for group, config in table.items():
+            if is_so(config):
+                found[group].append(name)
+    return sorted(found.items())
+
+
 @check("consume-disabled", "groups with messages may consume", GROUPS, LAGS)
 def _consume_disabled(facts: Facts) -> Iterator[Finding]:
-    disabled: dict[str, list[str]] = defaultdict(list)
-    for name, table in facts.groups.items():
-        if not isinstance(table, RmqError):
-            for group, config in table.items():
-                if not config.consume_enable:
-                    disabled[group].append(name)
     lags = {lag.group: lag for lag in facts.lags}
-    for group, names in sorted(disabled.items()):
+    for group, names in _brokers_where(facts, lambda each: not each.consume_enable):
         waiting = [
             queue
             for queue in (lags[group].queues if group in lags else ())
@@ -278,13 +290,7 @@ def _consume_disabled(facts: Facts) -> Iterator[Finding]:
 
 @check("retry-queues", "groups can store retries", GROUPS)
 def _retry_queues(facts: Facts) -> Iterator[Finding]:
-    without: dict[str, list[str]] = defaultdict(list)
-    for name, table in facts.groups.items():
-        if not isinstance(table, RmqError):
-            for group, config in table.items():
-                if config.retry_queue_nums < 1:
-                    without[group].append(name)
-    for group, names in sorted(without.items()):
+    for group, names in _brokers_where(facts, lambda each: each.retry_queue_nums < 1):
         yield warning(
             group,
             f"it has no retry queue on {named(names)}",

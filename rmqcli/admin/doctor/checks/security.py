@@ -117,7 +117,9 @@ def _known_cves(facts: Facts) -> Iterator[Finding]:
                 subject,
                 f"the {kind} runs RocketMQ {text}, which has {names}",
                 f"{whats}; upgrade to {'.'.join(map(str, newest))} or later",
-                "rmq brokers",
+                command_line("rmq nameserver config get", options=["-n", subject])
+                if kind == _NAMESRV
+                else "rmq brokers",
             )
 
 

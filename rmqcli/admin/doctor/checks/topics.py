@@ -320,9 +320,13 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
                 f" {error.message}",
             )
         unanswered: Counter[str] = Counter()
+        stuck: Counter[str] = Counter()
         for each in found.transactions:
-            if each.checks and each.producers == ():
-                unanswered[each.producer_group or "(no group)"] += 1
+            group = each.producer_group or "(no group)"
+            if each.producers and each.checks >= _CHECKS_WARNING:
+                stuck[group] += 1
+            elif each.checks and each.producers == ():
+                unanswered[group] += 1
             elif each.checks and each.producers is None:
                 yield unknown(
                     name, f"it does not tell the producers of {each.producer_group}"
@@ -336,10 +340,6 @@ def _transactions(facts: Facts) -> Iterator[Finding]:
                 " messages",
                 command_line("rmq producers", options=["--group", group]),
             )
-        stuck: Counter[str] = Counter()
-        for each in found.transactions:
-            if each.producers and each.checks >= _CHECKS_WARNING:
-                stuck[each.producer_group or "(no group)"] += 1
         for group, count in sorted(stuck.items()):
             yield warning(
                 group,
