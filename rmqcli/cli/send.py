@@ -49,11 +49,12 @@ from rmqcli.producer.message import (
     with_settings,
 )
 from rmqcli.producer.pace import paced, parse_rate
-from rmqcli.units import counted, format_size, listed
+from rmqcli.units import counted, format_size
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
+    from rmqcli.producer.remoting.send import StoredAgain
     from rmqcli.producer.remoting.trace import SentTraces
     from rmqcli.producer.send import SendNetwork, SendOutcome
 
@@ -193,8 +194,6 @@ def _where(name: str, number: int) -> str:
 TABLE_ROWS_MAX = 1000
 #: On a terminal, more results than this are shown as a summary.
 SUMMARY_ROWS_MAX = 20
-#: At most this many ids are named in a warning.
-IDS_LISTED = 100
 
 _STORED = (
     "SEND_OK",
@@ -606,9 +605,9 @@ class _Job:
         common: Common,
         options: SendCommandOptions,
         *,
-        stored_again: Sequence[str] = (),
+        stored_again: StoredAgain | None = None,
     ) -> None:
-        """Create it. `stored_again` has ids that a broker may have stored twice."""
+        """Create it. `stored_again` has what a broker may have stored twice."""
         self._common = common
         self._options = options
         self._is_summary = (
@@ -785,12 +784,14 @@ class _Job:
                 f"{counted(unknown, 'message')} may or may not be stored, and"
                 f" sending again may store a message twice; look for each with: {look}"
             )
-        if self._stored_again:
+        again = self._stored_again
+        if again is not None and again.count:
+            more = again.count - len(again.msg_ids)
             messages.warn(
-                f"{counted(len(self._stored_again), 'message')} may be stored twice,"
+                f"{counted(again.count, 'message')} may be stored twice,"
                 " sent again after the connection to a broker was lost; look for each"
-                f" with: {look}; {'ID' if len(self._stored_again) == 1 else 'IDs'}:"
-                f" {listed(self._stored_again, IDS_LISTED)}"
+                f" with: {look}; {'ID' if again.count == 1 else 'IDs'}:"
+                f" {', '.join(again.msg_ids)}{f' and {more:,} more' if more else ''}"
             )
         if weak:
             messages.warn(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.queue_lag import QueueLag
+    from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
     from rmqcli.wire.subscription import SubscriptionData
@@ -93,6 +94,10 @@ class ConsumerBackend(Protocol):
     @property
     def is_confirmed(self) -> bool:
         """False after a close whose commits or acks were not all confirmed."""
+
+    @property
+    def refused(self) -> Mapping[MessageQueue, RmqError]:
+        """After a close: queues from which nothing could be received, and why."""
 
     @property
     def has_begun(self) -> bool:

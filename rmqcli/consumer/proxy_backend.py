@@ -166,6 +166,9 @@ class _Source:
     #: consecutive receives that failed, and when the last warning was logged
     failures: int = 0
     warned_ms: int = 0
+    #: the last refusal, until a receive succeeds for the first time
+    refusal: RmqError | None = None
+    has_succeeded: bool = False
     #: repeated in the retry of a request whose answer was lost, so that the broker
     #: continues with a FIFO queue
     attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -230,6 +233,7 @@ class ProxyConsumerBackend:
         self._is_paused = False
         self._is_closing = False
         self.is_confirmed = True
+        self.refused: dict[MessageQueue, RmqError] = {}
         #: whether the proxy has answered the settings, and the consume threads run
         self._is_ready = False
         #: ends when all brokers have answered SQL expressions, or one refuses its own
@@ -559,6 +563,7 @@ class ProxyConsumerBackend:
             return
         source.attempt_id = str(uuid.uuid4())
         source.failures = 0
+        source.refusal, source.has_succeeded = None, True
         if received.messages:
             source.early_ms = 0
             self._rest(source, self._config.pull_interval_ms)
@@ -577,6 +582,8 @@ class ProxyConsumerBackend:
             self._filters.fail(error)  # the start raises it
             return
         source.failures += 1
+        if not source.has_succeeded and isinstance(error, BrokerError):
+            source.refusal = error
         now_ms = self._now_ms()
         is_news = source.failures == 1 or now_ms - source.warned_ms >= _WARN_AGAIN_MS
         if is_news and not self._is_closing and not source.is_dropped:
@@ -943,6 +950,11 @@ class ProxyConsumerBackend:
                 unsettled,
             )
         report_revoked(self._listener, sorted(self._sources))
+        self.refused = {
+            queue: source.refusal
+            for queue, source in sorted(self._sources.items())
+            if source.refusal is not None
+        }
         self._sources.clear()
         self._has_left = True
         yield tasks.All([self._session.closing()])

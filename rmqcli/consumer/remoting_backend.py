@@ -295,6 +295,11 @@ class RemotingConsumerBackend:
         """See ConsumerBackend."""
         return self.engine is None or self.engine.is_confirmed
 
+    @property
+    def refused(self) -> Mapping[MessageQueue, RmqError]:
+        """See ConsumerBackend. Pulls that are refused are not noted."""
+        return {}
+
     def queues(self) -> list[MessageQueue]:
         """See ConsumerBackend. Includes retry queues."""
         member = self._need_engine().member

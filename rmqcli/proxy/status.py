@@ -152,6 +152,8 @@ def error_of(
         )
     if "recall failed, operation is forbidden" in remark:
         hint = "set recallMessageEnable=true on the broker"
+    if "timerWheelEnable is false" in remark:
+        hint = "set timerWheelEnable=true on the broker, and restart it"
     text = f"{what}: {address} answered {name}{_words(remark)}"
     is_missing = topic is not None and code == pb.Code.TOPIC_NOT_FOUND
     error = kind(

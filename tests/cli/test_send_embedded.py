@@ -115,6 +115,19 @@ def test_messages_sent_again_after_a_lost_connection_are_named(rmq, rmq_cluster)
     assert sorted(rmq("tail", topic, *whole)[1].split()) == ["a", "a", "b", "b"]
 
 
+def test_of_many_messages_sent_again_the_first_are_named(rmq, rmq_cluster):
+    """All their ids were kept, however many there were."""
+    topic = rmq_cluster.create_topic("T", queues=1)
+    code = int(RequestCode.SEND_BATCH_MESSAGE)
+    rmq_cluster.faults.next(faults.disconnect(is_handled=True), code=code)
+    flags = ["--count", "103", "-o", "jsonl"]
+    exit_code, out, err = rmq("send", topic, "x", *flags)
+    ids = [json.loads(line)["msg_id"] for line in out.splitlines()]
+    assert (exit_code, len(ids)) == (0, 103)
+    assert "warning: 103 messages may be stored twice, sent again after" in err
+    assert f"; IDs: {', '.join(ids[:100])} and 3 more\n" in err
+
+
 def test_one_message_sent_again_after_a_lost_connection_is_named(rmq, rmq_cluster):
     topic = rmq_cluster.create_topic("T", queues=1)
     code = int(RequestCode.SEND_MESSAGE_V2)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli import Producer, ProducerMessage
+from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
@@ -143,6 +143,19 @@ def test_a_topic_that_a_program_copies(cluster, tmp_path):
     shown = finished(cluster, program("library", "Copy a topic"), tmp_path)
     assert shown == ["4 to read index {}", "3 of 3 True", "True"]
     assert committed(cluster, "billing", "orders-copy")[1] == 2
+
+
+def test_a_transaction_with_a_database(cluster, tmp_path):
+    """The message of a second order with the same key, which fails, is not sent."""
+    code = program("library", "Store and send together")
+    code = code.replace("shop.db", f"{tmp_path}/shop.db")
+    assert finished(cluster, code, tmp_path) == ["COMMIT_MESSAGE"]
+    with (tmp_path / "again").open("wb") as output:
+        assert running(cluster, code, output).wait(PATIENCE_S) == 1
+    with Admin(namesrv=cluster.namesrv) as admin:
+        stored = admin.read("orders", from_="earliest", to="latest")
+        assert [(each.keys, each.body) for each in stored] == [("7", b'{"id": 7}')]
+        assert admin.open_transactions("orders").count == 1
 
 
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from rmqcli.cli.consume.command import ConsumeOptions
     from rmqcli.cli.options import Common
+    from rmqcli.model import MessageQueue
     from rmqcli.wire.subscription import SubscriptionData
 
 #: How long messages in progress may take to finish when the consumer leaves.
@@ -84,6 +85,11 @@ class _Member(Consumer):
     def is_confirmed(self) -> bool:
         """False after a close whose commits or acks were not all confirmed."""
         return self._backend.is_confirmed
+
+    @property
+    def refused(self) -> Mapping[MessageQueue, RmqError]:
+        """After a close: queues from which nothing could be received, and why."""
+        return self._backend.refused
 
 
 class _Counted(_Member):
@@ -303,15 +309,12 @@ class _Run:
                 if spent_ms >= options.for_:
                     return
                 wait_ms = min(wait_ms, options.for_ - spent_ms)
-            self._say_news()
+            if self._starts is not None:
+                self._starts.say(status)
+            self._failed.say(status)
             status.look(self._consumer)
             counts.has_news.wait(wait_ms / 1000)
             counts.has_news.clear()
-
-    def _say_news(self) -> None:
-        if self._starts is not None:
-            self._starts.say(self.status)
-        self._failed.say(self.status)
 
     def leave(self, error: BaseException | None = None) -> None:
         """Finish messages in progress, commit, leave the group, and show a summary.
@@ -356,6 +359,13 @@ class _Run:
                 f" group {self._options.group} may receive some again",
                 hint="see where it stands with:"
                 f" {command_line('rmq lag', self._options.group)}",
+            )
+        refused = self._consumer.refused
+        if error is None and failure is None and refused:
+            queue, first = next(iter(refused.items()))
+            raise PartialError(
+                f"nothing could be received from {queue.broker_name}: {first.message}",
+                hint=first.hint,
             )
         if error is None and failure is not None:
             if failure.hint == "" and counts.has_dead_letters():

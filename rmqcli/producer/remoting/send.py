@@ -43,7 +43,26 @@ if TYPE_CHECKING:
     from rmqcli.producer.remoting.target import PublishTarget
     from rmqcli.producer.remoting.trace import SentTraces
 
+#: Of at most this many messages that may be stored twice the ids are kept.
+IDS_KEPT: Final = 100
 _UNIQ_KEY: Final = UNIQ_KEY.encode()
+
+
+class StoredAgain:
+    """Stored messages that a broker may have stored before, too.
+
+    `count` counts all; a broker that loses its connections all the time may make
+    millions, so only the first IDS_KEPT have their ids in `msg_ids`.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.msg_ids: list[str] = []
+
+    def add(self, msg_ids: Sequence[str]) -> None:
+        """Note the messages of a request."""
+        self.count += len(msg_ids)
+        self.msg_ids += msg_ids[: IDS_KEPT - len(self.msg_ids)]
 
 
 class RemotingSend(SendRequests):
@@ -65,8 +84,7 @@ class RemotingSend(SendRequests):
         rng: random.Random,
         traces: SentTraces | None = None,
     ) -> None:
-        #: ids of stored messages that a broker may have stored before, too
-        self.stored_again: list[str] = []
+        self.stored_again = StoredAgain()
         self._client = client
         self._target = target
         self._shard_by = shard_by
@@ -89,7 +107,7 @@ class RemotingSend(SendRequests):
             client_id="",
             rng=rng,
             traces=traces,
-            on_stored_again=self.stored_again.extend,
+            on_stored_again=self.stored_again.add,
         )
         publisher.note_target(target)
         super().__init__(

@@ -18,7 +18,7 @@ from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from tests.kit.proxy.scripted import OK, ScriptedProxy
+from tests.kit.proxy.scripted import OK, ScriptedProxy, status
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
@@ -310,6 +310,32 @@ def test_a_body_that_was_damaged_is_a_record_with_an_error(capsys):
     assert "does not match its MD5" in record["error"]
     assert (record["raw_b64"], record["queue_offset"]) == ("YWJj", None)
     assert (record["born_timestamp"], record["store_host"]) == (None, None)
+
+
+def test_nothing_received_because_the_broker_refuses_is_no_success(capsys):
+    """It ended with 0, as if the topic had nothing; warnings told of failures only."""
+    no = "the broker[b] pop message is forbidden because timerWheelEnable is false"
+
+    def assignment(request, _context):
+        answer = service.QueryAssignmentResponse(status=OK)
+        queue = answer.assignments.add().message_queue
+        queue.topic.name, queue.id, queue.broker.name = "T", -1, "broker-a"
+        queue.permission = pb.Permission.READ_WRITE
+        queue.broker.endpoints.CopyFrom(request.endpoints)
+        return answer
+
+    def refuse(_request, _context):
+        yield service.ReceiveMessageResponse(status=status("INTERNAL_SERVER_ERROR", no))
+
+    with ScriptedProxy() as proxy:
+        proxy.answers["QueryAssignment"] = assignment
+        proxy.answers["ReceiveMessage"] = refuse
+        flags = ["-g", "g", "--endpoints", proxy.endpoints, "--plaintext"]
+        assert run(["consume", "T", *flags, "--for", "1s"]) == 6
+    err = capsys.readouterr().err
+    assert f"answered INTERNAL_SERVER_ERROR: {no}\n" in err
+    assert "error: nothing could be received from broker-a: receive from T@b" in err
+    assert "hint: set timerWheelEnable=true on the broker, and restart it\n" in err
 
 
 def test_on_a_terminal_a_line_says_how_it_goes_and_sigterm_leaves(cluster):

@@ -22,6 +22,7 @@ from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.consumer.collecting import committed
 from tests.kit import raw
+from tests.kit.clock import SetClock
 from tests.kit.waiting import wait_until
 from tests.kit.wiped import wiped
 from tests.spark.source import reading
@@ -641,6 +642,25 @@ def test_a_stream_starts_at_a_time_or_at_the_end(
     strategy = {"startingOffsetsByTimestampStrategy": "error"}
     with pytest.raises(UsageError, match="orders@broker-a:1 has no message at or aft"):
         stream_reader(cluster, **time, **strategy).initialOffset()
+
+
+def test_a_start_by_time_warns_of_a_queue_whose_clock_was_set_back(
+    rmq_cluster_factory, stream_reader, capsys
+):
+    """Spark asks for the schema before it begins a stream, which pins a range."""
+    clock = SetClock(1_700_000_000_000)
+    cluster = rmq_cluster_factory(clock=clock)
+    cluster.create_topic("orders", queues=2)
+    for hours in (2, 0, 3, 1):
+        clock.now_ms = 1_700_000_000_000 + hours * 3_600_000
+        cluster.send("orders", ["m"], queue_id=0)
+    cluster.send("orders", ["m"], queue_id=1)
+    time = {"startingTimestamp": "1700006000000"}
+    stream_reader(cluster, **time).initialOffset()
+    (warned,) = capsys.readouterr().err.splitlines()
+    assert warned.startswith(
+        "rocketmq: orders@broker-a:0: store times are not in order here"
+    )
 
 
 @LIMITS
