@@ -23,7 +23,12 @@ import heapq
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses
+from rmqcli.admin.brokers import (
+    ask_each,
+    denial_of,
+    reader_addresses,
+    split_answers,
+)
 from rmqcli.admin.delayed import clock_of_broker
 from rmqcli.admin.dlq.letter import FLUSHED_FROM, facts_of, place_of
 from rmqcli.admin.dlq.read import raise_if_missing
@@ -303,28 +308,24 @@ def _refuse_pop(group: str, pop: PopLag | None) -> None:
 def _member_count(
     online: Mapping[str, ConsumerConnection | RmqError | None],
 ) -> int | None:
-    ids: set[str] = set()
-    for answer in online.values():
-        if isinstance(answer, RmqError):
-            return None
-        if answer is not None:
-            ids.update(each.client_id for each in answer.connections)
-    return len(ids)
+    found, errors = split_answers(online)
+    if errors:
+        return None
+    return len(
+        {c.client_id for each in found.values() if each for c in each.connections}
+    )
 
 
 def _popped(
     client: Client, group: str, addresses: Mapping[str, str]
 ) -> tuple[set[str], dict[str, RmqError]]:
     """Return the topics that a group consumes by POP, and the errors of brokers."""
-    topics: set[str] = set()
-    errors = {}
     answers = ask_each(client, addresses, get_all_consumer_offset())
-    for name, table in answers.items():
-        if isinstance(table, RmqError):
-            errors[name] = table
-        else:
-            topics |= popped_topics(committed_topics(table, group), group)
-    return topics, errors
+    tables, errors = split_answers(answers)
+    committed: set[str] = set()
+    for table in tables.values():
+        committed |= committed_topics(table, group)
+    return popped_topics(committed, group), errors
 
 
 class _Rules:

@@ -12,7 +12,7 @@ import pytest
 from rmqcli import Admin
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from tests.admin.dlq.letters import make_letters
+from tests.admin.dlq.letters import kill, make_letters
 from tests.kit.documents import ROOT
 from tests.kit.waiting import PATIENCE_S
 
@@ -33,7 +33,8 @@ def cluster(rmq_cluster_factory, tmp_path, monkeypatch):
     cluster.create_topic("orders", queues=1)
     cluster.create_group("billing")
     cluster.create_topic("%DLQ%billing", queues=1)
-    make_letters(cluster, "billing", "orders", "ab")
+    sent = make_letters(cluster, "billing", "orders", "ab")
+    kill(cluster, "billing", "orders", sent, delay_level=18)
     topic = {"name": "steps", "read_queue_nums": 4, "write_queue_nums": 4}
     header = {"format": "rmq-definitions", "format_version": 1}
     file = {**header, "topics": [topic], "groups": []}
@@ -85,6 +86,7 @@ def test_a_change_that_was_made_is_told_on_stderr(cluster, tmp_path, output, qui
         ("definitions apply file.json", "created"),
         ("acl user create bob --password-file password", "created"),
         ("dlq redrive billing --execute", "sent"),
+        ("retry flush billing --execute", "sent"),
     ],
 )
 def test_each_command_tells_what_it_changed(cluster, tmp_path, words, told, output):
