@@ -194,7 +194,13 @@ if TYPE_CHECKING:
         TransactionSendResult,
     )
     from rmqcli.proxy.message import ProxyMessage
-    from rmqcli.redrive.library import Redrive, RedriveReport
+    from rmqcli.redrive.flush import FlushedTopic, FlushPlan
+    from rmqcli.redrive.library import (
+        FlushReport,
+        Redrive,
+        RedriveReport,
+        RetryFlush,
+    )
     from rmqcli.redrive.log import LetterPlace, LetterResult
     from rmqcli.redrive.redrive import LeftOut, RedrivePlan
     from rmqcli.spark.source.data_source import RocketMQDataSource
@@ -270,7 +276,8 @@ _NAMES = {
     "rmqcli.copy.copy": "CopyPlan CopyQueue CopyReport",
     "rmqcli.copy.library": "Copy",
     "rmqcli.copy.log": "SourceSpan",
-    "rmqcli.redrive.library": "Redrive RedriveReport",
+    "rmqcli.redrive.flush": "FlushedTopic FlushPlan",
+    "rmqcli.redrive.library": "FlushReport Redrive RedriveReport RetryFlush",
     "rmqcli.redrive.log": "LetterPlace LetterResult",
     "rmqcli.redrive.redrive": "LeftOut RedrivePlan",
     "rmqcli.config": "ClientConfig",
@@ -387,6 +394,9 @@ __all__ = [
     "Fate",
     "FilterError",
     "Finding",
+    "FlushPlan",
+    "FlushReport",
+    "FlushedTopic",
     "FoundMessages",
     "FrameError",
     "GroupDetail",
@@ -454,6 +464,7 @@ __all__ = [
     "ResendResult",
     "ResetPlan",
     "ResetResult",
+    "RetryFlush",
     "RmqError",
     "RocketMQDataSource",
     "SendResult",

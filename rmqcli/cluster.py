@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer
     from rmqcli.producer.transactions import LocalTransactionState
-    from rmqcli.redrive.library import Redrive
+    from rmqcli.redrive.library import Redrive, RetryFlush
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
 
@@ -281,6 +281,29 @@ class Cluster:
             again=again,
         )
         return Redrive(self.config, request, log=log)
+
+    @checks_arguments(Path=Path)
+    def flush_retries(
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        limit: int | None = None,
+        again: bool = False,
+        log: Path | None = None,
+    ) -> RetryFlush:
+        """Create a RetryFlush: `plan` says what it would copy, `execute` copies.
+
+        The arguments are the options of `rmq retry flush`. `log` is the file of what
+        was copied; None for that of the command. Raises UsageError when only a proxy is
+        known.
+        """
+        self.need_namesrv("RetryFlush")
+        from rmqcli.redrive.flush import FlushRequest
+        from rmqcli.redrive.library import RetryFlush
+
+        request = FlushRequest(group=group, topic=topic, limit=limit, again=again)
+        return RetryFlush(self.config, request, log=log)
 
     @checks_arguments(Path=Path)
     def copy(

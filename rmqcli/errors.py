@@ -108,17 +108,24 @@ class ConfigError(UsageError, ValueError):
 class TextError(ConfigError):
     """A text does not follow its grammar: `text[start:end]` is the wrong part.
 
+    Without `start` and `end` the whole text is.
     `message` quotes the whole text first, so that a caret can be drawn under that part.
     """
 
     def __init__(
-        self, text: str, what: str, *, start: int, end: int, hint: str = ""
+        self,
+        text: str,
+        what: str,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        hint: str = "",
     ) -> None:
         super().__init__(f"{text!r}: {what}", hint=hint)
         self.text = text
         self.what = what
         self.start = start
-        self.end = end
+        self.end = len(text) if end is None else end
         #: the option or argument that the text was given to; the command line sets it
         self.option = ""
 

@@ -400,7 +400,14 @@ def test_whatever_the_clients_return_is_public():
 #: What programs only hand back to the Admin, and the evidence behind a lag.
 _OPAQUE = {
     *("Connection", "GroupReading", "MethodKey", "ResetMethod", "Target"),
-    *("LetterRanges", "RedriveRequest", "CopyRequest", "CopyIdentity", "Noted"),
+    *(
+        "LetterRanges",
+        "RedriveRequest",
+        "FlushRequest",
+        "CopyRequest",
+        "CopyIdentity",
+        "Noted",
+    ),
     *(
         "Action",
         "Kind",

@@ -162,7 +162,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
     has_answers = False
     for name, address in addresses.items():
         try:
-            clock = _broker_clock(client, address)
+            clock = clock_of_broker(client, address)
             if clock.note:
                 found.notes[name] = clock.note
             now_ms = clock.epoch_ms
@@ -193,7 +193,8 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
     return found
 
 
-def _broker_clock(client: Client, address: str) -> BrokerClock:
+def clock_of_broker(client: Client, address: str) -> BrokerClock:
+    """Return a broker's current time."""
     asked_ms = client.clock.epoch_ms()
     runtime = client.invoke(address, get_broker_runtime_info())
     answered_ms = client.clock.epoch_ms()

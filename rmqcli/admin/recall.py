@@ -63,7 +63,7 @@ class RecallPlan:
 def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     """Find the message of a recall handle, or with `topic` of an id; change nothing.
 
-    Raises UsageError for an id without `topic` and for a handle of another topic,
+    Raises UsageError for an id without `topic`, a key, and a handle of another topic,
     RefusedError for a message with a delay level, which RocketMQ cannot recall,
     NotFoundError when no such message waits, DeniedError when all brokers deny access,
     PartialError when that is not known of every broker, and NoBrokerError when no
@@ -86,6 +86,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
         raise not_found("broker", handle.broker_name)
     #: by its handle, which recalls all copies that are due at one time on one broker
     plans: dict[str, RecallPlan] = {}
+    with_key: list[str] = []
     for name, address in addresses.items():
         if handle is not None and name != handle.broker_name:
             continue
@@ -96,6 +97,11 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
                 for each in waiting
                 if each.msg_id in spellings
                 and (handle is None or _is_named_by(handle, each))
+            ]
+            with_key += [
+                each.msg_id
+                for each in waiting
+                if each.msg_id and ref in (each.keys or "").split()
             ]
             if not found and handle is None:
                 _refuse_level(client, name, address, topic, spellings)
@@ -136,9 +142,14 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
         )
     if plans:
         return next(iter(plans.values()))
+    if with_key:
+        raise UsageError(
+            f"{ref} is a key, and messages are recalled by their IDs",
+            hint=f"of messages with this key, these wait: {', '.join(with_key)}",
+        )
     raise NotFoundError(
-        f"no message {msg_id} of topic {topic} waits for its delivery time: it was"
-        " delivered, recalled, or never delayed",
+        f"no message with the ID {msg_id} of topic {topic} waits for its delivery"
+        " time: it was delivered, recalled, or never delayed",
         code=int(ResponseCode.NO_MESSAGE),
         name=ResponseCode.NO_MESSAGE.name,
     )

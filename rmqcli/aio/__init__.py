@@ -7,6 +7,7 @@
 - `AsyncCopy`: copies the messages of a topic, as `rmqcli.Copy` does.
 - `AsyncProducer`: sends messages, as `rmqcli.Producer` does.
 - `AsyncRedrive`: sends dead letters again, as `rmqcli.Redrive` does.
+- `AsyncRetryFlush`: delivers now what waits for a group, as `rmqcli.RetryFlush` does.
 - `AsyncSimpleConsumer`: receives and acknowledges messages, as `rmqcli.SimpleConsumer`.
 
 They use the synchronous clients, whose thread does the network's work. What it finishes
@@ -20,7 +21,7 @@ from rmqcli.aio.cluster import AsyncCluster, connect
 from rmqcli.aio.consumer import AsyncConsumer
 from rmqcli.aio.copy import AsyncCopy
 from rmqcli.aio.producer import AsyncProducer
-from rmqcli.aio.redrive import AsyncRedrive
+from rmqcli.aio.redrive import AsyncRedrive, AsyncRetryFlush
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncCopy",
     "AsyncProducer",
     "AsyncRedrive",
+    "AsyncRetryFlush",
     "AsyncSimpleConsumer",
     "connect",
 ]

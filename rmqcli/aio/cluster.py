@@ -21,7 +21,7 @@ from rmqcli.aio.admin import AsyncAdmin
 from rmqcli.aio.consumer import AsyncConsumer
 from rmqcli.aio.copy import AsyncCopy
 from rmqcli.aio.producer import IN_FLIGHT_MAX, AsyncProducer
-from rmqcli.aio.redrive import AsyncRedrive
+from rmqcli.aio.redrive import AsyncRedrive, AsyncRetryFlush
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
 from rmqcli.checked import check_type
 
@@ -218,6 +218,7 @@ class AsyncCluster:
         return self._keep(consumer)
 
     redrive = _wrapped(sync.Cluster.redrive, AsyncRedrive)
+    flush_retries = _wrapped(sync.Cluster.flush_retries, AsyncRetryFlush)
 
     def copy(
         self,

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from rmqcli.broker.request import Refusal
+from rmqcli.broker.request import system_error
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,16 +49,16 @@ class Attribute:
     def check(self, value: str) -> None:
         """Raise Refusal(1) if the attribute cannot have this value."""
         if isinstance(self.values, frozenset) and value not in self.values:
-            raise _refused(f"value is not in set: {value}")
+            raise system_error(f"value is not in set: {value}")
         if isinstance(self.values, range):
             digits = value[1:] if value[:1] in ("+", "-") else value
             if not (digits.isascii() and digits.isdecimal()) or (
                 len(digits) > _DIGITS_MAX
             ):
-                raise _refused(f'For input string: "{value}"')
+                raise system_error(f'For input string: "{value}"')
             if int(value) not in self.values:
                 first, last = self.values[0], self.values[-1]
-                raise _refused(f"value is not in range({first}, {last})")
+                raise system_error(f"value is not in range({first}, {last})")
 
 
 Attributes: TypeAlias = "Mapping[str, Attribute]"
@@ -109,7 +108,7 @@ def attributes_of(text: str) -> dict[str, str]:
     for item in filter(None, map(str.strip, text.split(","))):
         key, _, value = item.partition("=")
         if key.strip() in changes:
-            raise _refused(f"key in input twice: {key.strip()}")
+            raise system_error(f"key in input twice: {key.strip()}")
         changes[key.strip()] = value.strip()
     return changes
 
@@ -127,28 +126,26 @@ def changed_attributes(
     for key, value in changes.items():
         name, is_removal = key[1:], key.startswith("-")
         if key[:1] not in ("+", "-"):
-            raise _refused(f"wrong format key: {key}")
+            raise system_error(f"wrong format key: {key}")
         if name in seen:
-            raise _refused(f"alter duplication key. key: {name}")
+            raise system_error(f"alter duplication key. key: {name}")
         seen.add(name)
         if is_new and is_removal:
-            raise _refused(
+            raise system_error(
                 f"only add attribute is supported while creating topic. key: {key}"
             )
         attribute = known.get(name)
         if attribute is None:
-            raise _refused(f"unsupported key: {name}")
+            raise system_error(f"unsupported key: {name}")
         if not (is_new or attribute.is_changeable):
-            raise _refused(f"attempt to update an unchangeable attribute. key: {name}")
+            raise system_error(
+                f"attempt to update an unchangeable attribute. key: {name}"
+            )
         if not is_removal:
             attribute.check(value)
             result[name] = value
         elif name in result:
             del result[name]
         else:
-            raise _refused(f"attempt to delete a nonexistent key: {name}")
+            raise system_error(f"attempt to delete a nonexistent key: {name}")
     return result
-
-
-def _refused(remark: str) -> Refusal:
-    return Refusal(ResponseCode.SYSTEM_ERROR, remark)

@@ -54,6 +54,23 @@ class Refusal(Exception):  # noqa: N818  # an answer rather than an error
         self.ext_fields = ext_fields or {}
 
 
+def system_error(remark: str) -> Refusal:
+    """The refusal for all that has no code of its own."""
+    return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def no_permission(remark: str) -> Refusal:
+    return Refusal(ResponseCode.NO_PERMISSION, remark)
+
+
+def no_topic(remark: str) -> Refusal:
+    return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+
+
+def no_group(remark: str) -> Refusal:
+    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A handler's answer. `ext_fields` are added to the header's.
@@ -95,7 +112,7 @@ class BrokerRequest:
         try:
             return from_ext_fields(cls, self.command.ext_fields)
         except HeaderError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+            raise system_error(error.message) from error
 
     def body(self, cls: type[T]) -> T:
         """Return the JSON body as a `cls`. Raises Refusal(1) if it cannot be read."""
@@ -110,23 +127,20 @@ def read_body(parse: Callable[[bytes], T], request: BrokerRequest) -> T:
     try:
         return parse(bytes(request.command.body))
     except WireError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+        raise system_error(error.message) from error
 
 
 def read_config(request: BrokerRequest, black_list: Collection[str]) -> dict[str, str]:
     """Return the settings that a request changes. Raises Refusal: 1 and 16."""
     body = bytes(request.command.body)
     if len(body) > _CONFIG_BYTES_MAX:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"the configuration has {len(body)} bytes; the maximum is"
             f" {_CONFIG_BYTES_MAX}",
         )
     properties = decode_properties(body)
     if not properties.keys().isdisjoint(black_list):
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, "Can not update config in black list."
-        )
+        raise no_permission("Can not update config in black list.")
     return properties
 
 

@@ -27,10 +27,10 @@ from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.acl import AclEntry
+    from rmqcli.admin.definitions.model import Kind
     from rmqcli.admin.definitions.settings import Value
 
 _PASSWORD_CHARACTERS_MAX = 64 * 1024
-_RESOURCE_HELP = "Topic:NAME, Group:NAME or Cluster:NAME; a prefix with *, or *."
 
 
 def _setting(name: str, help_text: str, **more: Any) -> Column:
@@ -103,10 +103,6 @@ ACCOUNT_COLUMNS = (
 )
 
 
-def _user_argument() -> Any:
-    return argument(metavar="USER", help="Name of the user.")
-
-
 def _parse_actions(text: str) -> list[str]:
     """Return actions by RocketMQ's names, which it reads in whatever case."""
     from rmqcli.admin.definitions.settings import ACTIONS
@@ -118,6 +114,34 @@ def _parse_actions(text: str) -> list[str]:
             # A broker drops what it does not know, without an error.
             raise UsageError(f"{word!r} is not one of {', '.join(ACTIONS)}")
     return list(dict.fromkeys(known[word.lower()] for word in words))
+
+
+_USER = argument(metavar="USER", help="Name of the user.")
+_RESOURCE = argument(
+    metavar="RESOURCE",
+    help="Topic:NAME, Group:NAME or Cluster:NAME; a prefix with *, or *.",
+)
+_ACTIONS = argument(
+    metavar="ACTIONS",
+    parser=_parse_actions,
+    help="Pub, Sub, Create, Update, Delete, Get, List or All, with commas.",
+)
+_PASSWORD_FILE = option(
+    "--password-file",
+    metavar="FILE",
+    help="Read the password from this private file; - is stdin.",
+)
+_SOURCE_IP = option(
+    "--source-ip",
+    metavar="ADDRESS",
+    help="Only for clients with this address or network; repeatable.",
+)
+_FROM = option("--from", metavar="BROKER", help="Broker that has it.")
+_TO = option(
+    "--to",
+    metavar="BROKER",
+    help="Only to this broker; repeatable. (default: all others of its cluster)",
+)
 
 
 @command_options(fields=USER_COLUMNS, changes=False)
@@ -139,7 +163,7 @@ def user_list(
 @command_options(fields=USER_COLUMNS, changes=False)
 def user_show(
     common: Common,
-    user: Annotated[str, _user_argument()],
+    user: Annotated[str, _USER],
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:
@@ -169,8 +193,8 @@ def rule_list(
 @command_options(fields=RULE_COLUMNS, changes=False)
 def rule_show(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    resource: Annotated[str, argument(metavar="RESOURCE", help=_RESOURCE_HELP)],
+    user: Annotated[str, _USER],
+    resource: Annotated[str, _RESOURCE],
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:
@@ -214,19 +238,11 @@ def _list(
     raise_if_silent(found.errors)
 
 
-def _password_option() -> Any:
-    return option(
-        "--password-file",
-        metavar="FILE",
-        help="Read the password from this private file; - is stdin.",
-    )
-
-
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_create(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    password_file: Annotated[str | None, _password_option()] = None,
+    user: Annotated[str, _USER],
+    password_file: Annotated[str | None, _PASSWORD_FILE] = None,
     is_super: Annotated[
         bool, option("--super", help="The user may do everything.")
     ] = False,
@@ -240,31 +256,19 @@ def user_create(
     The password comes from a file that only you can read, from stdin, or is asked for.
     A user has no rights before it has rules.
     """
-    from rmqcli.admin.acl import plan_user
-
     password = _password(common, user, password_file)
-    settings = {"user_type": "Super" if is_super else "Normal"}
-    with common.open_client() as client:
-        plan = plan_user(
-            client,
-            user,
-            settings,
-            is_new=True,
-            password=password,
-            cluster=cluster,
-            brokers=broker or (),
-        )
-        carry_out(common, client, plan, none=f"user {user} exists already")
+    settings: dict[str, Value] = {"user_type": "Super" if is_super else "Normal"}
+    _write_user(common, user, settings, password, cluster, broker, is_new=True)
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_update(
     common: Common,
-    user: Annotated[str, _user_argument()],
+    user: Annotated[str, _USER],
     new_password: Annotated[
         bool, option("--password", help="Ask for a new password.")
     ] = False,
-    password_file: Annotated[str | None, _password_option()] = None,
+    password_file: Annotated[str | None, _PASSWORD_FILE] = None,
     is_super: Annotated[
         bool | None,
         option("--super/--normal", help="Whether the user may do everything."),
@@ -282,8 +286,6 @@ def user_update(
 
     Only what is given is changed.
     """
-    from rmqcli.admin.acl import plan_user
-
     settings: dict[str, Value] = {}
     if is_super is not None:
         settings["user_type"] = "Super" if is_super else "Normal"
@@ -294,23 +296,39 @@ def user_update(
         password = _password(common, user, password_file)
     elif not settings:
         raise UsageError("nothing to change", hint="see: rmq acl user update --help")
+    _write_user(common, user, settings, password, cluster, broker, is_new=False)
+
+
+def _write_user(
+    common: Common,
+    user: str,
+    settings: dict[str, Value],
+    password: str | None,
+    cluster: str | None,
+    broker: list[str] | None,
+    *,
+    is_new: bool,
+) -> None:
+    from rmqcli.admin.acl import plan_user
+
     with common.open_client() as client:
         plan = plan_user(
             client,
             user,
             settings,
-            is_new=False,
+            is_new=is_new,
             password=password,
             cluster=cluster,
             brokers=broker or (),
         )
-        carry_out(common, client, plan, none=f"user {user} is so already")
+        none = "exists already" if is_new else "is so already"
+        carry_out(common, client, plan, none=f"user {user} {none}")
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_delete(
     common: Common,
-    user: Annotated[str, _user_argument()],
+    user: Annotated[str, _USER],
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:
@@ -321,33 +339,15 @@ def user_delete(
     To confirm, type the user's name. The user whose credentials are used is not
     deleted.
     """
-    from rmqcli.admin.acl import plan_acl_deletion
-
-    with common.open_client() as client:
-        plan = plan_acl_deletion(
-            client, "user", user, cluster=cluster, brokers=broker or ()
-        )
-        carry_out(common, client, plan, none=f"no user {user}")
-
-
-def _from_option() -> Any:
-    return option("--from", metavar="BROKER", help="Broker that has it.")
-
-
-def _to_option() -> Any:
-    return option(
-        "--to",
-        metavar="BROKER",
-        help="Only to this broker; repeatable. (default: all others of its cluster)",
-    )
+    _delete(common, "user", user, cluster, broker)
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_copy(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    source: Annotated[str, _from_option()],
-    to: Annotated[list[str] | None, _to_option()] = None,
+    user: Annotated[str, _USER],
+    source: Annotated[str, _FROM],
+    to: Annotated[list[str] | None, _TO] = None,
 ) -> None:
     """Copy a user with its password from one broker to others.
 
@@ -355,19 +355,15 @@ def user_copy(
 
     A broker that is new in a cluster has no users.
     """
-    from rmqcli.admin.acl import plan_acl_copy
-
-    with common.open_client() as client:
-        plan = plan_acl_copy(client, "user", user, source=source, to=to or ())
-        carry_out(common, client, plan, none=f"user {user} is the same there")
+    _copy(common, "user", user, source, to, none=f"user {user} is the same there")
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_copy(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    source: Annotated[str, _from_option()],
-    to: Annotated[list[str] | None, _to_option()] = None,
+    user: Annotated[str, _USER],
+    source: Annotated[str, _FROM],
+    to: Annotated[list[str] | None, _TO] = None,
 ) -> None:
     """Copy the rules of a user from one broker to others.
 
@@ -375,36 +371,33 @@ def rule_copy(
 
     Rules that only the others have stay.
     """
+    _copy(common, "rule", user, source, to, none="the rules are the same there")
+
+
+def _copy(
+    common: Common,
+    kind: Kind,
+    user: str,
+    source: str,
+    to: list[str] | None,
+    *,
+    none: str,
+) -> None:
     from rmqcli.admin.acl import plan_acl_copy
 
     with common.open_client() as client:
-        plan = plan_acl_copy(client, "rule", user, source=source, to=to or ())
-        carry_out(common, client, plan, none="the rules are the same there")
-
-
-def _source_option() -> Any:
-    return option(
-        "--source-ip",
-        metavar="ADDRESS",
-        help="Only for clients with this address or network; repeatable.",
-    )
+        plan = plan_acl_copy(client, kind, user, source=source, to=to or ())
+        carry_out(common, client, plan, none=none)
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_create(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    resource: Annotated[str, argument(metavar="RESOURCE", help=_RESOURCE_HELP)],
-    actions: Annotated[
-        Any,
-        argument(
-            metavar="ACTIONS",
-            parser=_parse_actions,
-            help="Pub, Sub, Create, Update, Delete, Get, List or All, with commas.",
-        ),
-    ],
+    user: Annotated[str, _USER],
+    resource: Annotated[str, _RESOURCE],
+    actions: Annotated[Any, _ACTIONS],
     deny: Annotated[bool, option(help="Deny the actions.")] = False,
-    source_ip: Annotated[list[str] | None, _source_option()] = None,
+    source_ip: Annotated[list[str] | None, _SOURCE_IP] = None,
     is_default: Annotated[
         bool, option("--default", help="Decide only where no other rule matches.")
     ] = False,
@@ -429,20 +422,13 @@ def rule_create(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_update(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    resource: Annotated[str, argument(metavar="RESOURCE", help=_RESOURCE_HELP)],
-    actions: Annotated[
-        Any,
-        argument(
-            metavar="ACTIONS",
-            parser=_parse_actions,
-            help="Pub, Sub, Create, Update, Delete, Get, List or All, with commas.",
-        ),
-    ] = None,
+    user: Annotated[str, _USER],
+    resource: Annotated[str, _RESOURCE],
+    actions: Annotated[Any, _ACTIONS] = None,
     allow: Annotated[
         bool | None, option("--allow/--deny", help="Whether the actions are allowed.")
     ] = None,
-    source_ip: Annotated[list[str] | None, _source_option()] = None,
+    source_ip: Annotated[list[str] | None, _SOURCE_IP] = None,
     is_default: Annotated[
         bool, option("--default", help="Change the rule of the policy Default.")
     ] = False,
@@ -497,8 +483,8 @@ def _write_rule(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_delete(
     common: Common,
-    user: Annotated[str, _user_argument()],
-    resource: Annotated[str, argument(metavar="RESOURCE", help=_RESOURCE_HELP)],
+    user: Annotated[str, _USER],
+    resource: Annotated[str, _RESOURCE],
     is_default: Annotated[
         bool, option("--default", help="Delete the rule of the policy Default.")
     ] = False,
@@ -509,21 +495,32 @@ def rule_delete(
 
     Example: rmq acl rule delete alice Topic:orders
     """
-    from rmqcli.admin.acl import plan_acl_deletion
     from rmqcli.admin.definitions.model import CUSTOM, DEFAULT, rule_name
 
     name = rule_name(user, resource, DEFAULT if is_default else CUSTOM)
+    _delete(common, "rule", name, cluster, broker)
+
+
+def _delete(
+    common: Common,
+    kind: Kind,
+    name: str,
+    cluster: str | None,
+    broker: list[str] | None,
+) -> None:
+    from rmqcli.admin.acl import plan_acl_deletion
+
     with common.open_client() as client:
         plan = plan_acl_deletion(
-            client, "rule", name, cluster=cluster, brokers=broker or ()
+            client, kind, name, cluster=cluster, brokers=broker or ()
         )
-        carry_out(common, client, plan, none=f"no rule {name}")
+        carry_out(common, client, plan, none=f"no {kind} {name}")
 
 
 @command_options(fields=DECISION_COLUMNS, changes=False)
 def explain(
     common: Common,
-    user: Annotated[str, _user_argument()],
+    user: Annotated[str, _USER],
     resource: Annotated[
         str, argument(metavar="RESOURCE", help="Resource, such as Topic:orders.")
     ],

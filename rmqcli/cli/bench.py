@@ -18,16 +18,16 @@ from rmqcli.cli.options import (
     option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, TextError, UsageError
 from rmqcli.units import counted, format_duration, format_size, parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from rmqcli.benchmark.result import BenchResult
-    from rmqcli.benchmark.runs import Bench
+    from rmqcli.benchmark.runs import Bench, Load
     from rmqcli.config import ClientConfig
 
 _LOAD = "How much"
@@ -78,9 +78,7 @@ def parse_bench_rate(text: str) -> int:
 def _parse_body_size(text: str) -> int:
     size = parse_size_bytes(text)
     if not 1 <= size <= _SIZE_MAX:
-        raise TextError(
-            text, f"not between 1 and {format_size(_SIZE_MAX)}", start=0, end=len(text)
-        )
+        raise TextError(text, f"not between 1 and {format_size(_SIZE_MAX)}")
     return size
 
 
@@ -275,7 +273,7 @@ class BenchLatencyOptions(SendBenchOptions):
 
 
 @command_options(BenchProduceOptions, fields=COLUMNS, is_load=True)
-def produce(common: Common, options: BenchProduceOptions) -> int | None:
+def produce(common: Common, options: BenchProduceOptions) -> None:
     """Measure how fast brokers store messages.
 
     Example: rmq bench produce bench --create --size 1KiB --for 30s
@@ -313,13 +311,11 @@ def produce(common: Common, options: BenchProduceOptions) -> int | None:
         batch=options.batch,
         acks=options.acks,
     )
-    config = common.client_config()
-    departed = _check_topic(config, options.topic, create=options.create)
-    return _run(common, ProduceBench(config, load), departed)
+    _run(common, ProduceBench, load, create=options.create)
 
 
 @command_options(BenchConsumeOptions, fields=COLUMNS, is_load=True)
-def consume(common: Common, options: BenchConsumeOptions) -> int | None:
+def consume(common: Common, options: BenchConsumeOptions) -> None:
     """Measure how fast a group consumes, with a listener that does nothing.
 
     Example: rmq bench consume bench --group bench --count 1000000
@@ -339,13 +335,11 @@ def consume(common: Common, options: BenchConsumeOptions) -> int | None:
         pull_batch=options.pull_batch,
         orderly=options.orderly,
     )
-    config = common.client_config()
-    departed = _check_topic(config, options.topic, create=False)
-    return _run(common, ConsumeBench(config, load), departed)
+    _run(common, ConsumeBench, load)
 
 
 @command_options(BenchLatencyOptions, fields=COLUMNS, is_load=True)
-def latency(common: Common, options: BenchLatencyOptions) -> int | None:
+def latency(common: Common, options: BenchLatencyOptions) -> None:
     """Measure how long messages take from the sender to the listener.
 
     Example: rmq bench latency bench --create --rate 100/s --for 30s
@@ -362,9 +356,7 @@ def latency(common: Common, options: BenchLatencyOptions) -> int | None:
         rate_per_s=options.rate,
         group=options.group,
     )
-    config = common.client_config()
-    departed = _check_topic(config, options.topic, create=options.create)
-    return _run(common, LatencyBench(config, load), departed)
+    _run(common, LatencyBench, load, create=options.create)
 
 
 def _check_topic(
@@ -400,11 +392,19 @@ def _check_topic(
         return departed_errors_of(client, [topic])
 
 
-def _run(common: Common, bench: Bench, departed: Mapping[str, RmqError]) -> int | None:
+def _run(
+    common: Common,
+    make: Callable[[ClientConfig, Any], Bench],
+    load: Load,
+    *,
+    create: bool = False,
+) -> None:
     from rmqcli.cli.by_broker import raise_if_silent
     from rmqcli.cli.ui.progress import Progress
 
-    load = bench.load
+    config = common.client_config()
+    departed = _check_topic(config, load.topic, create=create)
+    bench = make(config, load)
     try:
         with Progress(common.messages, "messages", total=load.count) as progress:
             bench.run(progress.update)
@@ -425,11 +425,10 @@ def _run(common: Common, bench: Bench, departed: Mapping[str, RmqError]) -> int 
     if not found.messages:
         raise _nothing_measured(found)
     raise_if_silent(departed)
-    return None
 
 
 def _write(common: Common, found: BenchResult) -> None:
-    row = {column.name: getattr(found, column.name) for column in COLUMNS}
+    row = row_of(COLUMNS, found)
     if common.output == "json":
         emit_json(row)
     elif common.output == "table":
@@ -474,12 +473,13 @@ def _lines(found: BenchResult) -> list[tuple[str, str]]:
         if value not in (None, False)
     )
     rate = found.messages_per_s
+    size = format_size(int(found.bytes_per_s or 0))
     lines = [
         (found.kind, safe(found.topic)),
         ("settings", safe(settings)),
         ("measured", f"{format_duration(found.elapsed_ms)}, ended by {found.ended_by}"),
         ("messages", f"{found.messages:,}"),
-        ("rate", "-" if rate is None else f"{rate:,.0f}/s, {_bytes(found)}/s"),
+        ("rate", "-" if rate is None else f"{rate:,.0f}/s, {size}/s"),
     ]
     if found.statuses:
         parts = (f"{count:,} {name}" for name, count in found.statuses.items())
@@ -503,12 +503,6 @@ def _lines(found: BenchResult) -> list[tuple[str, str]]:
 def _setting(name: str, value: object) -> str:
     if name.endswith("_ms") and isinstance(value, int):
         return format_duration(value)
-    return (
-        format_size(value)
-        if name == "size_bytes" and isinstance(value, int)
-        else str(value)
-    )
-
-
-def _bytes(found: BenchResult) -> str:
-    return format_size(int(found.bytes_per_s or 0))
+    if name == "size_bytes" and isinstance(value, int):
+        return format_size(value)
+    return str(value)

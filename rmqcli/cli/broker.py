@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    number_column,
+    row_of,
+    write_rows,
+    write_table,
+)
 from rmqcli.errors import DeniedError, PartialError, TransportError
 from rmqcli.units import counted, format_duration, format_rfc3339
 
@@ -44,22 +50,20 @@ def _in_sync(of: BrokerRow | SyncState) -> str | None:
 COLUMNS = (
     Column("cluster", "cluster of the broker", priority=40),
     Column("broker_name", "name that a master and its slaves share", title="BROKER"),
-    Column("broker_id", "0 is the master", title="ID", align="right", priority=10),
+    number_column("broker_id", "0 is the master", "ID", priority=10),
     Column("role", "MASTER or SLAVE", title=None),
     Column("address", "address that the broker advertises"),
     Column("version", "RocketMQ's version", priority=20),
-    Column(
+    number_column(
         "in_tps",
         "messages stored per second, over the last 10 s",
         value=lambda row: _rounded(row.in_tps, 1),
-        align="right",
         priority=30,
     ),
-    Column(
+    number_column(
         "out_tps",
         "messages read per second, over the last 10 s",
         value=lambda row: _rounded(row.out_tps, 1),
-        align="right",
         priority=30,
     ),
     Column(
@@ -80,13 +84,12 @@ COLUMNS = (
         value=lambda row: None if row.disk_ratio is None else f"{row.disk_ratio:.0%}",
         priority=50,
     ),
-    Column(
+    number_column(
         "in_sync",
         "slaves of a master that are in sync, of those that are connected, or that its"
         " controller knows",
         title="IN SYNC",
         value=lambda row: _in_sync(row.sync_state or row),
-        align="right",
         priority=55,
     ),
     Column("slaves", "slaves that are connected to a master", title=None),
@@ -215,22 +218,16 @@ def show(
     """
     from rmqcli.admin.brokers import show_broker
 
-    is_table = common.output == "table"
     with common.open_client() as client:
         found = show_broker(client, name)
         rows = [
-            {
-                **row_of(COLUMNS, each.row),
-                "runtime": each.runtime,
-                "settings": _shown_settings(each.settings),
-                "settings_error": each.settings_error and each.settings_error.message,
-            }
+            {**detail_row(each), "settings": _shown_settings(each.settings)}
             for each in found
         ]
         write_rows(
             rows, columns=SHOW_COLUMNS, fmt=common.output, color=common.use_color
         )
-        for each in found if is_table else ():
+        for each in found if common.output == "table" else ():
             _write_values(common, each, with_settings=settings)
         errors = [each.row.error for each in found if each.row.error is not None]
         if errors and len(errors) == len(found):
@@ -241,6 +238,16 @@ def show(
     if settings:
         hidden = {each.row.address: each.settings_error for each in found}
         raise_if_silent({n: e for n, e in hidden.items() if e is not None})
+
+
+def detail_row(detail: BrokerDetail) -> dict[str, Any]:
+    """Return what a broker reports about itself, with the values of its secrets."""
+    return {
+        **row_of(COLUMNS, detail.row),
+        "runtime": detail.runtime,
+        "settings": detail.settings,
+        "settings_error": detail.settings_error and detail.settings_error.message,
+    }
 
 
 def _write_values(common: Common, detail: BrokerDetail, *, with_settings: bool) -> None:

@@ -13,6 +13,7 @@ from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
 from rmqcli.errors import (
     ChangeUnknownError,
     DeniedError,
+    NotFoundError,
     PartialError,
     RmqError,
     UnsupportedError,
@@ -205,6 +206,14 @@ def warn_about_slaves(common: Common, client: Client) -> None:
 
     for error in slave_errors(client.cluster_info().brokers.values()).values():
         common.messages.warn(f"{error.message}: what it lacks is not listed")
+
+
+def nothing_found(text: str, *, hint: str = "") -> NotFoundError:
+    """Return the error for what no server has, of all those that were asked."""
+    from rmqcli.wire.codes import ResponseCode
+
+    code = ResponseCode.QUERY_NOT_FOUND
+    return NotFoundError(text, code=int(code), name=code.name, hint=hint)
 
 
 def raise_if_undated(broker_names: Iterable[str]) -> None:

@@ -22,12 +22,13 @@ from rmqcli.cli.options import (
     position_option,
 )
 from rmqcli.cli.selection import (
+    check_not,
     check_range,
     decode_option,
+    filter_of,
     grep_option,
     not_option,
     property_option,
-    read_where,
     refuse_empty,
     sql_option,
     tag_option,
@@ -35,7 +36,13 @@ from rmqcli.cli.selection import (
 )
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    emit_json,
+    number_column,
+    row_of,
+    write_table,
+)
 from rmqcli.config import parse_namesrv
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
@@ -73,21 +80,17 @@ COLUMNS = (
         title="BROKER",
         value=lambda each: each.queue.broker_name,
     ),
-    Column(
+    number_column(
         "queue_id",
         "its id",
         title="QUEUE",
-        align="right",
         value=lambda each: each.queue.queue_id,
     ),
-    Column("start", "first offset that is read", title="FROM", align="right"),
-    Column("end", "the offset after the last one", title="TO", align="right"),
-    Column("count", "offsets to read; a filter may leave some out", align="right"),
-    Column(
-        "expired",
-        "messages that were deleted before they were copied",
-        align="right",
-        priority=20,
+    number_column("start", "first offset that is read", "FROM"),
+    number_column("end", "the offset after the last one", "TO"),
+    number_column("count", "offsets to read; a filter may leave some out"),
+    number_column(
+        "expired", "messages that were deleted before they were copied", priority=20
     ),
     Column(
         "target",
@@ -206,8 +209,7 @@ class CopyOptions:
         check_range(self.from_, self.to)
         if self.decode is not None and self.where is None:
             raise UsageError("--decode needs --where")
-        if self.not_ and self.key is None and not self.property_ and self.grep is None:
-            raise UsageError("--not needs --key, --property or --grep")
+        check_not(self)
 
     @property
     def is_within(self) -> bool:
@@ -216,19 +218,10 @@ class CopyOptions:
 
     def request(self) -> CopyRequest:
         """Return what the library plans. Raises UsageError and TextError."""
-        from rmqcli.admin.tail.filter import make_filter
         from rmqcli.copy.copy import CopyRequest
         from rmqcli.position import Earliest, Latest
 
-        wanted = make_filter(
-            tag=self.tag,
-            sql=self.sql,
-            key=self.key,
-            properties=tuple(self.property_ or ()),
-            pattern=self.grep,
-            invert=self.not_,
-            where=read_where(self.where, self.decode),
-        )
+        wanted = filter_of(self)
         return CopyRequest(
             source_topic=self.source,
             target_topic=self.target,
@@ -523,8 +516,8 @@ def _missing_queues(report: CopyReport) -> list[str]:
     if report.added:
         warnings.append(
             "queues were added after the copy began, and are not copied yet:"
-            f" {listed(report.added, _LISTED)}; to copy them, run the same command"
-            " again"
+            f" {listed(report.added, _LISTED)}; run the same command again: it copies"
+            " them, or says what to do first"
         )
     return warnings
 
@@ -593,10 +586,7 @@ def _move_group(common: Common, job: Copy, to: ClientConfig, group: str) -> _Mov
 
 
 def _write(
-    common: Common,
-    plan: CopyPlan,
-    report: CopyReport | None,
-    moves: list[_Move],
+    common: Common, plan: CopyPlan, report: CopyReport | None, moves: list[_Move]
 ) -> None:
     rows = [row_of(COLUMNS, each) for each in plan.queues]
     if common.output == "table":
@@ -610,6 +600,21 @@ def _write(
     from rmqcli.cli.reset_offset.view import document
 
     request = plan.request
+    unread = plan.unread
+    done: dict[str, Any] = dict.fromkeys(
+        ("copied", "weak", "scanned", "missing", "left_out", "unknown")
+    )
+    if report is not None:
+        unread = report.unread
+        left_out = report.left_out.items()
+        done = {
+            "copied": report.copied,
+            "weak": report.weak,
+            "scanned": report.scanned,
+            "missing": report.missing,
+            "left_out": [{"reason": why, "count": count} for why, count in left_out],
+            "unknown": [str(span) for span in report.unknown],
+        }
     emit_json(
         {
             "source": request.source_topic,
@@ -623,24 +628,10 @@ def _write(
             "expired": plan.expired,
             "unproven": [str(queue) for queue in plan.unproven],
             "doubtful": [str(span) for span in plan.doubtful],
-            "copied": None if report is None else report.copied,
-            "weak": None if report is None else report.weak,
-            "scanned": None if report is None else report.scanned,
-            "missing": None if report is None else report.missing,
-            "left_out": None
-            if report is None
-            else [
-                {"reason": reason, "count": count}
-                for reason, count in report.left_out.items()
-            ],
-            "unknown": None
-            if report is None
-            else [str(span) for span in report.unknown],
+            **done,
             "unread": [
                 {"queue": str(queue), "error": error.message}
-                for queue, error in sorted(
-                    (plan.unread if report is None else report.unread).items()
-                )
+                for queue, error in sorted(unread.items())
             ],
             "added": [] if report is None else [str(queue) for queue in report.added],
             "groups": [

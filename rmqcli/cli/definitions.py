@@ -5,7 +5,6 @@ The plan of an apply is for people and goes to stderr; its results go to stdout.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -41,11 +40,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.definitions.model import Definitions, Kind
     from rmqcli.api.client import Client
 
-#: The words of --only.
-_ONLY = ("topics", "groups", "users", "rules")
 #: Lines of a plan that are shown before the question; deletions are always shown.
 _LINES_MAX = 50
-_FILE_HELP = "File of definitions; - is stdin."
 
 
 def _shown_settings(row: Any) -> object:
@@ -104,10 +100,12 @@ RESULT_COLUMNS = (
 )
 
 
-def _only_option() -> Any:
-    return choice_option(
-        "--only", choices=_ONLY, help="Only these definitions; repeatable."
-    )
+_FILE = argument(metavar="FILE", help="File of definitions; - is stdin.")
+_KINDS = choice_option(
+    "--only",
+    choices=("topics", "groups", "users", "rules"),
+    help="Only these definitions; repeatable.",
+)
 
 
 @command_options(formats=("json",), changes=False)
@@ -116,7 +114,7 @@ def export(
     cluster: Annotated[
         str | None, option(metavar="CLUSTER", help="Cluster to export.")
     ] = None,
-    only: Annotated[list[str] | None, _only_option()] = None,
+    only: Annotated[list[str] | None, _KINDS] = None,
     out: Annotated[
         Path | None,
         option(metavar="FILE", help="Write this file; replaces an old one."),
@@ -145,8 +143,7 @@ def export(
     try:
         replace_file(out.resolve(), text.encode())
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise RmqError(f"cannot write {out}: {reason}") from error
+        raise RmqError(f"cannot write {out}: {error.strerror or error}") from error
     counts = Counter(each.kind for each in found.definitions)
     common.messages.info(
         f"wrote {out}: {_counted(counts) or 'no definitions'} of cluster"
@@ -157,11 +154,11 @@ def export(
 @command_options(fields=COLUMNS, changes=False)
 def diff(
     common: Common,
-    file: Annotated[str, argument(metavar="FILE", help=_FILE_HELP)],
+    file: Annotated[str, _FILE],
     cluster: Annotated[
         str | None, option(metavar="CLUSTER", help="Cluster to compare with.")
     ] = None,
-    only: Annotated[list[str] | None, _only_option()] = None,
+    only: Annotated[list[str] | None, _KINDS] = None,
 ) -> int:
     """Compare a file of definitions with a cluster.
 
@@ -190,9 +187,9 @@ def diff(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def apply(
     common: Common,
-    file: Annotated[str, argument(metavar="FILE", help=_FILE_HELP)],
+    file: Annotated[str, _FILE],
     cluster: Annotated[str | None, cluster_option()] = None,
-    only: Annotated[list[str] | None, _only_option()] = None,
+    only: Annotated[list[str] | None, _KINDS] = None,
     prune: Annotated[
         bool, option(help="Delete what the cluster has and the file has not.")
     ] = False,
@@ -210,13 +207,8 @@ def apply(
     wanted = _read(file, only)
     with common.open_client() as client:
         plan = plan_definitions(client, wanted, cluster=cluster, prune=prune)
-        carry_out(
-            common,
-            client,
-            plan,
-            none=f"nothing to do: cluster {plan.cluster} is as"
-            f" {input_title(file)} says",
-        )
+        is_same = f"cluster {plan.cluster} is as {input_title(file)} says"
+        carry_out(common, client, plan, none=f"nothing to do: {is_same}")
     return ExitCode.OK
 
 
@@ -274,8 +266,7 @@ def _read(name: str, only: Sequence[str] | None) -> Definitions:
                 data = file.read(FILE_BYTES_MAX + 1)
         found = parse_definitions(data.decode("utf-8"))
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ConfigError(f"cannot read {title}: {reason}") from error
+        raise ConfigError(f"cannot read {title}: {error.strerror or error}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{title}: not UTF-8 text") from None
     except ConfigError as error:
@@ -308,24 +299,18 @@ def _show_plan(common: Common, plan: DefinitionsPlan) -> None:
 def _line(change: DefinitionChange) -> str:
     """Return one line of a plan."""
     settings = _shown_settings(row_of(COLUMNS, change))
-    parts = [
-        f"{change.action} {change.kind} {change.name} on {', '.join(change.brokers)}",
-        *([f": {settings}"] if settings else []),
-        *([f" ({change.reason})"] if change.reason else []),
-    ]
-    return "".join(parts)
+    brokers = ", ".join(change.brokers)
+    line = f"{change.action} {change.kind} {change.name} on {brokers}"
+    line += f": {settings}" if settings else ""
+    return line + (f" ({change.reason})" if change.reason else "")
 
 
 def _confirm(common: Common, plan: DefinitionsPlan) -> None:
     parts = []
-    for action, verb in (
-        ("delete", "deletes"),
-        ("create", "creates"),
-        ("change", "changes"),
-    ):
+    for action in ("delete", "create", "change"):
         counts = Counter(each.kind for each in plan.work if each.action == action)
         if counts:
-            parts.append(f"{verb} {_counted(counts)}")
+            parts.append(f"{action}s {_counted(counts)}")
     question = f"This {', '.join(parts)} in cluster {safe(plan.cluster)}."
     if any(each.action == "delete" for each in plan.work):
         names = [name for _, name in plan.deletions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rmqcli.cli.by_broker import (
     errors_json,
@@ -13,11 +13,8 @@ from rmqcli.cli.by_broker import (
 )
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, write_table
+from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
 from rmqcli.units import counted, format_duration, format_rfc3339
-
-if TYPE_CHECKING:
-    from rmqcli.admin.delayed import DelayedMessage
 
 _LIMIT_DEFAULT = 10
 
@@ -26,22 +23,32 @@ COLUMNS = (
         "due_at",
         "when it is delivered, by the broker's clock; null if not known",
         title="DUE",
+        value=lambda found: format_rfc3339(found.due_ms),
     ),
-    Column(
+    number_column(
         "level",
         "its delay level; null for a delivery time of its own",
-        align="right",
         shown=lambda row: row["level"] or "time",
     ),
     Column("msg_id", "the producer's ID", title="MSG ID"),
     Column("keys", "keys", priority=30, shorten=True),
-    Column("queue", "queue in which it waits", priority=40),
+    Column(
+        "queue",
+        "queue in which it waits",
+        value=lambda found: str(found.queue),
+        priority=40,
+    ),
     Column("queue_offset", "offset there", title=None),
-    Column("store_timestamp", "when it was stored there", title=None),
+    Column(
+        "store_timestamp",
+        "when it was stored there",
+        title=None,
+        value=lambda found: format_rfc3339(found.stored_ms),
+    ),
 )
 _STEP_COLUMNS = (
     Column("due_within", title="DUE WITHIN"),
-    Column("messages", align="right"),
+    number_column("messages"),
 )
 
 
@@ -82,7 +89,7 @@ def delayed(
         "known_count": found.count,
         "overdue": found.overdue,
         "steps": steps,
-        "messages": [_row(each) for each in found.messages],
+        "messages": [row_of(COLUMNS, each) for each in found.messages],
         "errors": errors_json(found.errors),
     }
 
@@ -104,15 +111,3 @@ def delayed(
     common.messages.info(f"{counted(found.scanned, 'record')} of all topics read")
     raise_if_silent(found.errors, found.denial)
     raise_if_undated(found.undated)
-
-
-def _row(found: DelayedMessage) -> dict[str, Any]:
-    return {
-        "due_at": format_rfc3339(found.due_ms),
-        "level": found.level,
-        "msg_id": found.msg_id,
-        "keys": found.keys,
-        "queue": str(found.queue),
-        "queue_offset": found.queue_offset,
-        "store_timestamp": format_rfc3339(found.stored_ms),
-    }

@@ -122,16 +122,11 @@ def _show_export(tour: Tour, folder: str) -> None:
         if not name.startswith((".", "_")):
             size = os.path.getsize(os.path.join(folder, name))
             tour.write(f"{size:>10,}  {name}")
-    tour.write(_rows_by_tag(folder))
-
-
-def _rows_by_tag(folder: str) -> str:
-    """Describe how many rows of each tag any reader finds in the Parquet files."""
     from rmqcli.spark.export.parquet_file import count_by_tag
 
-    counts = count_by_tag(folder)
+    counts = count_by_tag(folder)  # what any reader finds in the files
     shown = ", ".join(f"{tag} {count}" for tag, count in counts)
-    return f"{counted(sum(count for _, count in counts), 'row')}: {shown}"
+    tour.write(f"{counted(sum(count for _, count in counts), 'row')}: {shown}")
 
 
 #: Commands to try while the cluster keeps running, each with what it does.

@@ -18,7 +18,6 @@ import inspect
 import os
 import re
 import shlex
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -158,7 +157,12 @@ def command_help(entry: CommandEntry) -> str:
     first, _, rest = text.partition("\n\n")
     example, _, notes = rest.partition("\n\n")
     arguments = [each for each in parameters if each.declaration.is_argument]
-    usage = " ".join(_in_usage(each) for each in arguments)
+    usage = " ".join(
+        each.metavar
+        if each.is_required or each.metavar.startswith("[")
+        else f"[{each.metavar}]"
+        for each in arguments
+    )
     parts = [f"Usage: rmq {entry.path} [OPTIONS] {usage}".rstrip() + "\n"]
     parts.append(_paragraph(first))
     parts.append(textwrap.indent(example, "  ") + "\n")
@@ -189,11 +193,6 @@ def command_help(entry: CommandEntry) -> str:
         rows.append(("-q, -v, ...", "All common options: rmq help options."))
         parts.append(_section(COMMON_SECTION, [*rows, help_row]))
     return "\n".join(parts)
-
-
-def _in_usage(parameter: Parameter) -> str:
-    name = parameter.metavar
-    return name if parameter.is_required or name.startswith("[") else f"[{name}]"
 
 
 def _left(parameter: Parameter) -> str:
@@ -237,7 +236,7 @@ def _default(parameter: Parameter) -> str:
 
 
 def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _WIDTH_MAX)
+    return min(screen_size(sys.stdout).columns, _WIDTH_MAX)
 
 
 def _paragraph(text: str) -> str:
@@ -375,39 +374,29 @@ def unknown_command(path: str, table: Sequence[CommandEntry]) -> UsageError:
         depth -= 1
     first, rest = " ".join(words[:depth]), " ".join(words[depth:])
     below = entries_below(f"{first} ", table=table)
-    if rest and below:
-        word = rest.partition(" ")[0]
-        if hint := hint_for_command(f"{first} {word}"):
-            return UsageError(f"command {word} does not exist", hint=hint)
-        if first == "message" and not similar(word, below):
-            return UsageError(
-                f"command {word} does not exist",
-                hint=f"write: {command_line('rmq message show', word)}",
-            )
-        deeper = [
-            f"rmq {each.path}"
-            for each in table
-            if each.path.startswith(f"{first} ") and each.path.endswith(f" {word}")
-        ]
-        if deeper:
-            return UsageError(
-                f"command {word} does not exist",
-                hint=f"write: {' or '.join(deeper[:_WRITTEN_MAX])}",
-            )
-        if "show" in below and not similar(word, below):
-            return UsageError(
-                f"command {word} does not exist",
-                hint="to show what has this name:"
-                f" {command_line(f'rmq {first} show', word)}; commands: rmq {first}"
-                " --help",
-            )
-        return unknown_name("command", word, below, help_command=f"rmq {first}")
-    hint = hint_for_command(first)
+    if not (rest and below):
+        if hint := hint_for_command(first):
+            return UsageError(f"command {first} does not exist", hint=hint)
+        below = entries_below("", table=table)
+        return unknown_name("command", first, below, help_command="rmq")
+    word = rest.partition(" ")[0]
+    show = command_line(f"rmq {first} show", word)
+    is_near = bool(similar(word, below))
+    deeper = [
+        f"rmq {each.path}"
+        for each in table
+        if each.path.startswith(f"{first} ") and each.path.endswith(f" {word}")
+    ]
+    hint = hint_for_command(f"{first} {word}")
+    if not hint and first == "message" and not is_near:
+        hint = f"write: {show}"
+    elif not hint and deeper:
+        hint = f"write: {' or '.join(deeper[:_WRITTEN_MAX])}"
+    elif not hint and "show" in below and not is_near:
+        hint = f"to show what has this name: {show}; commands: rmq {first} --help"
     if hint:
-        return UsageError(f"command {first} does not exist", hint=hint)
-    return unknown_name(
-        "command", first, entries_below("", table=table), help_command="rmq"
-    )
+        return UsageError(f"command {word} does not exist", hint=hint)
+    return unknown_name("command", word, below, help_command=f"rmq {first}")
 
 
 def guide_source(name: str) -> str:
@@ -487,7 +476,10 @@ def show_in_pager(text: str, *, stream: TextIO) -> None:
     Writes to `stream` if the text fits the screen, or PAGER is empty, `cat`, or cannot
     be started. The user may leave the pager at any place; Ctrl-C belongs to the pager.
     """
-    words = _pager()
+    try:
+        words = shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:  # a quote that is not closed
+        words = []
     if words in ([], ["cat"]) or text.count("\n") < screen_size(stream).lines:
         stream.write(text)
         return
@@ -510,14 +502,6 @@ def show_in_pager(text: str, *, stream: TextIO) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             process.wait()
             return
-
-
-def _pager() -> list[str]:
-    """Return the words of the pager's command; none if there is to be no pager."""
-    try:
-        return shlex.split(os.environ.get("PAGER", "less"))
-    except ValueError:  # a quote that is not closed
-        return []
 
 
 @command_options(has_common=False)

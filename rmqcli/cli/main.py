@@ -26,7 +26,8 @@ def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -
     """
     try:
         result = _run(arguments, table)
-        _flush_stdout()
+        if sys.stdout is not None:
+            sys.stdout.flush()  # while a full disk or a closed pipe can be reported
     except BaseException as error:  # noqa: BLE001  # the one boundary
         from rmqcli.cli.configuration.output import output_by_profile
         from rmqcli.cli.ui import errors as failures
@@ -81,9 +82,3 @@ def prepare_stdout() -> None:
             errors="backslashreplace",
             line_buffering=is_terminal,
         )
-
-
-def _flush_stdout() -> None:
-    """Flush stdout while a full disk or a closed pipe can still be reported."""
-    if sys.stdout is not None:
-        sys.stdout.flush()

@@ -6,7 +6,6 @@ server itself is in `rmqcli.mcp`.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     option,
+    require_extra,
     size_option,
 )
 from rmqcli.cli.ui.messages import is_terminal
@@ -31,7 +31,6 @@ from rmqcli.units import SECOND_MS
 if TYPE_CHECKING:
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.config import ClientConfig
-    from rmqcli.mcp.redact import Redaction
 
 _PLANS_MAX = 100
 _HIDING = "What is hidden"
@@ -87,19 +86,19 @@ def mcp(
     An assistant starts this command and speaks the Model Context Protocol with it. The
     tools read; a change is a plan, which a person applies. Needs the extra mcp.
     """
-    if importlib.util.find_spec("mcp") is None:
-        raise ConfigError(
-            "rmq mcp needs the Python SDK of the Model Context Protocol, which the"
-            " extra mcp installs",
-            hint="run: pip install 'rmqcli[mcp]'",
-        )
+    from rmqcli.mcp.redact import make_rules, read_rules
+
+    sdk = "the Python SDK of the Model Context Protocol"
+    require_extra("rmq mcp", "mcp", "mcp", sdk)
     deadline_ms = 30 * SECOND_MS if deadline is None else deadline
     result_bytes = 64 << 10 if max_result is None else max_result
     if deadline_ms < SECOND_MS:
         raise UsageError("--deadline must be at least 1s")
     if not 4 << 10 <= result_bytes <= 16 << 20:
         raise UsageError("--max-result must be between 4KiB and 16MiB")
-    rules = _rules(redact, redact_property or [], redact_pattern or [])
+    rules = make_rules(redact_property or [], redact_pattern or [])
+    if redact is not None:
+        rules = rules.with_more(read_rules(redact))
     config = common.client_config()
     # A client's error says which broker is silent, so it should come first; and a
     # thread whose call has been answered must not go on for long.
@@ -126,13 +125,6 @@ def mcp(
             version=rmqcli.__version__,
             log=lines.write,
         )
-
-
-def _rules(path: Path | None, properties: list[str], patterns: list[str]) -> Redaction:
-    from rmqcli.mcp.redact import make_rules, read_rules
-
-    rules = make_rules(properties, patterns)
-    return rules if path is None else rules.with_more(read_rules(path))
 
 
 class _Log:

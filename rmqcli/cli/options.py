@@ -35,7 +35,13 @@ from rmqcli.config import (
     parse_namesrv,
 )
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import NotFoundError, TextError, TransportError, UsageError
+from rmqcli.errors import (
+    ConfigError,
+    NotFoundError,
+    TextError,
+    TransportError,
+    UsageError,
+)
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -332,6 +338,20 @@ def _check_named(own: Mapping[str, Any]) -> None:
             raise UsageError(f"the {parameter.removesuffix('s')}'s name is empty")
 
 
+def require_extra(command: str, extra: str, module: str, name: str) -> None:
+    """Raise ConfigError unless a module is installed that a command needs.
+
+    `name` is what the error calls it. Nothing is loaded.
+    """
+    from importlib.util import find_spec  # few commands need it
+
+    if find_spec(module) is None:
+        raise ConfigError(
+            f"{command} needs {name}, which the extra {extra} installs",
+            hint=f"run: pip install 'rmqcli[{extra}]'",
+        )
+
+
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
     """The error for a value that is not one of `choices`."""
     import difflib  # only when something was mistyped
@@ -399,7 +419,7 @@ def parse_timeout_ms(text: str) -> int:
     """Read the duration of `--timeout`. Raises TextError for 0."""
     timeout_ms = parse_duration_ms(text)
     if not timeout_ms:
-        raise TextError(text, "must be greater than 0", start=0, end=len(text))
+        raise TextError(text, "must be greater than 0")
     return timeout_ms
 
 
@@ -408,19 +428,17 @@ def read_int(text: str, least: int | None, most: int | None) -> int:
     digits = text.removeprefix("-")
     # int() would also take `1_0`, blanks, and digits of other scripts.
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 400):
-        raise TextError(text, "not a whole number", start=0, end=max(1, len(text)))
+        raise TextError(text, "not a whole number")
     number = int(text)
     if (least is None or number >= least) and (most is None or number <= most):
         return number
     if most is None:
         what = f"must be at least {least}"
+    elif least is None:
+        what = f"must be at most {most}"
     else:
-        what = (
-            f"must be from {least} to {most}"
-            if least is not None
-            else (f"must be at most {most}")
-        )
-    raise TextError(text, what, start=0, end=len(text))
+        what = f"must be from {least} to {most}"
+    raise TextError(text, what)
 
 
 def parse_profile_name(text: str) -> str:
@@ -474,14 +492,13 @@ def plaintext_option() -> Declaration:
     )
 
 
-def store_option(*, section: str = "") -> Declaration:
-    """`--store`, for `rmqcli.cli.offline.read_from`."""
-    return option(
-        "--store",
-        section=section,
-        metavar="DIR",
-        help="Read a broker's store folder, without changing it, instead of a cluster.",
-    )
+#: `--store`, for `rmqcli.cli.offline.read_from`.
+store_option = partial(
+    option,
+    "--store",
+    metavar="DIR",
+    help="Read a broker's store folder, without changing it, instead of a cluster.",
+)
 
 
 def _common(*names: str, **settings: Any) -> Declaration:
@@ -554,19 +571,16 @@ def make_common(
         _common(
             parser=parse_address_mapping,
             metavar="HOST:PORT=HOST:PORT",
-            help=(
-                "Reach the broker that advertises the first address at the second;"
-                " repeatable. Without ports: all brokers of a host."
-            ),
+            help="Reach the broker that advertises the first address at the second;"
+            " repeatable. Without ports: all brokers of a host.",
         ),
     ] = None,
     acl_file: Annotated[
         str | None,
         _common(
             metavar="FILE|-",
-            help=(
-                "File with access key and secret key, readable only by you; - is stdin."
-            ),
+            help="File with access key and secret key, readable only by you; - is"
+            " stdin.",
         ),
     ] = None,
     tls: Annotated[bool, _common(help="Use TLS and verify certificates.")] = False,
@@ -577,10 +591,8 @@ def make_common(
         str | None,
         _common(
             metavar="NAME",
-            help=(
-                "Host name in the certificates, for brokers that advertise an IP "
-                "address."
-            ),
+            help="Host name in the certificates, for brokers that advertise an IP "
+            "address.",
         ),
     ] = None,
     tls_cert: Annotated[

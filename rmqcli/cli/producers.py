@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.by_broker import raise_if_silent, show_list, warn_about_departed
+from rmqcli.cli.by_broker import (
+    nothing_found,
+    raise_if_silent,
+    show_list,
+    warn_about_departed,
+)
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, number_column, row_of
-from rmqcli.errors import NotFoundError
 from rmqcli.names import similar
 from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.codes import language_name
@@ -94,16 +98,13 @@ def producers(
 def _check_online(client: Client, group: str) -> None:
     """Raise NotFoundError if no producer of the group is connected to any broker."""
     from rmqcli.admin.producers import list_producers
-    from rmqcli.wire.codes import ResponseCode
 
     if list_producers(client, group=group).producers:
         return
     online = {each.group for each in list_producers(client).producers if each.group}
     near = similar(group, online)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise NotFoundError(
+    raise nothing_found(
         f"no producer of group {group} is online{meant}",
-        code=int(ResponseCode.QUERY_NOT_FOUND),
-        name=ResponseCode.QUERY_NOT_FOUND.name,
         hint="list the producers that are online with: rmq producers",
     )

@@ -6,6 +6,7 @@ and the same mistake has the same error.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.options import option
@@ -17,6 +18,7 @@ from rmqcli.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.admin.tail.where import Where
     from rmqcli.api.client import Client
     from rmqcli.cli.options import Common, Declaration
@@ -25,24 +27,26 @@ if TYPE_CHECKING:
     from rmqcli.position import Position
 
 
-def tag_option(*, section: str = "") -> Declaration:
-    """`--tag`."""
-    return option(
-        "--tag",
-        section=section,
-        metavar="EXPR",
-        help="Only messages with these tags, e.g. 'A || B'.",
-    )
-
-
-def sql_option(*, section: str = "") -> Declaration:
-    """`--sql`."""
-    return option(
-        "--sql",
-        section=section,
-        metavar="EXPR",
-        help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
-    )
+tag_option = partial(
+    option,
+    "--tag",
+    metavar="EXPR",
+    help="Only messages with these tags, e.g. 'A || B'.",
+)
+sql_option = partial(
+    option,
+    "--sql",
+    metavar="EXPR",
+    help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
+)
+not_option = partial(option, "--not", help="Invert --key, --property and --grep.")
+#: Its value is a text, which `read_where` parses.
+where_option = partial(
+    option,
+    "--where",
+    metavar="EXPR",
+    help="Only messages for which this is true, e.g. 'value.a > 5'.",
+)
 
 
 def property_option(*, section: str = "", which: str = "Only messages") -> Declaration:
@@ -65,11 +69,6 @@ def grep_option(*, section: str = "", which: str = "Only messages") -> Declarati
         metavar="REGEX",
         help=f"{which} whose body matches.",
     )
-
-
-def not_option(*, section: str = "") -> Declaration:
-    """`--not`."""
-    return option("--not", section=section, help="Invert --key, --property and --grep.")
 
 
 def _parse_property(text: str) -> tuple[str, str]:
@@ -150,16 +149,6 @@ def decode_option(
     )
 
 
-def where_option(*, section: str = "") -> Declaration:
-    """`--where`: a text, which `read_where` parses."""
-    return option(
-        "--where",
-        section=section,
-        metavar="EXPR",
-        help="Only messages for which this is true, e.g. 'value.a > 5'.",
-    )
-
-
 def read_where(text: str | None, decode: Decode | None) -> Where | None:
     """Parse `--where`. Raises TextError, which names the option."""
     if text is None:
@@ -171,6 +160,32 @@ def read_where(text: str | None, decode: Decode | None) -> Where | None:
     except TextError as error:
         error.option = "--where"
         raise
+
+
+def check_not(options: Any) -> None:
+    """Raise UsageError for `--not` without anything to invert."""
+    has_any = options.key is not None or options.property_ or options.grep is not None
+    if options.not_ and not has_any:
+        raise UsageError("--not needs --key, --property or --grep")
+
+
+def filter_of(options: Any) -> TailFilter:
+    """Return the filter of the messages that are wanted. Raises UsageError.
+
+    `options` has a field for each option above: `tag`, `sql`, `key`, `property_`,
+    `grep`, `not_`, `where` and `decode`.
+    """
+    from rmqcli.admin.tail.filter import make_filter
+
+    return make_filter(
+        tag=options.tag,
+        sql=options.sql,
+        key=options.key,
+        properties=tuple(options.property_ or ()),
+        pattern=options.grep,
+        invert=options.not_,
+        where=read_where(options.where, options.decode),
+    )
 
 
 def check_range(start: Position | None, end: Position | None) -> None:

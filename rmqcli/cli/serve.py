@@ -18,7 +18,6 @@ from rmqcli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
-    from rmqcli.broker.faults import Rule
     from rmqcli.broker.proxy.options import ProxyOptions
 
 _ADDRESSES = "Addresses"
@@ -65,20 +64,16 @@ def serve(
             min=3,
             max=65_535,
             metavar="PORT",
-            help=(
-                "Port of the first broker; further ones listen on PORT + 10, PORT + 20,"
-                " ..."
-            ),
+            help="Port of the first broker; further ones listen on PORT + 10, PORT +"
+            " 20, ...",
             section=_ADDRESSES,
         ),
     ] = None,
     allow_remote: Annotated[
         bool,
         option(
-            help=(
-                "Allow --listen on an address that other machines can reach. There is "
-                "no authentication."
-            ),
+            help="Allow --listen on an address that other machines can reach. There is "
+            "no authentication.",
             section=_ADDRESSES,
         ),
     ] = False,
@@ -207,7 +202,11 @@ def serve(
             "enable_property_filter": property_filter,
         },
     )
-    rules = _read_faults(faults)
+    rules = []
+    if faults is not None:
+        from rmqcli.broker.fault_file import read_fault_file
+
+        rules = read_fault_file(Path(faults))
     _allow_many_connections()
     with suppress(KeyboardInterrupt), EmbeddedCluster(options) as cluster:
         for rule in rules:
@@ -299,18 +298,16 @@ def proxy_options(
     from rmqcli.broker.proxy.options import ProxyOptions
 
     if port is None:
-        if cert is not None or key is not None:
-            raise UsageError(
-                "--proxy-tls-cert and --proxy-tls-key need --proxy-port",
-                hint="add --proxy-port",
-            )
-        others = {
-            "--proxy-remoting-port": remoting_port is not None,
-            "--proxy-accounts": accounts is not None,
-        }
-        for name, is_given in others.items():
-            if is_given:
-                raise UsageError(f"{name} needs --proxy-port", hint="add --proxy-port")
+        for names, value in (
+            (
+                "--proxy-tls-cert and --proxy-tls-key need",
+                key if cert is None else cert,
+            ),
+            ("--proxy-remoting-port needs", remoting_port),
+            ("--proxy-accounts needs", accounts),
+        ):
+            if value is not None:
+                raise UsageError(f"{names} --proxy-port", hint="add --proxy-port")
         return False
     if (cert is None) != (key is None):
         raise UsageError("--proxy-tls-cert and --proxy-tls-key must be used together")
@@ -357,14 +354,6 @@ def read_accounts(path: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]
             )
         secrets[name], rights[name] = secret, allowed
     return secrets, rights
-
-
-def _read_faults(path: str | None) -> list[Rule]:
-    if path is None:
-        return []
-    from rmqcli.broker.fault_file import read_fault_file
-
-    return read_fault_file(Path(path))
 
 
 def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> None:

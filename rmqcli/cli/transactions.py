@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, number_column
+from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.units import counted, format_duration, format_rfc3339
-
-if TYPE_CHECKING:
-    from rmqcli.admin.transactions import OpenTransaction
 
 _LIMIT_DEFAULT = 100
 
 COLUMNS = (
-    Column(
+    number_column(
         "age_ms",
         "since the message was sent, by the producer's and this machine's clock",
         title="AGE",
-        align="right",
         shown=lambda row: format_duration(row["age_ms"]),
     ),
     Column("msg_id", "the producer's ID", title="MSG ID"),
@@ -35,6 +31,7 @@ COLUMNS = (
     Column(
         "producers",
         "connected clients of the group; null if the broker does not say",
+        value=lambda found: found.producers and list(found.producers),
         shown=lambda row: (
             (row["producers"] and ", ".join(row["producers"])) or "none"
             if row["producers"] is not None
@@ -43,9 +40,25 @@ COLUMNS = (
         shorten=True,
         priority=5,
     ),
-    Column("broker_name", "broker that keeps it", title="BROKER", priority=20),
-    Column("half_offset", "offset in RMQ_SYS_TRANS_HALF_TOPIC", title=None),
-    Column("born_timestamp", "when it was sent, by the producer's clock", title=None),
+    Column(
+        "broker_name",
+        "broker that keeps it",
+        title="BROKER",
+        value=lambda found: found.queue.broker_name,
+        priority=20,
+    ),
+    Column(
+        "half_offset",
+        "offset in RMQ_SYS_TRANS_HALF_TOPIC",
+        title=None,
+        value=lambda found: found.queue_offset,
+    ),
+    Column(
+        "born_timestamp",
+        "when it was sent, by the producer's clock",
+        title=None,
+        value=lambda found: format_rfc3339(found.born_ms),
+    ),
 )
 
 
@@ -73,7 +86,10 @@ def transactions(
     with common.open_client() as client:
         found = find_open_transactions(client, topic, limit=limit)
         now_ms = client.clock.epoch_ms()
-    rows = [_row(each, now_ms) for each in found.transactions]
+    rows = [
+        {"age_ms": max(0, now_ms - each.born_ms), **row_of(COLUMNS[1:], each)}
+        for each in found.transactions
+    ]
     show_list(
         common, rows, COLUMNS, none="no open transactions", is_complete=not found.errors
     )
@@ -85,18 +101,3 @@ def transactions(
     if found.count > len(rows):
         common.messages.info(f"{found.count - len(rows):,} more not shown; see --limit")
     raise_if_silent(found.errors, found.denial)
-
-
-def _row(found: OpenTransaction, now_ms: int) -> dict[str, Any]:
-    return {
-        "age_ms": max(0, now_ms - found.born_ms),
-        "msg_id": found.msg_id,
-        "keys": found.keys,
-        "producer_group": found.producer_group,
-        "checks": found.checks,
-        "checks_max": found.checks_max,
-        "producers": None if found.producers is None else list(found.producers),
-        "broker_name": found.queue.broker_name,
-        "half_offset": found.queue_offset,
-        "born_timestamp": format_rfc3339(found.born_ms),
-    }

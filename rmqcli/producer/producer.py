@@ -105,6 +105,7 @@ class Producer(InOneProcess):
     `on_check(message)` is called in the thread rmq-check_0 for a half message of the
     group whose transaction is undecided for the broker. It returns a
     LocalTransactionState; an exception counts as UNKNOW, and the broker asks again.
+    Brokers ask a producer that has sent to a topic of theirs or asked for its `queues`.
 
     With `endpoints` (`host:port;host:port` of a proxy; default: the environment's
     ROCKETMQ_ENDPOINTS, if `namesrv` is not given) the producer speaks gRPC over TLS. A

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import compress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.admin.dlq.letter import REDRIVEN_FROM, REDRIVEN_TIMES
+from rmqcli.admin.dlq.letter import FLUSHED_FROM, REDRIVEN_FROM, REDRIVEN_TIMES
 from rmqcli.dataclass import dataclass
 from rmqcli.producer.message import SYSTEM_PROPERTIES
 from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, UNIQ_KEY
@@ -18,7 +18,9 @@ from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, UNIQ_KEY
 if TYPE_CHECKING:
     from rmqcli.redrive.log import LetterPlace
 
-_LEFT_OUT: Final = frozenset(name.encode() for name in SYSTEM_PROPERTIES)
+_LEFT_OUT: Final = frozenset(
+    name.encode() for name in (*SYSTEM_PROPERTIES, FLUSHED_FROM)
+)
 _FROM: Final = REDRIVEN_FROM.encode()
 _TIMES: Final = REDRIVEN_TIMES.encode()
 _SHARDING_KEY: Final = b"\x02__SHARDINGKEY\x01"  # MessageConst.PROPERTY_SHARDING_KEY
@@ -30,11 +32,25 @@ _NO_MARKS: Final = bytes({*range(256)} - {1, 2})
 _ADDED: Final = f"{REDRIVEN_FROM}\x01%b\x02{REDRIVEN_TIMES}\x011".encode()
 
 
+class Retry(NamedTuple):
+    """What a copy keeps of a message that waits for its next try.
+
+    `msg_id` is its UNIQ_KEY; None if it has none.
+    """
+
+    queue_id: int
+    reconsume_times: int
+    sys_flag: int
+    born_timestamp_ms: int
+    msg_id: str | None
+
+
 @dataclass(slots=True)
 class Letter:
     """A letter to send: its name, and the message. Treat as immutable.
 
-    `properties` are in their text form, without UNIQ_KEY.
+    `properties` are in their text form, without UNIQ_KEY. `retry` is None for a dead
+    letter: its copy is a new message.
     """
 
     place: LetterPlace
@@ -42,6 +58,7 @@ class Letter:
     body: bytes
     properties: bytes
     flag: int
+    retry: Retry | None = None
 
 
 def redriven_properties(raw: bytes, name: str) -> bytes | None:

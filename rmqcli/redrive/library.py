@@ -1,24 +1,41 @@
-"""Redrives for programs: `Cluster.redrive` plans one and carries it out.
+"""Redrives and flushes for programs: `Cluster.redrive`, `Cluster.flush_retries`.
 
-It does what `rmq dlq redrive` does, with the same log, and asks nothing.
+They do what `rmq dlq redrive` and `rmq retry flush` do, with the same logs, and ask
+nothing.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmqcli.admin.dlq.read import letter_route
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.api.client import Client
 from rmqcli.checked import check_callback, check_rate_per_s, check_returned
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import RefusedError
+from rmqcli.errors import NotFoundError, RefusedError
+from rmqcli.model import retry_topic
 from rmqcli.names import check_group
-from rmqcli.redrive.log import UNKNOWN, default_path, open_log, read_log
-from rmqcli.redrive.redrive import RedriveRun, plan_redrive
+from rmqcli.redrive.flush import FlushPlan, FlushRequest, plan_flush
+from rmqcli.redrive.log import (
+    FLUSH,
+    REDRIVE,
+    UNKNOWN,
+    LetterStates,
+    default_path,
+    open_log,
+    read_log,
+)
+from rmqcli.redrive.redrive import (
+    RedrivePlan,
+    RedriveRequest,
+    RedriveRun,
+    plan_redrive,
+)
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -30,25 +47,26 @@ if TYPE_CHECKING:
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
     from rmqcli.redrive.log import LetterResult
-    from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 #: Letters that a report names of each kind.
 NAMED_MAX: Final = 1_000
 
+RequestT = TypeVar("RequestT", bound="RedriveRequest | FlushRequest")
+PlanT = TypeVar("PlanT", bound="RedrivePlan | FlushPlan")
+ReportT = TypeVar("ReportT", bound="RedriveReport | FlushReport")
+
 
 @dataclass(slots=True)
-class RedriveReport:
+class SendReport:
     """What became of the letters of a plan.
 
     `stored` counts those that were sent, `by_topic` where. `unknown` counts those to
-    whose send no answer came: the next redrive sends them again; `unknown_letters`
-    names the first of them. `failures` are the first letters that are not stored for
-    certain, with the reason, and `by_error` counts all of them. `given_up` is why
-    sending stopped before the end of the plan, and `unread` has the queues that were
-    not read to their ends.
+    whose send no answer came: the next run sends them again; `unknown_letters` names
+    the first of them. `failures` are the first letters that are not stored for certain,
+    with the reason, and `by_error` counts all of them. `given_up` is why sending
+    stopped before the end of the plan.
     """
 
-    plan: RedrivePlan
     stored: int = 0
     unknown: int = 0
     unknown_letters: list[str] = field(default_factory=list)
@@ -56,13 +74,6 @@ class RedriveReport:
     by_error: dict[str, int] = field(default_factory=Counter)
     failures: list[LetterResult] = field(default_factory=list)
     given_up: RmqError | None = None
-    unread: dict[MessageQueue, RmqError] = field(default_factory=dict)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all letters of the plan were sent, and all could be decoded."""
-        is_sent = self.stored == self.plan.count and not self.unread
-        return is_sent and not self.plan.undecoded
 
     def add(self, results: Sequence[LetterResult]) -> None:
         """Count the results of a batch."""
@@ -84,95 +95,213 @@ class RedriveReport:
                 self.failures.append(each)
 
 
-def refuse_unread(plan: RedrivePlan) -> None:
-    """Raise RefusedError for a plan with queues that were not read to their ends."""
+@dataclass(slots=True)
+class RedriveReport(SendReport):
+    """What became of the letters of a redrive's plan; see SendReport.
+
+    `unread` has the queues that were not read to their ends.
+    """
+
+    plan: RedrivePlan = field(kw_only=True)
+    unread: dict[MessageQueue, RmqError] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all letters of the plan were sent, and all could be decoded."""
+        is_sent = self.stored == self.plan.count and not self.unread
+        return is_sent and not self.plan.undecoded
+
+
+@dataclass(slots=True)
+class FlushReport(SendReport):
+    """What became of the messages of a flush's plan; see SendReport.
+
+    `unread` has the brokers that were not read to their ends. `came_due` counts the
+    messages that were not copied because their time had come meanwhile: their broker
+    has moved them.
+    """
+
+    plan: FlushPlan = field(kw_only=True)
+    unread: dict[str, RmqError] = field(default_factory=dict)
+
+    @property
+    def came_due(self) -> int:
+        """How many messages came due before they were copied."""
+        if self.given_up is not None or self.unread:
+            return 0  # some were not looked at
+        return self.plan.count - self.stored - sum(self.by_error.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each message of the plan was copied, or came due meanwhile."""
+        return self.stored + self.came_due == self.plan.count and not self.unread
+
+
+def refuse_unread(plan: RedrivePlan | FlushPlan) -> None:
+    """Raise RefusedError for a plan of which a queue or a broker was not read."""
     if plan.unread:
+        what = "queue" if isinstance(plan, RedrivePlan) else "broker"
         raise RefusedError(
-            f"{counted(len(plan.unread), 'queue')} could not be read to the end:"
+            f"{counted(len(plan.unread), what)} could not be read to the end:"
             " nothing was sent",
             hint=next(iter(plan.unread.values())).hint
             or "try again when all brokers can be reached",
         )
 
 
-class Redrive:
-    """Sends the dead letters of a group again. Made by `Cluster.redrive`.
+class LetterSending(Generic[RequestT, PlanT, ReportT]):
+    """What a redrive and a flush have in common.
 
     Each call has connections of its own, which are closed at its end. `log` is the file
-    that notes what was sent; None for that of `rmq dlq redrive`.
+    that notes what was sent; None for that of the command.
     """
 
+    #: of what the log is
+    _kind: str
+
     def __init__(
-        self, config: ClientConfig, request: RedriveRequest, *, log: Path | None = None
+        self, config: ClientConfig, request: RequestT, *, log: Path | None = None
     ) -> None:
         check_group(request.group)
         self.request = request
         self._config = config
         self._log = log
 
-    def __repr__(self) -> str:
-        return f"Redrive({self.request.group!r}, to={self.request.to!r})"
-
-    def plan(self) -> RedrivePlan:
+    def plan(self) -> PlanT:
         """Read the letters, and say what `execute` would send. Changes nothing.
 
-        Raises NotFoundError when the group has no dead letters, and RefusedError for a
-        log of another group or cluster, or when the retry topic cannot be used.
+        Raises NotFoundError when the group does not exist or, for a redrive, has no
+        dead letters, and RefusedError for a log of another group or cluster, or when
+        the retry topic cannot be used.
         """
         with Client(self._config) as client:
             identity = self._identity(client)
-            path = self._path(identity)
-            states, _, _ = read_log(path, self.request.group, identity)
-            return plan_redrive(client, self.request, states)
+            if identity is None:
+                return self._planned(client, LetterStates())
+            path, group = self._path(identity), self.request.group
+            states, _, _ = read_log(path, group, identity, kind=self._kind)
+            return self._planned(client, states)
 
     def execute(
         self,
         *,
         rate_per_s: float | None = None,
-        on_plan: Callable[[RedrivePlan], object] | None = None,
+        on_plan: Callable[[PlanT], object] | None = None,
         on_batch: Callable[[Sequence[LetterResult]], object] | None = None,
-    ) -> RedriveReport:
+    ) -> ReportT:
         """Plan again, and send the letters; at most `rate_per_s` in each second.
 
-        `on_plan` is called with the plan before anything is sent, while no other
-        redrive can use the log; if it raises an error, nothing is sent. `on_batch` is
-        called with the results of each batch, once they are known. An error that it
-        raises ends the redrive between two batches; the next one goes on there. Raises
-        as `plan` does, and RefusedError while another redrive uses the log or when a
-        queue could not be read: nothing was sent. That sending stopped later is in the
-        report. Raises TypeError for a function that does not run to its end when it is
-        called, such as a coroutine function, and ConfigError for a rate that is not
-        greater than 0.
+        `on_plan` is called with the plan before anything is sent, while no other run
+        can use the log; if it raises an error, nothing is sent. `on_batch` is called
+        with the results of each batch, once they are known. An error that it raises
+        ends the run between two batches; the next one goes on there. Raises as `plan`
+        does, and RefusedError while another run uses the log or when a queue could not
+        be read: nothing was sent. That sending stopped later is in the report. Raises
+        TypeError for a function that does not run to its end when it is called, such as
+        a coroutine function, and ConfigError for a rate that is not greater than 0.
         """
         check_rate_per_s(rate_per_s)
         check_callback(on_plan, "on_plan")
         check_callback(on_batch, "on_batch")
-        with Client(self._config) as client:
+        with Client(self._config) as client, ExitStack() as stack:
             group, now_ms = self.request.group, client.clock.epoch_ms()
             identity = self._identity(client)
-            # Locked before the plan is made: no other redrive sends what it has.
-            log = open_log(self._path(identity), group, identity, at_ms=now_ms)
-            try:
-                plan = plan_redrive(client, self.request, log.states)
-                refuse_unread(plan)
-                if on_plan is not None:
-                    check_returned(on_plan(plan), "on_plan")
-                report = RedriveReport(plan)
-                if not plan.count:
-                    return report
-                log.choose_by(self.request.chosen_by, at_ms=now_ms)
-                run = RedriveRun(client, plan, log, rate_per_s=rate_per_s)
-                for results in run.batches():
-                    report.add(results)
-                    if on_batch is not None:
-                        check_returned(on_batch(results), "on_batch")
-                report.given_up, report.unread = run.given_up, dict(run.unread)
+            log = None
+            if identity is not None:
+                # Locked before the plan is made: no other run sends what it has.
+                path = self._path(identity)
+                log = open_log(path, group, identity, at_ms=now_ms, kind=self._kind)
+                stack.callback(log.close)
+            plan = self._planned(client, LetterStates() if log is None else log.states)
+            refuse_unread(plan)
+            if on_plan is not None:
+                check_returned(on_plan(plan), "on_plan")
+            report = self._report(plan)
+            if log is None or not plan.count:
                 return report
-            finally:
-                log.close()
+            log.choose_by(self._chosen_by, at_ms=now_ms)
+            run = RedriveRun(client, plan, log, rate_per_s=rate_per_s)
+            for results in run.batches():
+                report.add(results)
+                if on_batch is not None:
+                    check_returned(on_batch(results), "on_batch")
+            report.given_up = run.given_up
+            report.unread.update(run.unread)  # type: ignore[arg-type]  # of this plan
+            return report
+
+    @property
+    def _chosen_by(self) -> str | None:
+        return None
+
+    def _planned(self, client: Client, states: LetterStates) -> PlanT:
+        raise NotImplementedError
+
+    def _report(self, plan: PlanT) -> ReportT:
+        raise NotImplementedError
+
+    def _identity(self, client: Client) -> ClusterIdentity | None:
+        """Return the cluster; None if there is nothing to send, and no log."""
+        raise NotImplementedError
+
+    def _path(self, identity: ClusterIdentity) -> Path:
+        return self._log or default_path(
+            os.environ, self.request.group, identity, kind=self._kind
+        )
+
+
+class Redrive(LetterSending[RedriveRequest, RedrivePlan, RedriveReport]):
+    """Sends the dead letters of a group again. Made by `Cluster.redrive`.
+
+    Each call has connections of its own, which are closed at its end. `log` is the file
+    that notes what was sent; None for that of `rmq dlq redrive`.
+    """
+
+    _kind = REDRIVE
+
+    def __repr__(self) -> str:
+        return f"Redrive({self.request.group!r}, to={self.request.to!r})"
+
+    @property
+    def _chosen_by(self) -> str | None:
+        return self.request.chosen_by
+
+    def _planned(self, client: Client, states: LetterStates) -> RedrivePlan:
+        return plan_redrive(client, self.request, states)
+
+    def _report(self, plan: RedrivePlan) -> RedriveReport:
+        return RedriveReport(plan=plan)
 
     def _identity(self, client: Client) -> ClusterIdentity:
         return identity_of(letter_route(client, self.request.group))
 
-    def _path(self, identity: ClusterIdentity) -> Path:
-        return self._log or default_path(os.environ, self.request.group, identity)
+
+class RetryFlush(LetterSending[FlushRequest, FlushPlan, FlushReport]):
+    """Delivers now what waits for a group's next try. Made by `Cluster.flush_retries`.
+
+    It stores copies in the group's retry topic. No broker removes the originals: each
+    comes at its time, too. Each call has connections of its own, which are closed at
+    its end. `log` is the file that notes what was copied; None for that of
+    `rmq retry flush`.
+    """
+
+    _kind = FLUSH
+
+    def __repr__(self) -> str:
+        return f"RetryFlush({self.request.group!r})"
+
+    def _planned(self, client: Client, states: LetterStates) -> FlushPlan:
+        return plan_flush(client, self.request, states)
+
+    def _report(self, plan: FlushPlan) -> FlushReport:
+        return FlushReport(plan=plan)
+
+    def _identity(self, client: Client) -> ClusterIdentity | None:
+        return flush_identity(client, self.request.group)
+
+
+def flush_identity(client: Client, group: str) -> ClusterIdentity | None:
+    """Return the cluster of a group's retry topic; None if nothing has failed yet."""
+    try:
+        return identity_of(client.route(retry_topic(group)))
+    except NotFoundError:
+        return None

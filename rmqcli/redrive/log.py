@@ -1,5 +1,8 @@
 """The log of redrives: which letters were sent again, and where they are now.
 
+A flush has such a log, too, in which the letters are messages that wait for their next
+try, with their places in the delay levels.
+
 One JSON object a line. The first line names the group and the cluster. Before a batch
 is sent its letters are written and flushed to the disk (`intent`), together with what
 became of those of the batch before (`outcome`). So after a kill at any moment the log
@@ -58,6 +61,10 @@ _STORED: Final = (
     "SLAVE_NOT_AVAILABLE",
 )
 UNKNOWN: Final = "UNKNOWN"
+
+#: Of what a log is. Logs of redrives do not say so.
+REDRIVE: Final = "redrive"
+FLUSH: Final = "flush"
 
 
 class LetterPlace(NamedTuple):
@@ -198,6 +205,47 @@ class LetterStates:
                 block.times[at] = _time(time_ms)
 
 
+class ScatteredStates(LetterStates):
+    """The states of letters that have many other messages between them.
+
+    Those of all groups wait in the queues of the delay levels.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: (broker, queue id) -> offset -> commit log offset, store time, state
+        self._found: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """See LetterStates."""
+        return not any(self._found.values())
+
+    def of(
+        self, broker_name: str, queue_id: int
+    ) -> Callable[[LetterPlace | StoredMessage | DecodeFailure], int]:
+        """See LetterStates."""
+        found = self._found.setdefault((broker_name, queue_id), {})
+
+        def state_of(letter: LetterPlace | StoredMessage | DecodeFailure) -> int:
+            if letter.queue_offset is None or isinstance(letter, DecodeFailure):
+                return NEW
+            log_offset, time_ms, state = found.get(letter.queue_offset, (-1, 0, NEW))
+            is_same = (log_offset, time_ms) == (
+                letter.commit_log_offset,
+                _time(letter.store_timestamp_ms),
+            )
+            return state if is_same else NEW
+
+        return state_of
+
+    def set_all(self, places: Iterable[LetterPlace], state: int) -> None:
+        """See LetterStates."""
+        for broker_name, queue_id, offset, log_offset, time_ms in places:
+            found = self._found.setdefault((broker_name, queue_id), {})
+            found[offset] = log_offset, _time(time_ms), state
+
+
 class LogFile(Protocol):
     """A file to which lines are appended."""
 
@@ -279,31 +327,37 @@ def path_in_state(
 
 
 def default_path(
-    environ: Mapping[str, str], group: str, cluster: ClusterIdentity
+    environ: Mapping[str, str],
+    group: str,
+    cluster: ClusterIdentity,
+    *,
+    kind: str = REDRIVE,
 ) -> Path:
     """Return the log of a group; see `path_in_state`."""
-    return path_in_state(environ, "redrive", [(group, cluster)])
+    return path_in_state(environ, kind, [(group, cluster)])
 
 
 def read_log(
-    path: Path, group: str, cluster: ClusterIdentity
+    path: Path, group: str, cluster: ClusterIdentity, *, kind: str = REDRIVE
 ) -> tuple[LetterStates, int, int]:
     """Read a log; return the states, the number of the next batch, and its length.
 
     The length is that up to the end of the last whole line; 0 for a file that does not
-    exist or is empty. Raises RefusedError for a log of another group or cluster, and
-    ConfigError for a file that is no log of redrives.
+    exist or is empty. Raises RefusedError for a log of another group, cluster or kind,
+    and ConfigError for a file that is no log of redrives.
     """
-    states, batch = LetterStates(), 0
+    states = LetterStates() if kind == REDRIVE else ScatteredStates()
+    batch = 0
 
     def take(entry: dict[str, Any], at: int) -> None:
         nonlocal batch
         if not at:
-            _check_head(path, entry, group, cluster)
+            _check_head(path, entry, group, cluster, kind)
         else:
             batch = _take(states, entry)
 
-    length = read_whole(path, "redrives", take)
+    what = "redrives" if kind == REDRIVE else "flushes"
+    length = read_whole(path, what, take)
     return states, batch + 1, length
 
 
@@ -359,10 +413,17 @@ def _check_last(line: bytes, *, is_first: bool) -> None:
 
 
 def _check_head(
-    path: Path, entry: dict[str, object], group: str, cluster: ClusterIdentity
+    path: Path,
+    entry: dict[str, object],
+    group: str,
+    cluster: ClusterIdentity,
+    kind: str,
 ) -> None:
     if entry["version"] != _VERSION:
         raise ValueError(f"version {entry['version']!r} is not {_VERSION}")
+    found = entry.get("kind", REDRIVE)
+    if found != kind:
+        raise RefusedError(f"{path} is the log of a {found}, not of a {kind}")
     if entry["group"] != group:
         raise RefusedError(
             f"{path} is the log of group {entry['group']}, not of {group}"
@@ -407,11 +468,14 @@ class RedriveLog:
         #: lines that are not in the file yet
         self._unwritten = b""
 
-    def begin(self, group: str, cluster: ClusterIdentity, *, at_ms: int) -> None:
+    def begin(
+        self, group: str, cluster: ClusterIdentity, *, at_ms: int, kind: str = REDRIVE
+    ) -> None:
         """Write the first line of a new log."""
         self._write(
             {
                 "version": _VERSION,
+                **({} if kind == REDRIVE else {"kind": kind}),
                 "group": group,
                 "cluster": identity_json(cluster),
                 "at_ms": at_ms,
@@ -508,19 +572,24 @@ def _number(number: int | None) -> str:
 
 
 def open_log(
-    path: Path, group: str, cluster: ClusterIdentity, *, at_ms: int
+    path: Path,
+    group: str,
+    cluster: ClusterIdentity,
+    *,
+    at_ms: int,
+    kind: str = REDRIVE,
 ) -> RedriveLog:
     """Open a log for writing, and create it if it does not exist.
 
     Raises as `read_log` and LockedFile do.
     """
-    file = LockedFile(path)
+    file = LockedFile(path, what=kind)
     try:
-        states, next_batch, length = read_log(path, group, cluster)
+        states, next_batch, length = read_log(path, group, cluster, kind=kind)
         file.cut(length)
         log = RedriveLog(file, states, next_batch)
         if not length:
-            log.begin(group, cluster, at_ms=at_ms)
+            log.begin(group, cluster, at_ms=at_ms, kind=kind)
     except BaseException:
         file.close()
         raise

@@ -24,10 +24,11 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import (
+    FLUSHED_FROM,
     ORIGIN_MESSAGE_ID,
     REDRIVEN_FROM,
     REDRIVEN_TIMES,
@@ -79,7 +80,7 @@ from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.system_flag import COMPRESSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rmqcli.admin.dlq.read import LetterRanges
     from rmqcli.admin.tail.filter import TailFilter
@@ -101,6 +102,8 @@ NAMED_MAX: Final = BATCH_MAX
 DOUBTFUL_NAMED_MAX: Final = 100 * BATCH_MAX
 #: Consumers set their own limit when they fail; up to 4.9 a send without one has none.
 _RECONSUME_TIMES_MAX: Final = 16
+#: A copy of what waits for its next try has been tried before, and is no dead letter.
+_UNLIMITED: Final = 2**31 - 1
 _ROUTES_KEPT_MAX: Final = 10_000
 #: A wait ends so soon after a stop.
 _STOP_MS: Final = 200
@@ -114,6 +117,7 @@ DEAD_AGAIN: Final = "DEAD_AGAIN"
 REDRIVEN: Final = "redriven before"
 DIED_AGAIN: Final = "died again after a redrive"
 UNDECODED: Final = "its body could not be decoded"
+NOT_UTF8: Final = "its properties are not UTF-8, and would be changed"
 
 #: In properties that tell of an earlier redrive.
 _REDRIVEN: Final = b"RMQ_REDRIVEN_"
@@ -193,6 +197,47 @@ class RedrivePlan:
         found = self.left_out.get(UNDECODED)
         return 0 if found is None else found.count
 
+    def source(self, client: Client) -> LetterSource:
+        """Return the letters to send."""
+        return _DeadLetterSource(client, self)
+
+
+class LetterSource(Protocol):
+    """The letters that a plan chose, and where they go. Read once.
+
+    With `is_retry` they go to their group's retry topic. `address` is that of a broker.
+    After the iteration `unread` has what was not read to the end, and why.
+    """
+
+    @property
+    def is_retry(self) -> bool: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def unread(self) -> dict[MessageQueue, RmqError] | dict[str, RmqError]: ...
+
+    def letters(
+        self, states: LetterStates, is_stopped: Callable[[], bool]
+    ) -> Iterator[Letter]:
+        """Yield the letters; end early when `is_stopped` says so."""
+
+    def target(self, topic: str) -> PublishTarget:
+        """Return the target of a topic to which letters go."""
+
+    def died(self, stored: str, topic: str, why: str) -> RefusedError:
+        """Return why nothing more is sent after a retry became a dead letter.
+
+        `stored` says who stored it in `topic`, and `why` the reason.
+        """
+
+
+class SendPlan(Protocol):
+    """What a RedriveRun carries out."""
+
+    def source(self, client: Client) -> LetterSource: ...
+
 
 class _Chosen(NamedTuple):
     """Where a letter goes, or why it is not sent (`fault`)."""
@@ -246,8 +291,8 @@ class _Targets:
             if facts.redriven_times and not again:
                 return _Chosen("", DIED_AGAIN)
             chosen = self._route(facts.origin_topic)
-            if chosen.fault is None and not raw.isascii() and not _is_utf8(raw):
-                return _Chosen("", "its properties are not UTF-8, and would be changed")
+            if chosen.fault is None and not is_utf8(raw):
+                return _Chosen("", NOT_UTF8)
             return chosen
         known = self._routes.get(origin[1])
         if known is None:
@@ -265,12 +310,7 @@ class _Targets:
             topic = origin
         if request.to == TO_RETRY:
             if topic in self._pop_topics:
-                return _Chosen(
-                    "",
-                    f"the group consumes {topic} by POP, and does not read"
-                    f" {retry_topic(request.group)}; brokers take nothing for the retry"
-                    " topics of POP",
-                )
+                return _Chosen("", popped_fault(request.group, topic))
             topic = retry_topic(request.group)
         elif topic.startswith("%"):
             return _Chosen(
@@ -307,6 +347,7 @@ class _Targets:
             given: dict[str, str] = record_properties(
                 letter.properties.items(), tags=None, keys=None
             )
+            given.pop(FLUSHED_FROM, None)
             given[REDRIVEN_FROM] = name
             given[REDRIVEN_TIMES] = str(facts.redriven_times + 1)
             if request.to == TO_RETRY:
@@ -359,29 +400,44 @@ class _Targets:
                 f"there is no topic {topic}: nothing was sent",
                 hint=Hint("use ", Setting("to", "origin")),
             ) from None
-        read = False
-        popped: set[str] = set()
-        prefixes = pop_retry_topics(group, "")
+        committed: set[str] = set()
         for broker in route.brokers:
             address = broker.master_address
             if address is None:
                 continue
             table = client.invoke(address, get_all_consumer_offset())
-            for name, of in table:
-                if name != group:
-                    continue
-                read = read or of == topic
-                for prefix in prefixes:
-                    if of.startswith(prefix) and of != prefix:
-                        popped.add(of.removeprefix(prefix))
-        if not read:
+            committed |= committed_topics(table, group)
+        if topic not in committed:
             raise RefusedError(
                 f"group {group} has committed nothing in {topic}, so nothing shows that"
                 " it reads that topic (groups that consume by POP or gRPC do not):"
                 " nothing was sent",
                 hint=Hint("use ", Setting("to", "origin")),
             )
-        return popped
+        return popped_topics(committed, group)
+
+
+def committed_topics(table: Iterable[tuple[str, str]], group: str) -> set[str]:
+    """Return the topics of which a broker has offsets of `group`."""
+    return {topic for name, topic in table if name == group}
+
+
+def popped_topics(committed: Iterable[str], group: str) -> set[str]:
+    """Return the topics that a group consumes by POP, by where it has committed."""
+    return {
+        topic.removeprefix(prefix)
+        for topic in committed
+        for prefix in pop_retry_topics(group, "")
+        if topic.startswith(prefix) and topic != prefix
+    }
+
+
+def popped_fault(group: str, topic: str) -> str:
+    """Why a message of a topic that a group consumes by POP is not sent to it."""
+    return (
+        f"the group consumes {topic} by POP, and does not read {retry_topic(group)};"
+        " brokers take nothing for the retry topics of POP"
+    )
 
 
 def _check_topic(topic: str) -> None:
@@ -440,11 +496,7 @@ def plan_redrive(
             else:
                 topic, fault = "", f"it cannot be decoded: {letter.error}"
             if fault is not None:
-                known = left_out.get(fault)
-                if known is None:
-                    left_out[fault] = LeftOut(1, place_of(queue, letter.queue_offset))
-                else:
-                    known.count += 1
+                leave_out(left_out, fault, queue, letter.queue_offset)
                 continue
             counts[topic] += 1
             if state == DOUBTFUL:
@@ -464,6 +516,20 @@ def plan_redrive(
         consumed_count=_consumed_count(client, ranges),
         unread=dict(reader.abandoned),
     )
+
+
+def leave_out(
+    left_out: dict[str, LeftOut],
+    reason: str,
+    queue: MessageQueue,
+    queue_offset: int | None,
+) -> None:
+    """Count a letter that is not sent."""
+    known = left_out.get(reason)
+    if known is None:
+        left_out[reason] = LeftOut(1, place_of(queue, queue_offset))
+    else:
+        known.count += 1
 
 
 def _consumed_count(client: Client, found: LetterRanges) -> int | None:
@@ -491,12 +557,74 @@ def _consumed_count(client: Client, found: LetterRanges) -> int | None:
     return count
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
+    """Whether a request can carry these properties as they are."""
+    if data.isascii():
+        return True
     try:
         data.decode()
     except UnicodeDecodeError:
         return False
     return True
+
+
+class _DeadLetterSource:
+    """See LetterSource."""
+
+    def __init__(self, client: Client, plan: RedrivePlan) -> None:
+        self._client = client
+        self._plan = plan
+        self._targets = _Targets(client, plan.request)
+        self.target = self._targets.target
+        self.is_retry = plan.request.to == TO_RETRY
+        self.address = client.reader_of(plan.ranges.ranges[0].queue)
+        self.unread: dict[MessageQueue, RmqError] = {}
+
+    def letters(
+        self, states: LetterStates, is_stopped: Callable[[], bool]
+    ) -> Iterator[Letter]:
+        """See LetterSource."""
+        plan, targets = self._plan, self._targets
+        wanted = replace(plan.request.filter, where=None)  # `choose` evaluates it
+        reader = LetterReader(self._client, plan.ranges, wanted, is_stopped=is_stopped)
+        for queue, letters in reader:
+            broker_name, queue_id = queue.broker_name, queue.queue_id
+            prefix = place_of(queue, "")
+            state_of = states.of(broker_name, queue_id)
+            for letter in letters:
+                if is_stopped():
+                    return
+                if not isinstance(letter, StoredMessage):
+                    continue
+                raw = letter.raw_properties
+                chosen = targets.choose(queue, letter, raw, state_of(letter))
+                if chosen is None or chosen.fault is not None:
+                    continue
+                offset = letter.queue_offset
+                copy = targets.copy(f"{prefix}{offset}", letter, raw)
+                if isinstance(copy, str):
+                    continue
+                body, properties = copy
+                place = LetterPlace(
+                    broker_name,
+                    queue_id,
+                    offset,
+                    letter.commit_log_offset,
+                    letter.store_timestamp_ms,
+                )
+                yield Letter(place, chosen.topic, body, properties, letter.flag)
+        self.unread.update(reader.abandoned)
+
+    def died(self, stored: str, topic: str, why: str) -> RefusedError:
+        """See LetterSource."""
+        return RefusedError(
+            f"{stored} a letter in {topic} again {why}",
+            hint=Hint(
+                "use ",
+                Setting("to", "origin"),
+                ", or stop the group's consumers for a minute",
+            ),
+        )
 
 
 class RedriveRun:
@@ -512,7 +640,7 @@ class RedriveRun:
     def __init__(
         self,
         client: Client,
-        plan: RedrivePlan,
+        plan: SendPlan,
         log: RedriveLog,
         *,
         rate_per_s: float | None = None,
@@ -522,18 +650,16 @@ class RedriveRun:
         self._client = client
         self._is_stopped = is_stopped
         self._batch_max = batch_max
-        self._plan = plan
         self._log = log
         self._rate = rate_per_s
-        self._targets = _Targets(client, plan.request)
+        self._source = source = plan.source(client)
         rng = random.Random()  # noqa: S311  # spreads load; not for secrets
-        address = client.reader_of(plan.ranges.ranges[0].queue)
         self._ids = UniqueIds(
-            local_ip(address) or "127.0.0.1", clock=client.clock, rng=rng
+            local_ip(source.address) or "127.0.0.1", clock=client.clock, rng=rng
         )
         self._requests = RedriveRequests(client, self._ids, rng, is_stopped=is_stopped)
         self._next_ms: float = client.clock.monotonic_ms()
-        self.unread: dict[MessageQueue, RmqError] = {}
+        self.unread: Mapping[MessageQueue, RmqError] | Mapping[str, RmqError] = {}
         self.given_up: RmqError | None = None
         #: whether a retry of the last batch failed: its broker may be elsewhere by now
         self._has_failed = False
@@ -568,53 +694,24 @@ class RedriveRun:
         log.flush()
 
     def _collected(self) -> Iterator[list[Letter]]:
-        plan, states = self._plan, self._log.states
-        wanted = replace(plan.request.filter, where=None)  # `choose` evaluates it
-        reader = LetterReader(
-            self._client, plan.ranges, wanted, is_stopped=self._is_stopped
-        )
+        source = self._source
         limit = self._batch_max
         if self._rate is not None:
             limit = max(1, min(limit, int(self._rate)))
         # One letter first: a broker may turn what is sent to a retry topic into a dead
         # letter at once, and then no more must follow.
-        first_limit = 1 if plan.request.to == TO_RETRY else limit
-        targets = self._targets
+        first_limit = 1 if source.is_retry else limit
         batch: list[Letter] = []
         size_bytes = 0
-        for queue, letters in reader:
-            broker_name, queue_id = queue.broker_name, queue.queue_id
-            prefix = place_of(queue, "")
-            state_of = states.of(broker_name, queue_id)
-            for letter in letters:
-                if self._is_stopped():
-                    return
-                if not isinstance(letter, StoredMessage):
-                    continue
-                raw = letter.raw_properties
-                chosen = targets.choose(queue, letter, raw, state_of(letter))
-                if chosen is None or chosen.fault is not None:
-                    continue
-                offset = letter.queue_offset
-                copy = targets.copy(f"{prefix}{offset}", letter, raw)
-                if isinstance(copy, str):
-                    continue
-                body, properties = copy
-                place = LetterPlace(
-                    broker_name,
-                    queue_id,
-                    offset,
-                    letter.commit_log_offset,
-                    letter.store_timestamp_ms,
-                )
-                batch.append(Letter(place, chosen.topic, body, properties, letter.flag))
-                size_bytes += len(body)
-                if len(batch) >= first_limit or size_bytes >= BATCH_BYTES_MAX:
-                    yield batch
-                    batch, size_bytes, first_limit = [], 0, limit
+        for letter in source.letters(self._log.states, self._is_stopped):
+            batch.append(letter)
+            size_bytes += len(letter.body)
+            if len(batch) >= first_limit or size_bytes >= BATCH_BYTES_MAX:
+                yield batch
+                batch, size_bytes, first_limit = [], 0, limit
         if batch:
             yield batch
-        self.unread.update(reader.abandoned)
+        self.unread = dict(source.unread)
 
     def _wait(self) -> None:
         clock = self._client.clock
@@ -626,14 +723,13 @@ class RedriveRun:
 
     def _begin(self, batch: list[Letter]) -> Callable[[], list[LetterResult]]:
         """Begin to send a batch; return a function that waits for the results."""
-        if self._plan.request.to == TO_RETRY:
+        if self._source.is_retry:
             return lambda: self._send_retries(batch)
         by_topic: dict[str, list[Letter]] = {}
         for letter in batch:
             by_topic.setdefault(letter.topic, []).append(letter)
         self._requests.begin(
-            (self._targets.target(topic), letters)
-            for topic, letters in by_topic.items()
+            (self._source.target(topic), letters) for topic, letters in by_topic.items()
         )
         return self._finish
 
@@ -650,7 +746,7 @@ class RedriveRun:
         """
         client = self._client
         topic = batch[0].topic
-        target = self._targets.target(topic)
+        target = self._source.target(topic)
         ids = self._ids
         pendings: list[PendingCall[SendAnswer]] = []
         sent: list[tuple[Letter, MessageQueue, str]] = []
@@ -660,9 +756,16 @@ class RedriveRun:
                 q for q in target.queues if q.broker_name == letter.place.broker_name
             ]
             queue = (own or target.queues)[number % len(own or target.queues)]
-            msg_id = ids.next_id()
-            properties = letter.properties + unique_key(msg_id)
+            msg_id = None
             body, sys_flag = never_empty(letter.body)
+            born_ms, times, times_max = client.clock.epoch_ms(), 0, _RECONSUME_TIMES_MAX
+            if letter.retry is not None:
+                queue_id, times, flags, born_ms, msg_id = letter.retry
+                queue = next((q for q in own if q.queue_id == queue_id), queue)
+                sys_flag |= flags
+                times_max = _UNLIMITED
+            msg_id = msg_id or ids.next_id()
+            properties = letter.properties + unique_key(msg_id)
             header = SendMessageRequestHeaderV2(
                 producer_group=PRODUCER_GROUP,
                 topic=topic,
@@ -670,12 +773,12 @@ class RedriveRun:
                 default_topic_queue_nums=4,
                 queue_id=queue.queue_id,
                 sys_flag=sys_flag,
-                born_timestamp=client.clock.epoch_ms(),
+                born_timestamp=born_ms,
                 flag=letter.flag,
                 properties=properties.decode(),
-                reconsume_times=0,
+                reconsume_times=times,
                 unit_mode=False,
-                max_reconsume_times=_RECONSUME_TIMES_MAX,
+                max_reconsume_times=times_max,
                 batch=False,
             )
             try:
@@ -753,16 +856,11 @@ class RedriveRun:
                 continue
             if found[0].topic != target.topic:
                 name = results[number].broker_name
-                error = RefusedError(
-                    f"{name} stored a letter in {found[0].topic} again instead of"
-                    f" {target.topic}, as brokers do while the group holds locks of"
-                    " queues (orderly consumers)",
-                    hint=Hint(
-                        "use ",
-                        Setting("to", "origin"),
-                        ", or stop the group's consumers for a minute",
-                    ),
+                why = (
+                    f"instead of {target.topic}, as brokers do while the group holds"
+                    " locks of queues (orderly consumers)"
                 )
+                error = self._source.died(f"{name} stored", found[0].topic, why)
                 self.given_up = error
                 results[number] = results[number]._replace(
                     status=DEAD_AGAIN, error=error.message

@@ -16,7 +16,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.store.fixed_files import QueueFiles
+from rmqcli.store.fixed_files import QueueOfFiles
 from rmqcli.store.message_store import QueueUnit
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Entry(NamedTuple):
         return self.first + self.messages
 
 
-class BatchConsumeQueue(QueueFiles):
+class BatchConsumeQueue(QueueOfFiles):
     """Offsets `min_offset` to `max_offset` (half-open), as those of `ConsumeQueue`."""
 
     def __init__(self, files: FixedFiles) -> None:

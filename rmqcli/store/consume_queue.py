@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.store.fixed_files import QueueFiles
+from rmqcli.store.fixed_files import QueueOfFiles
 from rmqcli.store.message_store import UNIT_BYTES, QueueUnit
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _TAIL_BYTES_MAX: Final = 6_400 * UNIT_BYTES
 _TAIL_BYTES_KEPT: Final = 3_200 * UNIT_BYTES
 
 
-class ConsumeQueue(QueueFiles):
+class ConsumeQueue(QueueOfFiles):
     """Entries `min_offset` to `max_offset` (half-open); new ones are only in memory."""
 
     __slots__ = (

@@ -325,7 +325,7 @@ def _write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
         done += os.pwrite(fd, memoryview(data)[done:], at + done)
 
 
-class QueueFiles:
+class QueueOfFiles:
     """What all kinds of consume queues have: files, and the offsets of both ends.
 
     `max_offset` is the next offset to be written.

@@ -76,6 +76,22 @@ def test_the_command_recalls_by_a_handle_after_it_was_confirmed(start, capsys):
         assert waiting(admin) == []
 
 
+def test_of_a_key_the_ids_of_the_messages_that_wait_are_told(start):
+    """It was answered that the message had been delivered, recalled, or never
+    delayed, while it waited: `message show` finds it by its key."""
+    cluster = start()
+    first = send(cluster, "same", delay_ms=HOUR_MS)
+    second = send(cluster, "same", delay_ms=HOUR_MS)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(UsageError, match=r"^same is a key, and") as raised:
+            admin.plan_recall("same", topic="orders")
+        assert raised.value.hint == (
+            f"of messages with this key, these wait: {first.msg_id}, {second.msg_id}"
+        )
+        with pytest.raises(NotFoundError, match="no message with the ID sam of topic"):
+            admin.plan_recall("sam", topic="orders")
+
+
 def test_a_message_with_a_delay_level_cannot_be_recalled(start):
     cluster = start()
     sent = send(cluster, "level", delay_level=18)
@@ -233,7 +249,9 @@ def test_copies_on_one_broker_are_recalled_by_when_they_are_due(start):
         first, _ = caught.value.hint.partition(": ")[2].split(", ")
         admin.apply_recall(admin.plan_recall(first))
         assert waiting(admin) == ["later"]
-        with pytest.raises(NotFoundError, match="no message AA of topic orders waits"):
+        with pytest.raises(
+            NotFoundError, match="no message with the ID AA of topic orders waits"
+        ):
             admin.plan_recall(first)  # which is not the handle of the later copy
 
 

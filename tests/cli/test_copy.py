@@ -453,11 +453,16 @@ def test_following_names_the_queues_that_are_not_copied(rmq_cluster_factory, tar
     assert "disk is gone" in silent
     told = (
         "warning: queues were added after the copy began, and are not copied yet:"
-        " src@broker-a:1, src@broker-b:1; to copy them, run the same command again"
+        " src@broker-a:1, src@broker-b:1; run the same command again: it copies them,"
+        " or says what to do first"
     )
     assert added == f"{told}\n"
     assert told in err
     assert json.loads(out)["added"] == ["src@broker-a:1", "src@broker-b:1"]
+    words.remove("--follow")
+    again = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert again.returncode == 7
+    assert "add as many queues to topic dst, and the copy goes on" in again.stderr
 
 
 def test_each_reason_names_its_own_messages():

@@ -47,6 +47,8 @@ OF_ONE = (
     "dlq redrive G --execute --yes",
     "dlq export G --to-jsonl letters.jsonl",
     "retry show G",
+    "retry flush G",
+    "retry flush G --execute --yes",
     "export T --to-parquet out --from earliest --to latest",
 )
 #: What brokers tell of other groups is shown, and this one is missing.

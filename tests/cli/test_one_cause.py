@@ -77,6 +77,7 @@ ASKING = (
     "dlq redrive G",
     "dlq export G --to-jsonl letters.jsonl",
     "retry show G",
+    "retry flush G",
     "broker show broker-a",
     "broker config get",
     "broker config set flushDiskType=SYNC_FLUSH --broker broker-a",

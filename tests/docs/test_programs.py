@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
+from tests.admin.dlq.letters import kill
 from tests.consumer.collecting import committed
 from tests.kit.documents import program
 from tests.kit.proxy.scripted import ScriptedProxy
@@ -115,11 +117,19 @@ def test_dead_letters_that_a_program_sends_again(cluster, tmp_path):
             for body in (b'{"a":1}', b'{"a":2}', b"{", b'{"a":1,"b":2}')
         ],
     )
+    with Producer(namesrv=cluster.namesrv) as producer:
+        waiting = producer.send(ProducerMessage("orders", b"x"))
+    kill(cluster, "billing", "orders", [waiting], delay_level=18)
     shown = finished(cluster, program("dead-letters", "In Python"), tmp_path)
     left_out = (
         "{'its body could not be decoded': LeftOut(count=1, example='broker-a:0:2')}"
     )
-    assert shown == [f"{{'orders': 2}} {left_out} ('broker-a:0:2',)", "2 [] False"]
+    assert shown == [
+        f"{{'orders': 2}} {left_out} ('broker-a:0:2',)",
+        "2 [] False",
+        "1 {}",
+        "1 0 True",
+    ]
 
 
 def test_a_topic_that_a_program_copies(cluster, tmp_path):
@@ -133,6 +143,19 @@ def test_a_topic_that_a_program_copies(cluster, tmp_path):
     shown = finished(cluster, program("library", "Copy a topic"), tmp_path)
     assert shown == ["4 to read index {}", "3 of 3 True", "True"]
     assert committed(cluster, "billing", "orders-copy")[1] == 2
+
+
+def test_a_transaction_with_a_database(cluster, tmp_path):
+    """The message of a second order with the same key, which fails, is not sent."""
+    code = program("library", "Store and send together")
+    code = code.replace("shop.db", f"{tmp_path}/shop.db")
+    assert finished(cluster, code, tmp_path) == ["COMMIT_MESSAGE"]
+    with (tmp_path / "again").open("wb") as output:
+        assert running(cluster, code, output).wait(PATIENCE_S) == 1
+    with Admin(namesrv=cluster.namesrv) as admin:
+        stored = admin.read("orders", from_="earliest", to="latest")
+        assert [(each.keys, each.body) for each in stored] == [("7", b'{"id": 7}')]
+        assert admin.open_transactions("orders").count == 1
 
 
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):

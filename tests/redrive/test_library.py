@@ -142,7 +142,9 @@ def test_a_report_counts_what_was_not_sent_and_names_the_first(
         LetterResult(places[4], "SEND_OK", "orders"),
         LetterResult(places[5], "FLUSH_DISK_TIMEOUT", "orders"),
     ]
-    report = RedriveReport(connect(cluster.namesrv).redrive("billing", log=log).plan())
+    report = RedriveReport(
+        plan=connect(cluster.namesrv).redrive("billing", log=log).plan()
+    )
     report.add(results[:3])
     report.add(results[3:])
     assert (report.stored, report.by_topic) == (2, {"orders": 2})

@@ -27,6 +27,9 @@ _DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 #: BROKER:QUEUE:OFFSET, and how often the message has been redriven.
 REDRIVEN_FROM: Final = "RMQ_REDRIVEN_FROM"
 REDRIVEN_TIMES: Final = "RMQ_REDRIVEN_TIMES"
+#: The property that a flush adds to its copy of a message that waits in a delay level:
+#: the place of the original there, as BROKER:QUEUE:OFFSET.
+FLUSHED_FROM: Final = "RMQ_FLUSHED_FROM"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,11 +191,7 @@ def letter_route(client: Client, group: str) -> TopicRoute:
                 f" {name} is no longer in the route, and may have some",
                 hint=error.hint,
             ) from missing
-        brokers = client.cluster_info().brokers
-        addresses = reader_addresses(brokers.values())
-        is_complete = len(addresses) == len(brokers)
-        if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
-            raise not_found("group", group) from missing
+        raise_if_missing(client, group)
         missing.message = f"group {group} has no dead letters: there is no {topic}"
         missing.missing = None  # no topic of that name was meant
         missing.hint = Hint(
@@ -203,6 +199,15 @@ def letter_route(client: Client, group: str) -> TopicRoute:
             LibraryCall("Admin.dead_letters"),
         )
         raise
+
+
+def raise_if_missing(client: Client, group: str) -> None:
+    """Raise NotFoundError if a group certainly does not exist."""
+    brokers = client.cluster_info().brokers
+    addresses = reader_addresses(brokers.values())
+    is_complete = len(addresses) == len(brokers)
+    if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
+        raise not_found("group", group)
 
 
 def check_pullable(client: Client, group: str) -> None:

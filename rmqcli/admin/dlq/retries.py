@@ -6,8 +6,8 @@ that were not acknowledged are neither: the broker keeps only their places until
 invisible time ends, and then copies them to a retry topic of POP.
 
 Nothing here moves a message. What waits in a delay level cannot be brought forward:
-brokers have no request for it, and a copy that is delivered now would not keep the
-original from coming later, so that the group would get the message twice.
+brokers have no request for it, and a copy that is delivered now (`rmqcli.redrive.flush`
+stores one) does not keep the original from coming later.
 
 Source: ScheduleMessageService, AbstractSendMessageProcessor.consumerSendMsgBack,
 KeyBuilder.buildPopRetryTopic.
@@ -41,7 +41,7 @@ from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
 from rmqcli.wire.message.properties import REAL_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
@@ -192,17 +192,13 @@ class _Broker:
 
     def read_delayed(self, found: WaitingMessages, limit: int) -> None:
         """Find the group's messages in the delay levels."""
-        own = retry_topic(self.group)
-        for _, delay_ms, queue, message in delayed_by_level(
-            self.client, self.name, self.address
+        for queue, message, next_ms in delayed_retries(
+            self.client, self.group, self.name, self.address
         ):
             found.scanned += 1
-            if message.properties.get(REAL_TOPIC) != own:
+            if message is None:
                 continue
             found.counts[DELAY] += 1
-            next_ms = None
-            if delay_ms is not None:
-                next_ms = message.store_timestamp_ms + delay_ms
             found.messages.append(self._waiting(DELAY, queue, message, next_ms))
             if len(found.messages) > 2 * limit + _SLACK:
                 found.keep(limit)
@@ -231,3 +227,22 @@ class _Broker:
             attempts_max=attempts_max,
             next_ms=next_ms,
         )
+
+
+def delayed_retries(
+    client: Client, group: str, name: str, address: str
+) -> Iterator[tuple[MessageQueue, PulledMessage | None, int | None]]:
+    """Yield what waits in the delay levels of a broker; None for another's message.
+
+    Yields the queue, the message, and when it comes by the broker's clock (epoch ms);
+    None if the broker does not show its delays, or has the level no more. Raises as
+    `delayed_by_level` does.
+    """
+    own = retry_topic(group)
+    for _, delay_ms, queue, message in delayed_by_level(client, name, address):
+        if message.properties.get(REAL_TOPIC) != own:
+            yield queue, None, None
+        elif delay_ms is None:
+            yield queue, message, None
+        else:
+            yield queue, message, message.store_timestamp_ms + delay_ms

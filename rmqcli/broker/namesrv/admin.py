@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.state import handles
-from rmqcli.broker.request import Refusal, Reply, read_config
+from rmqcli.broker.request import Refusal, Reply, no_permission, read_config
 from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -93,10 +93,9 @@ def update_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     given = read_config(request, _BLACK_LIST if server.profile.has_bodies_of_5 else ())
     for name, text in given.items():
         if name not in _CHANGEABLE and server.settings.get(name) != text:
-            raise Refusal(
-                ResponseCode.NO_PERMISSION,
+            raise no_permission(
                 f"setting {name[:80]} cannot be changed in an embedded name server; no"
-                " setting was changed",
+                " setting was changed"
             )
     server.settings.update(given)
     return Reply()

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
 from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, handles
-from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.request import Reply, read_body, system_error
 from rmqcli.errors import BodyError
 from rmqcli.model import QUEUE_NUMS_MAX
 from rmqcli.wire.bodies.config import KVTable, RegisterBrokerBody, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.body import decode_body, encode_body
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.registration import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
@@ -47,7 +47,7 @@ def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     header = request.header(RegisterBrokerRequestHeader)
     body = bytes(request.command.body)
     if header.body_crc32 and zlib.crc32(body) & _CRC_MASK != header.body_crc32:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        raise system_error("crc32 not match")
     parse = _parse_compressed if header.compressed else _parse_plain
     version, topics = read_body(parse, request) if body else (DataVersion(), {})
     timeout_ms = header.heartbeat_timeout_millis or EXPIRED_MS

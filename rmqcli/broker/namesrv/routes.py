@@ -14,10 +14,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.request import Refusal
+from rmqcli.broker.request import system_error
 from rmqcli.dataclass import dataclass
 from rmqcli.model import BrokerData, QueueData, TopicRoute
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,9 +88,8 @@ class RouteTable:
         broker = given.broker
         key = (broker.broker_name, broker.broker_id)
         if key not in self._live and len(self._live) >= BROKERS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"register broker failed: more than {BROKERS_MAX} brokers",
+            raise system_error(
+                f"register broker failed: more than {BROKERS_MAX} brokers"
             )
         known = self._live.get(key)
         if broker.broker_id == 0 and (
@@ -126,10 +124,7 @@ class RouteTable:
         ]
         new = sum(topic not in self._topics for topic, _ in changed)
         if len(self._topics) + new > TOPICS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"register broker failed: more than {TOPICS_MAX} topics",
-            )
+            raise system_error(f"register broker failed: more than {TOPICS_MAX} topics")
         for topic, config in changed:
             self._topics.setdefault(topic, {})[name] = _queues(name, config)
 
@@ -216,7 +211,7 @@ class RouteTable:
         if not known:
             return
         if topic not in self._topics and len(self._topics) >= TOPICS_MAX:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"more than {TOPICS_MAX} topics")
+            raise system_error(f"more than {TOPICS_MAX} topics")
         table = self._topics.setdefault(topic, {})
         table.update((each.broker_name, each) for each in known)
 

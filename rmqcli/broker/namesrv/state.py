@@ -13,8 +13,7 @@ from typing import Final
 from rmqcli.broker.dispatch import HandlerTable
 from rmqcli.broker.namesrv.routes import RouteTable
 from rmqcli.broker.profiles import VersionProfile
-from rmqcli.broker.request import Refusal
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.broker.request import system_error
 
 #: The lists of fixed queues of ordered topics (NamesrvUtil).
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
@@ -40,15 +39,12 @@ class KVConfig:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set one value. Raises Refusal(1) if it is too long or there are too many."""
         if len(namespace) + len(key) + len(value) > ENTRY_CHARS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"config item has more than {ENTRY_CHARS_MAX} characters",
+            raise system_error(
+                f"config item has more than {ENTRY_CHARS_MAX} characters"
             )
         is_new = key not in self._tables.get(namespace, {})
         if is_new and self._count >= ENTRIES_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"more than {ENTRIES_MAX} config items"
-            )
+            raise system_error(f"more than {ENTRIES_MAX} config items")
         self._count += is_new
         self._tables.setdefault(namespace, {})[key] = value
 

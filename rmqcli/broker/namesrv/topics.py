@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.namesrv.state import handles
-from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.request import Reply, no_topic, read_body
 from rmqcli.wire.bodies.route import (
     BrokerData,
     ClusterInfoData,
@@ -24,7 +24,7 @@ from rmqcli.wire.bodies.route import (
     parse_topic_route,
 )
 from rmqcli.wire.body import encode_body
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
@@ -89,10 +89,9 @@ def get_route(server: NamesrvState, request: BrokerRequest) -> Reply:
     header = request.header(GetRouteInfoRequestHeader)
     route = server.routes.route(header.topic)
     if route is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
+        raise no_topic(
             f"No topic route info in name server for the topic: {header.topic}\n"
-            f"See {server.profile.route_help} for further details.",
+            f"See {server.profile.route_help} for further details."
         )
     is_strict = server.profile.strict_routes and (
         request.command.version >= V4_9_4 or bool(header.accept_standard_json_only)

@@ -26,7 +26,14 @@ from rmqcli.broker.namesrv.topics import route_body
 from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.proxy.message import kind_of
 from rmqcli.broker.proxy.status import ProxyError
-from rmqcli.broker.request import BrokerRequest, Refusal, Reply, answer_to
+from rmqcli.broker.request import (
+    BrokerRequest,
+    Refusal,
+    Reply,
+    answer_to,
+    no_topic,
+    system_error,
+)
 from rmqcli.broker.requests.connections import consumer_connection
 from rmqcli.broker.server.connection import host_port
 from rmqcli.broker.server.server import open_listener
@@ -249,9 +256,7 @@ class RemotingPort:
         name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
         group = self._members.group(name)
         if group is None:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"the consumer group[{name}] has no members"
-            )
+            raise system_error(f"the consumer group[{name}] has no members")
         ids = [member.client_id for member in group.members]
         body = GetConsumerListByGroupResponseBody(consumer_id_list=ids)
         return Reply(body=encode_body(body))
@@ -321,7 +326,7 @@ class RemotingPort:
         queues = request.body(LockBatchRequestBody).mq_set
         if not queues:
             # RocketMQ sets no code, so that it is an error's.
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "MessageQueue set is empty")
+            raise system_error("MessageQueue set is empty")
         return await self._pass_to(request, queues[0].broker_name, _TIMEOUT_MS)
 
     async def _pass_on(
@@ -341,9 +346,7 @@ class RemotingPort:
     ) -> RemotingCommand | Reply:
         address = await self._routes.address_of(broker_name)
         if address is None:
-            raise Refusal(
-                ResponseCode.TOPIC_NOT_EXIST, f"cannot find broker {broker_name}"
-            )
+            raise no_topic(f"cannot find broker {broker_name}")
         if request.command.is_oneway:
             await self._links.pass_oneway(address, request.command)
             return Reply()

@@ -16,7 +16,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, no_permission, system_error
 from rmqcli.broker.state.accounts import CUSTOM, DEFAULT, RULES_MAX, USERS_MAX
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.acl import (
@@ -26,7 +26,7 @@ from rmqcli.wire.bodies.acl import (
     UserWithPassword,
 )
 from rmqcli.wire.body import to_json
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.acl import (
     CreateAclRequestHeader,
     CreateUserRequestHeader,
@@ -59,11 +59,11 @@ def create_user(broker: BrokerState, request: BrokerRequest) -> Reply:
     name = request.header(CreateUserRequestHeader).username
     user = dataclasses.replace(request.body(UserWithPassword), username=name)
     if not user.password:
-        raise _denied("password can not be blank")
+        raise no_permission("password can not be blank")
     if name in table.users:
-        raise _denied("The user is existed")
+        raise no_permission("The user is existed")
     if len(table.users) >= USERS_MAX:
-        raise _denied(f"the broker already has {USERS_MAX} users")
+        raise no_permission(f"the broker already has {USERS_MAX} users")
     table.users[name] = dataclasses.replace(
         user,
         user_type=_word(user.user_type, ("Super", "Normal")) or "Normal",
@@ -80,7 +80,7 @@ def update_user(broker: BrokerState, request: BrokerRequest) -> Reply:
     asked = request.body(UserWithPassword)
     known = table.users.get(name)
     if known is None:
-        raise _denied("The user is not exist")
+        raise no_permission("The user is not exist")
     table.users[name] = UserWithPassword(
         username=name,
         password=asked.password or known.password,
@@ -130,12 +130,12 @@ def create_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
         for entry in policy.entries
     }
     if not entries:
-        raise _denied("The policy entries is empty.")
+        raise no_permission("The policy entries is empty.")
     if subject.removeprefix("User:") not in table.users:
-        raise _denied(f"The subject of {subject} is not exist.")
+        raise no_permission(f"The subject of {subject} is not exist.")
     rules = table.rules.setdefault(subject, {})
     if len(rules) + len(entries) > RULES_MAX:
-        raise _denied(f"{subject} would have more than {RULES_MAX} rules")
+        raise no_permission(f"{subject} would have more than {RULES_MAX} rules")
     rules.update(entries)
     return Reply(remark=_REMARK)
 
@@ -146,10 +146,10 @@ def delete_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
     table = _rules(broker)
     header = request.header(DeleteAclRequestHeader)
     if header.subject.removeprefix("User:") not in table.users:
-        raise _denied("The subject is not exist.")
+        raise no_permission("The subject is not exist.")
     rules = table.rules.get(header.subject)
     if not rules:
-        raise _denied("The acl is not exist.")
+        raise no_permission("The acl is not exist.")
     if header.resource:
         rules.pop((header.policy_type or CUSTOM, header.resource), None)
     if not header.resource or not rules:
@@ -163,7 +163,7 @@ def get_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
     table = _rules(broker)
     subject = request.header(GetAclRequestHeader).subject
     if subject.removeprefix("User:") not in table.users:
-        raise _denied("The subject is not exist.")
+        raise no_permission("The subject is not exist.")
     rules = table.rules.get(subject)
     return Reply(remark=_REMARK, body=_json(_acl(table, subject)) if rules else b"")
 
@@ -179,19 +179,15 @@ def list_acls(broker: BrokerState, request: BrokerRequest) -> Reply:
 
 def _users(broker: BrokerState) -> AccountTable:
     if not broker.settings.authentication_enabled:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            "An system error occurred, please try again later.",
-        )
+        raise system_error("An system error occurred, please try again later.")
     return broker.accounts
 
 
 def _rules(broker: BrokerState) -> AccountTable:
     if not broker.settings.authentication_enabled:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             "java.lang.IllegalStateException: The authorizationMetadataProvider is not"
-            " configured.",
+            " configured."
         )
     return broker.accounts
 
@@ -199,19 +195,19 @@ def _rules(broker: BrokerState) -> AccountTable:
 def _checked(entry: PolicyEntryInfo) -> PolicyEntryInfo:
     kind, colon, _ = entry.resource.partition(":")
     if entry.resource != "*" and not (colon and _word(kind, _RESOURCES)):
-        raise _denied("The resource is null.")
+        raise no_permission("The resource is null.")
     words = (_word(action, _ACTIONS) for action in entry.actions)
     actions = [word for word in words if word is not None]
     if not actions:
-        raise _denied("The actions is empty.")
+        raise no_permission("The actions is empty.")
     for source in entry.source_ips or ():
         try:
             ipaddress.ip_network(source, strict=False)
         except ValueError:
-            raise _denied("The source ip is invalid.") from None
+            raise no_permission("The source ip is invalid.") from None
     decision = _word(entry.decision, ("Allow", "Deny"))
     if decision is None:
-        raise _denied("The decision is null or illegal.")
+        raise no_permission("The decision is null or illegal.")
     return dataclasses.replace(
         entry,
         actions=actions,
@@ -239,7 +235,3 @@ def _word(text: str | None, words: Iterable[str]) -> str | None:
 
 def _json(value: object) -> bytes:
     return fastjson.dumps(to_json(value)).encode()
-
-
-def _denied(remark: str) -> Refusal:
-    return Refusal(ResponseCode.NO_PERMISSION, remark)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, read_config
+from rmqcli.broker.request import Reply, read_config, system_error
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
@@ -37,7 +37,7 @@ from rmqcli.wire.bodies.ha import (
     HARuntimeInfo,
 )
 from rmqcli.wire.body import encode_body
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
 from rmqcli.wire.message.decode import decode_messages
@@ -103,9 +103,8 @@ def view_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     header = request.header(ViewBrokerStatsDataRequestHeader)
     counted = broker.stats.by_name().get(header.stats_name)
     if counted is None or not counted.has(header.stats_key):
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+        raise system_error(
+            f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
         )
     recent = counted.recent(header.stats_key, request.now)
     minute = BrokerStatsItem(
@@ -123,7 +122,7 @@ def get_entries(broker: BrokerState, request: BrokerRequest) -> Reply:
     topic, queue_id = header.topic or "", header.queue_id
     bounds = broker.store.queue_bounds(topic, queue_id)
     if bounds is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        raise system_error(f"{queue_id}@{topic} is not exist!")
     if not broker.profile.shows_consume_queue:
         empty = QueryConsumeQueueResponseBody(min_queue_index=0, max_queue_index=0)
         return Reply(body=encode_body(empty))  # 4.6.0 encodes it before it fills it

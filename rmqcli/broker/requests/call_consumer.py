@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, system_error
 from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.errors import RmqError
 from rmqcli.wire.bodies.offset import GetConsumerStatusBody
@@ -60,12 +60,11 @@ def consume_directly(broker: BrokerState, request: BrokerRequest) -> Reply | Non
     try:
         offset = decode_offset_msg_id(header.msg_id or "").commit_log_offset
     except RmqError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+        raise system_error(error.message) from error
     body = broker.store.message_at(offset)
     if body is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"no message found with id {header.msg_id} (commit log offset {offset})",
+        raise system_error(
+            f"no message found with id {header.msg_id} (commit log offset {offset})"
         )
     member = _member(broker, header.consumer_group, header.client_id or "")
     fields = {
@@ -90,18 +89,16 @@ def get_consumer_status(broker: BrokerState, request: BrokerRequest) -> Reply | 
     header = request.header(GetConsumerStatusRequestHeader)
     group = broker.clients.consumer_group(header.group)
     if group is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"No Any Consumer online in the consumer group: [{header.group}]",
+        raise system_error(
+            f"No Any Consumer online in the consumer group: [{header.group}]"
         )
     wanted = (header.client_addr or "").strip()
     members = [m for m in group.members if wanted in ("", m.client_id)]
     for member in members:
         if member.version < _V3_0_7_SNAPSHOT:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 "the client does not support this feature. "
-                f"version={version_name(member.version)}",
+                f"version={version_name(member.version)}"
             )
     if not members:
         return Reply(body=_status_body({}))
@@ -160,14 +157,10 @@ def _member(broker: BrokerState, group: str, client_id: str) -> ConnectedMember:
     found = broker.clients.consumer_group(group)
     member = None if found is None else found.member(client_id)
     if member is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The Consumer <{group}> <{client_id}> not online",
-        )
+        raise system_error(f"The Consumer <{group}> <{client_id}> not online")
     if member.version < _V3_1_8_SNAPSHOT:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"The Consumer <{client_id}> Version <{version_name(member.version)}> too "
-            "low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+            "low to finish, please upgrade it to V3_1_8_SNAPSHOT"
         )
     return member

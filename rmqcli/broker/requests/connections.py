@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import is_tag_type
 from rmqcli.broker.filter.sql92 import compile_sql92
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, system_error
 from rmqcli.wire.bodies.consumer import (
     Connection,
     ConsumerConnection,
@@ -64,9 +64,7 @@ def get_producer_connections(broker: BrokerState, request: BrokerRequest) -> Rep
     name = request.header(GetProducerConnectionListRequestHeader).producer_group
     members = broker.clients.producers(name)
     if not members:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist"
-        )
+        raise system_error(f"the producer group[{name}] not exist")
     connection = ProducerConnection(connections=tuple(map(_connection, members)))
     return Reply(body=encode_body(connection))
 
@@ -81,9 +79,8 @@ def check_client_config(broker: BrokerState, request: BrokerRequest) -> Reply:
         return Reply()
     kind = subscription.expression_type
     if not broker.settings.enable_property_filter:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {kind}",
+        raise system_error(
+            f"The broker does not support consumer to filter message by {kind}"
         )
     fault = _expression_fault(broker, subscription)
     if fault is not None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, no_topic
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.broker import ConsumeStatsList
 from rmqcli.wire.bodies.consumer import QuerySubscriptionResponseBody
@@ -29,7 +29,7 @@ from rmqcli.wire.bodies.stats import (
     QueueTimeSpan,
 )
 from rmqcli.wire.body import encode_body
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.admin import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -161,7 +161,7 @@ def get_consume_time_span(broker: BrokerState, request: BrokerRequest) -> Reply:
     topic, group = header.topic, header.group
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        raise no_topic(f"topic[{topic}] not exist")
     now_ms = request.now.epoch_ms
     spans = [
         _time_span(

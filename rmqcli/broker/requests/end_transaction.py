@@ -18,7 +18,7 @@ from rmqcli.broker.message.delayed import (
     REAL_QID,
     real_place,
 )
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, system_error
 from rmqcli.broker.requests.send_message import not_stored, put_or_refuse
 from rmqcli.broker.state.transactions import CHECK_IMMUNITY, immunity_of
 from rmqcli.store.message_store import StoreError
@@ -46,7 +46,7 @@ def end_transaction(broker: BrokerState, request: BrokerRequest) -> Reply:
         return Reply()
     half = look_message(broker.store, header.commit_log_offset)
     if half is None:
-        raise _refusal("Find prepared transaction message failed")
+        raise system_error("Find prepared transaction message failed")
     _need_same(header, half)
     if broker.profile.adds_transaction_id and not header.from_transaction_check:
         _need_in_time(broker, request, half)
@@ -61,11 +61,11 @@ def end_transaction(broker: BrokerState, request: BrokerRequest) -> Reply:
 
 def _need_same(header: EndTransactionRequestHeader, half: StoredMessage) -> None:
     if half.properties.get("PGROUP") != header.producer_group:
-        raise _refusal("The producer group wrong")
+        raise system_error("The producer group wrong")
     if half.queue_offset != header.tran_state_table_offset:
-        raise _refusal("The transaction state table offset wrong")
+        raise system_error("The transaction state table offset wrong")
     if half.commit_log_offset != header.commit_log_offset:
-        raise _refusal("The commit log offset wrong")
+        raise system_error("The commit log offset wrong")
 
 
 def _need_in_time(
@@ -96,7 +96,7 @@ def _commit(
     properties = dict(half.properties)
     place = real_place(properties)
     if place is None:
-        raise _refusal("Find prepared transaction message failed")
+        raise system_error("Find prepared transaction message failed")
     topic, queue_id = place
     if not broker.profile.keeps_real_topic_of_transactions:
         del properties[REAL_TOPIC], properties[REAL_QID]
@@ -114,7 +114,3 @@ def _commit(
     )
     fields = broker.delays.redirected(fields, properties, request.now)
     put_or_refuse(broker, [fields], request.now)
-
-
-def _refusal(remark: str) -> Refusal:
-    return Refusal(ResponseCode.SYSTEM_ERROR, remark)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, no_group, no_topic, system_error
 from rmqcli.broker.requests.topics import part
 from rmqcli.broker.state.groups import GROUPS_MAX, group_name_fault
 from rmqcli.broker.table_json import group_json, groups_json
@@ -25,7 +25,7 @@ from rmqcli.wire.bodies.config import (
     SubscriptionGroupList,
 )
 from rmqcli.wire.body import encode_body
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.config import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
@@ -76,14 +76,13 @@ def _put(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
 
 def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
     if broker.groups.is_full and broker.groups.get(config.group_name) is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"group {config.group_name} was not created: the broker already has"
-            f" {GROUPS_MAX} groups",
+            f" {GROUPS_MAX} groups"
         )
     fault = group_name_fault(config.group_name)
     if fault is not None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group name {fault}")
+        raise system_error(f"the group name {fault}")
 
 
 @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -106,10 +105,7 @@ def get_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     group = request.header(GetSubscriptionGroupConfigRequestHeader).group
     config = broker.groups.find_or_create(group)
     if config is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"No group in this broker. group: {group}",
-        )
+        raise no_group(f"No group in this broker. group: {group}")
     return Reply(body=encode_body(group_json(broker, config)))
 
 
@@ -136,14 +132,9 @@ def update_forbidden(broker: BrokerState, request: BrokerRequest) -> Reply:
     group, topic = header.group, header.topic
     if header.readable is not None:
         if broker.groups.get(group) is None:
-            raise Refusal(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"No group in this broker. group: {group}",
-            )
+            raise no_group(f"No group in this broker. group: {group}")
         if broker.topics.get(topic) is None:
-            raise Refusal(
-                ResponseCode.TOPIC_NOT_EXIST, f"the topic is not exist {topic}"
-            )
+            raise no_topic(f"the topic is not exist {topic}")
         broker.groups.set_readable(group, topic, readable=header.readable)
     readable = not broker.groups.is_read_forbidden(group, topic)
     body = GroupForbidden(group=group, topic=topic, readable=readable)

@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, system_error
 from rmqcli.broker.state.clients import ConnectedMember
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
 from rmqcli.wire.bodies.heartbeat import HeartbeatData
 from rmqcli.wire.body import encode_body
-from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rmqcli.wire.codes import LanguageCode, RequestCode
 from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
 
@@ -76,7 +76,7 @@ def get_consumer_list(broker: BrokerState, request: BrokerRequest) -> Reply:
     name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
     group = broker.clients.consumer_group(name)
     if group is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        raise system_error(f"no consumer for this group, {name}")
     client_ids = [member.client_id for member in group.members]
     body = GetConsumerListByGroupResponseBody(consumer_id_list=client_ids)
     return Reply(body=encode_body(body))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.get import is_on_disk
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, no_group, no_topic
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
@@ -81,11 +81,9 @@ def _check_commit(broker: BrokerState, request: BrokerRequest) -> None:
     if group is None or topic is None:
         return  # reading the header refuses it
     if broker.groups.get(group) is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
-        )
+        raise no_group(f"Group {group} not exist!")
     if broker.topics.get(topic) is None:
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        raise no_topic(f"Topic {topic} not exist!")
     for name, what in (("queueId", "QueueId"), ("commitOffset", "Offset")):
         if not fields.get(name):
             raise Refusal(

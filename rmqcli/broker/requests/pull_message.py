@@ -29,7 +29,7 @@ from rmqcli.broker.message.get import (
     GetMessageResult,
     get_message,
 )
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, no_group, no_topic, system_error
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.broker.topic_names import OFFSET_MOVED_EVENT
 from rmqcli.errors import UsageError
@@ -132,10 +132,9 @@ def _result(
         low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
         return GetMessageResult(OFFSET_RESET, reset, low, high)
     if header.max_msg_nums < 0 and broker.profile.refuses_negative_max_msg_nums:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"java.lang.IllegalArgumentException: Illegal Capacity: "
-            f"{header.max_msg_nums}",
+            f"{header.max_msg_nums}"
         )
     return get_message(
         broker,
@@ -363,10 +362,9 @@ def _property_filter(
             "Your expression may be wrong!",
         )
     if not broker.settings.enable_property_filter:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}",
+            f"{subscription.expression_type}"
         )
     return None if condition is None else PropertyFilter(condition)
 
@@ -382,10 +380,7 @@ def known_topic(broker: BrokerState, topic: str) -> TopicConfig:
     """The settings of a topic. Raises Refusal(17) for an unknown one."""
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! {see(broker)}",
-        )
+        raise no_topic(f"topic[{topic}] not exist, apply first please! {see(broker)}")
     return config
 
 
@@ -393,10 +388,7 @@ def known_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
     """The settings of a group, created if that is allowed. Raises Refusal(26)."""
     config = broker.groups.find_or_create(group)
     if config is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{group}] does not exist, {see(broker)}",
-        )
+        raise no_group(f"subscription group [{group}] does not exist, {see(broker)}")
     return config
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.search_offset import offset_in_queue_by_time
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, no_group, no_topic, system_error
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.offset import (
     MessageQueueForC,
@@ -51,14 +51,12 @@ def _reset_at_broker(
     """Store the offsets. This method ignores `isForce`."""
     topic, group = header.topic, header.group
     if broker.settings.broker_id:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+        raise system_error("Can not reset offset in slave broker")
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        raise no_topic(f"Topic {topic} does not exist")
     if broker.groups.get(group) is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
-        )
+        raise no_group(f"Group {group} does not exist")
     if header.queue_id is not None and header.queue_id >= 0:
         targets = {header.queue_id: _target(broker, header, header.queue_id)}
     else:
@@ -67,7 +65,7 @@ def _reset_at_broker(
             for queue_id in range(config.read_queue_nums)
         }
     if not targets:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        raise system_error("No queues to reset.")
     name = broker.settings.broker_name
     for queue_id, offset in targets.items():
         broker.offsets.reset(group, topic, queue_id, offset)
@@ -89,9 +87,8 @@ def _target(
         return _by_time(broker, header.topic, queue_id, header.timestamp)
     low, high = broker.store.queue_bounds(header.topic, queue_id) or (0, 0)
     if not low <= offset <= high + 1:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"Target offset {offset} not in consume queue range [{low}-{high}]",
+        raise system_error(
+            f"Target offset {offset} not in consume queue range [{low}-{high}]"
         )
     return offset
 
@@ -141,18 +138,15 @@ def _targets_of_members(
     topic, group = header.topic, header.group
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"[reset-offset] reset offset failed, no topic in this broker. "
-            f"topic={topic}",
+            f"topic={topic}"
         )
     offsets: dict[MessageQueue, int] = {}
     for queue_id in range(config.write_queue_nums):
         committed = broker.offsets.query(group, topic, queue_id)
         if committed is None or committed == -1:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist"
-            )
+            raise system_error(f"THe consumer group <{group}> not exist")
         if header.timestamp == -1:
             offset = _by_time(broker, topic, queue_id, -1)
         else:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import DELAY
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Reply, no_group, no_permission, system_error
 from rmqcli.broker.requests.send_message import WAIT
 from rmqcli.broker.state.topics import PERM_WRITE
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.store.message_store import StoreError, StoreFullError
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.message.record import InnerMessage
 
@@ -42,19 +42,14 @@ def send_back(broker: BrokerState, request: BrokerRequest) -> Reply:
     header = request.header(ConsumerSendMsgBackRequestHeader)
     config = broker.groups.find_or_create(header.group)
     if config is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group not exist, {header.group}",
-        )
+        raise no_group(f"subscription group not exist, {header.group}")
     if config.retry_queue_nums <= 0:
         return Reply()  # the message is silently lost, as in RocketMQ
     retry_topic = RETRY_PREFIX + header.group
     _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums, perm=6)
     message = look_message(broker.store, header.offset)
     if message is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
-        )
+        raise system_error(f"look message by offset failed, {header.offset}")
     level = max(-1, min(header.delay_level, _INT32_MAX))
     if level < 0 or message.reconsume_times >= _times_max(header, config):
         topic, queue_id, level = DLQ_PREFIX + header.group, 0, 0
@@ -81,10 +76,7 @@ def _need_writable(
     """Create the topic if it is unknown. Raises Refusal(16) if it is not writable."""
     found = broker.topics.create_in_send_back(topic, queue_nums=queue_nums, perm=perm)
     if not found.perm & PERM_WRITE:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION,
-            f"the topic[{topic}] sending message is forbidden",
-        )
+        raise no_permission(f"the topic[{topic}] sending message is forbidden")
 
 
 def _put_copy(
@@ -98,9 +90,9 @@ def _put_copy(
 ) -> None:
     if isinstance(message, InnerMessage):
         # The request names the record only. Consumers then send the message themselves.
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
+        raise system_error("MESSAGE_ILLEGAL")
     if not message.raw_body and broker.profile.refuses_empty_body:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
+        raise system_error("MESSAGE_ILLEGAL")
     properties = dict(message.properties)
     properties.setdefault(RETRY_TOPIC, message.topic)
     properties[WAIT] = "false"
@@ -122,7 +114,7 @@ def _put_copy(
         fields = broker.delays.redirected(fields, properties, request.now)
         broker.writer.put([fields], request.now)
     except StoreFullError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from error
+        raise system_error("SERVICE_NOT_AVAILABLE") from error
     except (StoreError, ValueError) as error:
         # With the properties added here, the message's properties exceed 32 KiB.
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL") from error
+        raise system_error("MESSAGE_ILLEGAL") from error

@@ -30,7 +30,14 @@ from rmqcli.broker.message.delayed import (
     delete_key,
     is_delayed,
 )
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import (
+    Refusal,
+    Reply,
+    no_group,
+    no_permission,
+    no_topic,
+    system_error,
+)
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import (
     DEFAULT_TOPIC,
@@ -156,15 +163,10 @@ def recall_message(broker: BrokerState, request: BrokerRequest) -> Reply:
 
 def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
     if not broker.settings.recall_message_enable:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
-        )
+        raise no_permission("recall failed, operation is forbidden")
     header = request.header(RecallMessageRequestHeader)
     if broker.topics.get(header.topic) is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"recall failed, the topic[{header.topic}] not exist",
-        )
+        raise no_topic(f"recall failed, the topic[{header.topic}] not exist")
     handle = _recall_handle(broker, header)
     left_ms = int(handle.timestamp_ms) - request.now.epoch_ms
     if not 0 < left_ms < TIMER_DELAY_MS_MAX:
@@ -339,10 +341,7 @@ def _or_dead(
     group = header.topic.removeprefix(RETRY_PREFIX)
     config = broker.groups.find_or_create(group)
     if config is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group not exist, {group}",
-        )
+        raise no_group(f"subscription group not exist, {group}")
     profile = broker.profile
     times = header.reconsume_times or 0
     times_max = header.max_reconsume_times
@@ -435,7 +434,7 @@ def _send_batch(
     if fault:
         raise illegal_message(broker)
     if not spans:  # Java fails on the body that is null
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "the batch has no messages")
+        raise system_error("the batch has no messages")
     if config.attributes.get(QUEUE_TYPE) == BATCH_QUEUES and UNIQ_KEY in outer:
         fields = fields_of(broker, request, header, config, queue_id, body, outer)
         return _store_inner_batch(broker, fields, outer, len(spans), request.now)
@@ -458,9 +457,8 @@ def _store_inner_batch(
     Source: SendMessageProcessor.sendBatchMessage, BatchConsumeQueue.assignQueueOffset.
     """
     if count > MESSAGES_MAX:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f'NumberFormatException: Value out of range. Value:"{count}" Radix:10',
+        raise system_error(
+            f'NumberFormatException: Value out of range. Value:"{count}" Radix:10'
         )
     bounds = broker.store.queue_bounds(fields.topic, fields.queue_id)
     add_own_properties(broker, properties)
@@ -547,14 +545,10 @@ def need_topic(
         if fault is not None:
             raise Refusal(profile.invalid_parameter_code, fault)
     if profile.forbids_system_topics and topic in NOT_ALLOWED_SEND_TOPICS:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION,
-            f"Sending message to topic[{topic}] is forbidden.",
-        )
+        raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
     if profile.reserves_default_topic and topic == DEFAULT_TOPIC:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the topic[{topic}] is conflict with system reserved words.",
+        raise system_error(
+            f"the topic[{topic}] is conflict with system reserved words."
         )
     if config is None:
         config = _created(broker, header)
@@ -579,10 +573,7 @@ def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
             topic, queue_nums=1, perm=PERM_READ | PERM_WRITE
         )
     if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please!",
-        )
+        raise no_topic(f"topic[{topic}] not exist, apply first please!")
     return config
 
 
@@ -594,16 +585,14 @@ def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> 
     if header.queue_id >= 0:
         return header.queue_id
     if config.write_queue_nums <= 0:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "ArithmeticException: / by zero")
+        raise system_error("ArithmeticException: / by zero")
     return broker.topics.pick_queue(config.topic_name, config.write_queue_nums)
 
 
 def need_body(broker: BrokerState, body: bytes) -> bytes:
     """Return the body. Raises Refusal: 1 if it is empty (5.x), 13 if too large."""
     if not body and broker.profile.refuses_empty_body:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, "NullPointerException: the message has no body"
-        )
+        raise system_error("NullPointerException: the message has no body")
     if len(body) > broker.settings.max_message_size:
         raise illegal_message(broker)
     return body
@@ -647,7 +636,7 @@ def not_stored(error: StoreError) -> Refusal:
             f"reasons: the broker's disk is full [{error.message}], messages are put "
             "to the slave, message store has been shut down, etc.",
         )
-    return Refusal(ResponseCode.SYSTEM_ERROR, error.message)
+    return system_error(error.message)
 
 
 def _need_int32(header: SendHeader) -> None:
@@ -661,10 +650,7 @@ def _need_int32(header: SendHeader) -> None:
         header.max_reconsume_times or 0,
     ):
         if not -_INT32_MAX - 1 <= value <= _INT32_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f'NumberFormatException: For input string: "{value}"',
-            )
+            raise system_error(f'NumberFormatException: For input string: "{value}"')
 
 
 def _is_writable(topic: str) -> bool:

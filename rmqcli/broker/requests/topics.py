@@ -23,7 +23,7 @@ from rmqcli.broker.attributes import (
     changed_attributes,
 )
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, no_topic, system_error
 from rmqcli.broker.state.topics import TOPICS_MAX
 from rmqcli.broker.table_json import topics_json
 from rmqcli.broker.topic_names import (
@@ -118,10 +118,8 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
     topic, profile = config.topic_name, broker.profile
     code = profile.invalid_parameter_code
     if broker.topics.is_full and broker.topics.get(topic) is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"topic {topic} was not created: the broker already has {TOPICS_MAX}"
-            " topics",
+        raise system_error(
+            f"topic {topic} was not created: the broker already has {TOPICS_MAX} topics"
         )
     if profile.checks_topic_names:
         fault = topic_name_fault(topic)
@@ -140,9 +138,8 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
                 f" {QUEUE_NUMS_MAX}",
             )
     if config.topic_filter_type not in _FILTER_TYPES:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"No enum constant TopicFilterType.{config.topic_filter_type}",
+        raise system_error(
+            f"No enum constant TopicFilterType.{config.topic_filter_type}"
         )
 
 
@@ -172,7 +169,7 @@ def delete_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     topic = request.header(DeleteTopicRequestHeader).topic
     if broker.profile.protects_system_topics:
         if not topic.strip():
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+            raise system_error("The specified topic is blank.")
         if is_system_topic(topic):
             raise Refusal(
                 broker.profile.invalid_parameter_code,
@@ -205,9 +202,7 @@ def get_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     topic = request.header(GetTopicConfigRequestHeader).topic
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
-        )
+        raise no_topic(f"No topic in this broker. topic: {topic}")
     return Reply(body=encode_body(config))
 
 
@@ -261,7 +256,7 @@ def get_topic_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     topic = request.header(GetTopicStatsInfoRequestHeader).topic
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        raise no_topic(f"topic[{topic}] not exist")
     queues = config.write_queue_nums
     if broker.profile.has_bodies_of_5:
         queues = max(queues, config.read_queue_nums)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, system_error
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.store import (
     QueryMessageRequestHeader,
@@ -38,9 +38,7 @@ def view_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     low, high = broker.store.log_bounds()
     record = broker.store.message_at(offset) if low <= offset < high else None
     if record is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
-        )
+        raise system_error(f"can not find message by the offset, {offset}")
     return Reply(body=record)
 
 

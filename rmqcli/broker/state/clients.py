@@ -20,9 +20,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.request import Refusal
+from rmqcli.broker.request import system_error
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
 
 if TYPE_CHECKING:
@@ -182,10 +182,9 @@ class ClientTable:
         sending = {producer.group_name for producer in data.producers}
         produced = sending | self._producing.get(peer, set())
         if max(len(groups), len(produced)) > PEER_GROUPS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"a connection can have at most {PEER_GROUPS_MAX} consumer groups and"
-                f" {PEER_GROUPS_MAX} producer groups",
+                f" {PEER_GROUPS_MAX} producer groups"
             )
         for known, named in (
             (self._consumers, joined),
@@ -193,17 +192,15 @@ class ClientTable:
         ):
             new = len(named.difference(known))
             if new and len(known) + new > MEMBER_GROUPS_MAX:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
+                raise system_error(
                     f"the broker can have at most {MEMBER_GROUPS_MAX} groups with"
-                    " members",
+                    " members"
                 )
         for consumer in data.consumers:
             if len(consumer.subscriptions) > GROUP_TOPICS_MAX:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
+                raise system_error(
                     f"group {consumer.group_name} subscribes to more than"
-                    f" {GROUP_TOPICS_MAX} topics",
+                    f" {GROUP_TOPICS_MAX} topics"
                 )
 
     def heartbeat(self, member: ConnectedMember, data: HeartbeatData) -> None:

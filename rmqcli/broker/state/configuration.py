@@ -17,9 +17,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.request import Refusal
+from rmqcli.broker.request import Refusal, no_permission
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,10 +135,9 @@ class Configuration:
             return _CHANGEABLE[name]
         if name == _RESETS_AT_BROKER and self._context.profile.has_bodies_of_5:
             return "use_server_side_reset_offset"
-        raise Refusal(
-            ResponseCode.NO_PERMISSION,
+        raise no_permission(
             f"setting {_cut(name)} cannot be changed in an embedded broker; no setting"
-            " was changed",
+            " was changed"
         )
 
     def _value(self, name: str, text: str) -> object:

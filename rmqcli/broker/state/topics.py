@@ -13,7 +13,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
-from rmqcli.broker.request import Refusal
+from rmqcli.broker.request import system_error
 from rmqcli.broker.topic_names import (
     DEFAULT_TOPIC,
     HALF_TOPIC,
@@ -26,7 +26,6 @@ from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -173,10 +172,9 @@ class TopicTable:
         found = self._topics.get(topic)
         if found is None:
             if self.is_full:
-                raise Refusal(
-                    ResponseCode.SYSTEM_ERROR,
+                raise system_error(
                     f"topic {topic} was not created: the broker already has"
-                    f" {TOPICS_MAX} topics",
+                    f" {TOPICS_MAX} topics"
                 )
             found = TopicConfig(
                 topic_name=topic,

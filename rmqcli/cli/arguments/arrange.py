@@ -87,13 +87,8 @@ def _split_lead(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         is_counted = flag.startswith("-v") and set(flag[1:]) == {"v"}
         if row is None and flag not in _OUTPUT and not is_counted:
             break
-        length = 1
-        if (
-            not equals
-            and not is_counted
-            and (row is None or row[1] in ("store", "append"))
-        ):
-            length = 2
+        takes_value = row is None or row[1] in ("store", "append")
+        length = 2 if takes_value and not equals and not is_counted else 1
         lead += rest[:length]
         del rest[:length]
     return lead, rest

@@ -161,8 +161,6 @@ HINTS = {
     "reset": "rmq reset-offset GROUP TOPIC --to POSITION",
     "resetOffsetByTime": "rmq reset-offset GROUP TOPIC --to @TIME",
     "resetOffsetByTimeOld": "rmq reset-offset GROUP TOPIC --to @TIME",
-    "retry flush": "no broker brings a retry forward; for what waits: rmq retry show"
-    " GROUP",
     "sendMessage": "rmq send TOPIC BODY",
     "sendMsgStatus": "rmq send TOPIC BODY",
     "show": "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
@@ -220,6 +218,7 @@ FLAG_HINTS = {
     ("bench produce", "--messages"): "--count N",
     ("copy", "--dry-run"): "leave it out: nothing changes without --execute",
     ("dlq redrive", "--dry-run"): "leave it out: nothing changes without --execute",
+    ("retry flush", "--dry-run"): "leave it out: nothing changes without --execute",
     ("definitions apply", "--execute"): "leave it out: it asks before it changes"
     " anything; without asking: --yes",
     ("consume", "--idle-timeout"): "to end after a time: --for DURATION",

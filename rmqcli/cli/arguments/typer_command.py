@@ -109,17 +109,9 @@ def _typer_parameter(parameter: Parameter) -> inspect.Parameter:
     if declaration.is_argument:
         found = typer.Argument(**settings)
     else:
-        negatives = parameter.accepted_negative_flags
-        names = (
-            [
-                f"{flag}/{negative}"
-                for flag, negative in zip(
-                    parameter.accepted_flags, negatives, strict=True
-                )
-            ]
-            if negatives
-            else parameter.accepted_flags
-        )
+        names: Sequence[str] = parameter.accepted_flags
+        if negatives := parameter.accepted_negative_flags:
+            names = ["/".join(pair) for pair in zip(names, negatives, strict=True)]
         found = typer.Option(*names, **settings)
     return inspect.Parameter(
         parameter.name,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import __version__
 from rmqcli.bundle.archive import BundlePart
+from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import RmqError
 from rmqcli.hint import command_line
 from rmqcli.wire.body import encode_body
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.doctor.facts import Facts
     from rmqcli.api.client import Client
     from rmqcli.cli.options import Common
-    from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.model import MessageQueue
 
 #: More topics than this have no statistics in a bundle.
 STATISTICS_TOPICS_MAX: Final = 1_000
@@ -176,7 +177,6 @@ def _cluster(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.admin.cluster import summarize
     from rmqcli.cli.broker import COLUMNS
     from rmqcli.cli.monitoring.cluster import summary_json
-    from rmqcli.cli.ui.output import row_of
 
     found = summarize(facts)
     errors |= {name: error.message for name, error in found.errors.items()}
@@ -199,22 +199,12 @@ def _doctor(facts: Facts, errors: dict[str, str]) -> Any:
 
 def _brokers(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.admin.doctor.facts import process_name
-    from rmqcli.cli.broker import COLUMNS
-    from rmqcli.cli.ui.output import row_of
+    from rmqcli.cli.broker import detail_row
 
-    rows = []
     for each in facts.brokers:
         if each.settings_error is not None and each.row.error is None:
             errors[process_name(each)] = each.settings_error.message
-        rows.append(
-            {
-                **row_of(COLUMNS, each.row),
-                "runtime": each.runtime,
-                "settings": each.settings,
-                "settings_error": each.settings_error and each.settings_error.message,
-            }
-        )
-    return rows
+    return [detail_row(each) for each in facts.brokers]
 
 
 def _tables(tables: Mapping[str, Any], errors: dict[str, str]) -> Any:
@@ -230,12 +220,13 @@ def _tables(tables: Mapping[str, Any], errors: dict[str, str]) -> Any:
     return found
 
 
-def _topics(facts: Facts, errors: dict[str, str]) -> Any:
-    return _tables(facts.topics, errors)
-
-
-def _groups(facts: Facts, errors: dict[str, str]) -> Any:
-    return _tables(facts.groups, errors)
+_ROUTE_BROKER_COLUMNS = (Column("broker_name"), Column("addresses"))
+_ROUTE_QUEUE_COLUMNS = (
+    Column("broker_name"),
+    Column("read_queue_nums"),
+    Column("write_queue_nums"),
+    Column("perm"),
+)
 
 
 def _routes(facts: Facts, errors: dict[str, str]) -> Any:
@@ -243,28 +234,11 @@ def _routes(facts: Facts, errors: dict[str, str]) -> Any:
     for topic, route in sorted(facts.routes.items()):
         if isinstance(route, RmqError):
             errors[f"topic {topic}"] = route.message
-        else:
-            found.append(_route(route))
+            continue
+        brokers = [row_of(_ROUTE_BROKER_COLUMNS, each) for each in route.brokers]
+        queues = [row_of(_ROUTE_QUEUE_COLUMNS, each) for each in route.queues]
+        found.append({"topic": route.topic, "brokers": brokers, "queues": queues})
     return found
-
-
-def _route(route: TopicRoute) -> dict[str, Any]:
-    return {
-        "topic": route.topic,
-        "brokers": [
-            {"broker_name": each.broker_name, "addresses": each.addresses}
-            for each in route.brokers
-        ],
-        "queues": [
-            {
-                "broker_name": each.broker_name,
-                "read_queue_nums": each.read_queue_nums,
-                "write_queue_nums": each.write_queue_nums,
-                "perm": each.perm,
-            }
-            for each in route.queues
-        ],
-    }
 
 
 def _lag(facts: Facts, errors: dict[str, str]) -> Any:
@@ -312,9 +286,17 @@ _OF_FACTS: Final[dict[str, tuple[str, str, Callable[[Facts, dict[str, str]], Any
         "rmq broker show",
         _brokers,
     ),
-    "topics.json": ("settings of topics", "rmq topic show", _topics),
+    "topics.json": (
+        "settings of topics",
+        "rmq topic show",
+        lambda facts, errors: _tables(facts.topics, errors),
+    ),
     "routes.json": ("routes of topics", "GET_ROUTEINFO_BY_TOPIC", _routes),
-    "groups.json": ("settings of groups", "rmq group show", _groups),
+    "groups.json": (
+        "settings of groups",
+        "rmq group show",
+        lambda facts, errors: _tables(facts.groups, errors),
+    ),
     "lag.json": (
         "lag of groups, with what members have cached",
         "rmq lag --process-queues",
@@ -331,7 +313,6 @@ def _of_accounts(client: Client) -> BundlePart:
     """
     from rmqcli.admin.acl import list_accounts
     from rmqcli.cli.acl import RULE_COLUMNS, USER_COLUMNS
-    from rmqcli.cli.ui.output import row_of
     from rmqcli.errors import UnsupportedError
 
     part = BundlePart(
@@ -374,7 +355,6 @@ def _of_accounts(client: Client) -> BundlePart:
 def _of_producers(client: Client) -> BundlePart:
     from rmqcli.admin.producers import list_producers
     from rmqcli.cli.producers import COLUMNS
-    from rmqcli.cli.ui.output import row_of
 
     part = BundlePart(
         file="producers.json",

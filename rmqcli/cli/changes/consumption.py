@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from rmqcli.cli.by_broker import masters_of, show_results
 from rmqcli.cli.confirm import confirm
@@ -17,15 +17,13 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.errors import RmqError
 
-
-def _group() -> Any:
-    return argument(metavar="GROUP", help="Name of the group.")
+_GROUP = argument(metavar="GROUP", help="Name of the group.")
 
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def pause(
     common: Common,
-    group: Annotated[str, _group()],
+    group: Annotated[str, _GROUP],
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:
@@ -43,7 +41,7 @@ def pause(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def resume(
     common: Common,
-    group: Annotated[str, _group()],
+    group: Annotated[str, _GROUP],
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:

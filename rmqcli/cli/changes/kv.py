@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from rmqcli.cli.by_broker import (
     ERROR_COLUMN,
     RESULT_COLUMN,
+    nothing_found,
     raise_if_silent,
     show_list,
     show_results,
@@ -15,7 +16,6 @@ from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of
-from rmqcli.errors import NotFoundError
 from rmqcli.hint import command_line
 from rmqcli.names import similar
 
@@ -44,19 +44,15 @@ RESULT_COLUMNS = (
 )
 
 
-def _namespace() -> Any:
-    return argument(
-        metavar="NAMESPACE", help="Namespace of the key, e.g. ORDER_TOPIC_CONFIG."
-    )
-
-
-def _key() -> Any:
-    return argument(metavar="KEY", help="Key of the value.")
+_NAMESPACE = argument(
+    metavar="NAMESPACE", help="Namespace of the key, e.g. ORDER_TOPIC_CONFIG."
+)
+_KEY = argument(metavar="KEY", help="Key of the value.")
 
 
 @command_options(fields=VALUE_COLUMNS, changes=False)
 def list_values(
-    common: Common, namespace: Annotated[str, _namespace()] = _OWN_NAMESPACE
+    common: Common, namespace: Annotated[str, _NAMESPACE] = _OWN_NAMESPACE
 ) -> None:
     """List the values that name servers store in a namespace.
 
@@ -73,7 +69,7 @@ def list_values(
     if namespace != _OWN_NAMESPACE and all(each.values == {} for each in found):
         is_meant = similar(namespace, [_OWN_NAMESPACE])
         meant = f"; did you mean {_OWN_NAMESPACE}?" if is_meant else ""
-        raise _none(f"no name server has a value in {namespace}{meant}")
+        raise nothing_found(f"no name server has a value in {namespace}{meant}")
     rows = []
     for each in found:
         row = row_of(VALUE_COLUMNS, each)
@@ -94,7 +90,7 @@ def list_values(
 
 @command_options(fields=VALUE_COLUMNS, changes=False)
 def get_value(
-    common: Common, namespace: Annotated[str, _namespace()], key: Annotated[str, _key()]
+    common: Common, namespace: Annotated[str, _NAMESPACE], key: Annotated[str, _KEY]
 ) -> None:
     """Show the value of a key on each name server.
 
@@ -106,35 +102,25 @@ def get_value(
         found = kv_values(client, namespace)
     errors = {each.server: each.error for each in found if each.error is not None}
     if not errors and all(key not in (each.values or {}) for each in found):
-        raise _none(
+        raise nothing_found(
             f"no name server has a value for {key} in {namespace}",
             hint="list the keys with: "
             + command_line("rmq nameserver kv list", namespace),
         )
     rows = [
-        {
-            **row_of(VALUE_COLUMNS, each),
-            "key": key,
-            "value": (each.values or {}).get(key),
-        }
+        row_of(VALUE_COLUMNS, each)
+        | {"key": key, "value": (each.values or {}).get(key)}
         for each in found
     ]
     show_list(common, rows, VALUE_COLUMNS, none="")
     raise_if_silent(errors)
 
 
-def _none(text: str, *, hint: str = "") -> NotFoundError:
-    from rmqcli.wire.codes import ResponseCode
-
-    code = ResponseCode.QUERY_NOT_FOUND
-    return NotFoundError(text, code=int(code), name=code.name, hint=hint)
-
-
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def put_value(
     common: Common,
-    namespace: Annotated[str, _namespace()],
-    key: Annotated[str, _key()],
+    namespace: Annotated[str, _NAMESPACE],
+    key: Annotated[str, _KEY],
     value: Annotated[str, argument(metavar="VALUE", help="Value to store.")],
 ) -> None:
     """Store a value on every name server, and read it back.
@@ -148,7 +134,7 @@ def put_value(
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def delete_value(
-    common: Common, namespace: Annotated[str, _namespace()], key: Annotated[str, _key()]
+    common: Common, namespace: Annotated[str, _NAMESPACE], key: Annotated[str, _KEY]
 ) -> None:
     """Remove a value from every name server.
 

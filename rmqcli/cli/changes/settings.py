@@ -90,29 +90,22 @@ def _parse_setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _names_argument() -> Any:
-    return argument(metavar="NAME", help="Settings to show (default: all).")
-
-
-def _settings_argument() -> Any:
-    return argument(
-        metavar="NAME=VALUE", parser=_parse_setting, help="Settings with new values."
-    )
-
-
-def _on_cluster() -> Any:
-    return option(
-        "--cluster",
-        metavar="CLUSTER",
-        help="All brokers of this cluster, masters and slaves.",
-    )
+_NAMES = argument(metavar="NAME", help="Settings to show (default: all).")
+_SETTINGS = argument(
+    metavar="NAME=VALUE", parser=_parse_setting, help="Settings with new values."
+)
+_CLUSTER = option(
+    "--cluster",
+    metavar="CLUSTER",
+    help="All brokers of this cluster, masters and slaves.",
+)
 
 
 @command_options(fields=BROKER_VALUES, changes=False)
 def get_broker(
     common: Common,
-    names: Annotated[list[str] | None, _names_argument()] = None,
-    cluster: Annotated[str | None, _on_cluster()] = None,
+    names: Annotated[list[str] | None, _NAMES] = None,
+    cluster: Annotated[str | None, _CLUSTER] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:
     """Show settings of brokers, masters and slaves.
@@ -131,7 +124,7 @@ def get_broker(
 
 @command_options(fields=NAMESRV_VALUES, changes=False)
 def get_namesrv(
-    common: Common, names: Annotated[list[str] | None, _names_argument()] = None
+    common: Common, names: Annotated[list[str] | None, _NAMES] = None
 ) -> None:
     """Show settings of name servers.
 
@@ -173,8 +166,8 @@ def _show_values(
 class BrokerConfigOptions:
     """The options of `rmq broker config set`."""
 
-    settings: Annotated[list[Any], _settings_argument()]
-    cluster: Annotated[str | None, _on_cluster()] = None
+    settings: Annotated[list[Any], _SETTINGS]
+    cluster: Annotated[str | None, _CLUSTER] = None
     broker: Annotated[list[str] | None, brokers_option()] = None
 
 
@@ -204,9 +197,7 @@ def set_broker(common: Common, options: BrokerConfigOptions) -> None:
 
 
 @command_options(fields=NAMESRV_RESULTS, asks=True)
-def set_namesrv(
-    common: Common, settings: Annotated[list[Any], _settings_argument()]
-) -> None:
+def set_namesrv(common: Common, settings: Annotated[list[Any], _SETTINGS]) -> None:
     """Change settings of all name servers, and read them back.
 
     Example: rmq nameserver config set orderMessageEnable=true
@@ -265,7 +256,7 @@ def _show_plan(common: Common, plan: SettingsPlan) -> None:
 @command_options(fields=DIFF_COLUMNS, changes=False)
 def diff(
     common: Common,
-    cluster: Annotated[str | None, _on_cluster()] = None,
+    cluster: Annotated[str | None, _CLUSTER] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
     show_all: Annotated[
         bool, option("--all", help="Include ports, folders and names of brokers.")

@@ -42,14 +42,13 @@ ATTRIBUTE_COLUMNS = (
 )
 
 
-def _topic() -> Any:
-    return argument(metavar="TOPIC", help="Name of the topic.")
+_TOPIC = argument(metavar="TOPIC", help="Name of the topic.")
 
 
 @command_options(fields=STEP_COLUMNS, asks=True)
 def permission(
     common: Common,
-    topic: Annotated[str, _topic()],
+    topic: Annotated[str, _TOPIC],
     perm: Annotated[
         int,
         argument(parser=parse_perm, metavar="rw|r|w", help="Permissions to give it."),
@@ -95,7 +94,7 @@ def permission(
 class TopicAttributesOptions:
     """The options of `rmq topic attributes`."""
 
-    topic: Annotated[str, _topic()]
+    topic: Annotated[str, _TOPIC]
     attributes: Annotated[
         list[Any] | None,
         argument(

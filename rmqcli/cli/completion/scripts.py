@@ -34,10 +34,12 @@ _NAMES = {
 _BASH_KINDS = {
     "file": "compgen -f",
     "folder": "compgen -d",
-    "topic": 'compgen -W "$(_rmq_names "$1" topic)"',
-    "group": 'compgen -W "$(_rmq_names "$1" group)"',
-    "broker": 'compgen -W "$(_rmq_names "$1" broker)"',
-    "profile": 'compgen -W "$(_rmq_names "$1" profile)"',
+    **{kind: f'compgen -W "$(_rmq_names "$1" {kind})"' for kind in _NAMES.values()},
+}
+_ZSH_KINDS = {
+    "file": ":file:_files",
+    "folder": ":folder:_files -/",
+    **{kind: f":{kind}: _rmq_names {kind}" for kind in _NAMES.values()},
 }
 _BASH = """\
 # {header}
@@ -178,14 +180,9 @@ class CommandWords:
     is_repeated: bool = False
 
 
-def command_tree(table: Sequence[CommandEntry] = COMMANDS) -> list[CommandWords]:
-    """Return every command and group, `rmq` itself first."""
-    return list(_walk("", table))
-
-
 def render_all(table: Sequence[CommandEntry] = COMMANDS) -> dict[str, str]:
     """Return the completion files: file name -> content."""
-    tree = command_tree(table)
+    tree = list(_walk("", table))
     return {
         "rmq.bash": render_bash(tree),
         "_rmq": render_zsh(tree),
@@ -227,13 +224,11 @@ def _command_words(entry: CommandEntry) -> CommandWords:
             *map(_option_words, options),
             OptionWords(names=("-h", "--help"), help="Show this help"),
         ),
-        arguments=tuple(map(_argument_words, arguments)),
+        arguments=tuple(
+            each.declaration.words or _NAMES.get(each.noun, "") for each in arguments
+        ),
         is_repeated=any(each.is_repeated for each in arguments),
     )
-
-
-def _argument_words(parameter: Parameter) -> str | tuple[str, ...]:
-    return parameter.declaration.words or _NAMES.get(parameter.noun, "")
 
 
 def _option_words(parameter: Parameter) -> OptionWords:
@@ -260,7 +255,7 @@ def _first_line(text: str | None) -> str:
 
 def render_bash(tree: Sequence[CommandWords]) -> str:
     """Return the completion file of bash; it needs only bash 3.2 or later."""
-    words, values, places = [], [], []
+    words, values, patterns, places = [], [], [], []
     for command in tree:
         path = " ".join(command.path)
         names = [name for option in command.options for name in option.names]
@@ -277,27 +272,22 @@ def render_bash(tree: Sequence[CommandWords]) -> str:
         for option in command.options:
             if not option.takes_value:
                 continue
-            action = _BASH_KINDS.get(option.kind, ":")
+            action = _BASH_KINDS.get(option.kind, "")
             if option.choices:
                 action = f"compgen -W '{' '.join(option.choices)}'"
+            action = f'{action} -- "$current"' if action else ":"
             pattern = "|".join(f"'{path}:{name}'" for name in option.names)
-            values.append((pattern, action))
-    value_lines = [
-        f"        {pattern}) found=$({_bash_action(a)}) ;;" for pattern, a in values
-    ]
+            patterns.append(pattern)
+            values.append(f"        {pattern}) found=$({action}) ;;")
     groups = "|".join(f"'{' '.join(c.path)}'" for c in tree if c.subcommands)
     return _BASH.format(
         header=_HEADER,
         groups=groups,
         words="\n".join(words),
         places="\n".join(places) or "        ':') ;;",
-        values="\n".join(value_lines),
-        with_value="|".join(pattern for pattern, _ in values),
+        values="\n".join(values),
+        with_value="|".join(patterns),
     )
-
-
-def _bash_action(action: str) -> str:
-    return action if action == ":" else f'{action} -- "$current"'
 
 
 def render_zsh(tree: Sequence[CommandWords]) -> str:
@@ -357,14 +347,7 @@ def _zsh_arguments(command: CommandWords) -> Iterator[str]:
 def _zsh_specs(option: OptionWords) -> Iterator[str]:
     action = ""
     if option.takes_value:
-        action = {
-            "file": ":file:_files",
-            "folder": ":folder:_files -/",
-            "topic": ":topic: _rmq_names topic",
-            "group": ":group: _rmq_names group",
-            "broker": ":broker: _rmq_names broker",
-            "profile": ":profile: _rmq_names profile",
-        }.get(option.kind, ":value: ")
+        action = _ZSH_KINDS.get(option.kind, ":value: ")
         if option.choices:
             action = f":value:({' '.join(option.choices)})"
     text = option.help.translate({ord("["): "(", ord("]"): ")", ord(":"): "\\:"})
@@ -382,11 +365,9 @@ def _zsh_quote(text: str) -> str:
 
 def render_fish(tree: Sequence[CommandWords]) -> str:
     """Return the completion file of fish."""
-    lines = [f"# {_HEADER}", "", _FISH_FUNCTION, "complete -c rmq -f"]
-    groups = [" ".join(command.path) for command in tree if command.subcommands]
-    lines[2] = _FISH_FUNCTION.replace(
-        "GROUPS", " ".join(_fish_quote(group) for group in groups if group)
-    )
+    groups = [" ".join(c.path) for c in tree if c.subcommands and c.path]
+    function = _FISH_FUNCTION.replace("GROUPS", " ".join(map(_fish_quote, groups)))
+    lines = [f"# {_HEADER}", "", function, "complete -c rmq -f"]
     for command in tree:
         at = _fish_quote(" ".join(command.path))
         condition = f"-n {_fish_quote(f'__rmq_at {at}')}"

@@ -59,11 +59,8 @@ def check_profile(
 def _files(profile: Profile) -> list[str]:
     """Return the files that may forbid changes of the profile's cluster."""
     project = None if profile.project is None else profile.project.path
-    return list(
-        dict.fromkeys(
-            path for path in (profile.path, project, profile.restricted_by) if path
-        )
-    )
+    paths = profile.path, project, profile.restricted_by
+    return [path for path in dict.fromkeys(paths) if path]
 
 
 def profile_of_servers(

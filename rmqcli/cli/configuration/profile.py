@@ -239,8 +239,6 @@ def read_profile(
     where = path if is_project else f"{path}: profile {name}"
     try:
         return _read(name, table, path, is_project=is_project)
-    except TextError as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
     except RmqError as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
 
@@ -261,28 +259,21 @@ def _read(name: str, table: object, path: str, *, is_project: bool) -> Profile:
             hint="a profile names the name servers of a cluster, or a proxy of it",
         )
     _check_pairs(table, endpoints)
-    files = {
-        key: _path(path, table[key]) for key in _TLS_FILES if table.get(key) is not None
+    plain: dict[str, Any] = {
+        **{key: table.get(key, False) for key in _SWITCHES},
+        **{key: table.get(key) for key in _MORE_TEXTS},
     }
+    for key in _TLS_FILES:
+        plain[key] = table.get(key) and _path(path, table[key])
     return Profile(
         name=name,
         path=path,
         namesrv=namesrv,
         endpoints=endpoints,
-        plaintext=table.get("plaintext", False),
         credentials=_credentials(table, path),
-        tls=table.get("tls", False),
-        tls_ca=files.get("tls_ca"),
-        tls_cert=files.get("tls_cert"),
-        tls_key=files.get("tls_key"),
-        tls_server_name=table.get("tls_server_name"),
-        tls_insecure=table.get("tls_insecure", False),
         address_map=_address_map(table.get("addresses", {})),
-        output=table.get("output"),
-        time_zone=table.get("time_zone"),
-        read_only=table.get("read_only", False),
-        protected=table.get("protected", False),
         is_project=is_project,
+        **plain,
     )
 
 

@@ -79,14 +79,14 @@ def read_project(path: str, environ: Mapping[str, str]) -> Profile:
 def _check(table: Mapping[str, Any], path: str) -> None:
     """Raise ConfigError for what a project file must not have."""
     for key in table:
+        what = ""
         if key in SECRETS:
+            what = f"{key} is a secret, which a project file must not hold"
+        elif key == "credentials_command":
+            what = "a project file must not name a command"
+        if what:
             raise ConfigError(
-                f"{path}: {key} is a secret, which a project file must not hold",
-                hint="put it into a profile, and name that: profile = NAME",
-            )
-        if key == "credentials_command":
-            raise ConfigError(
-                f"{path}: a project file must not name a command",
+                f"{path}: {what}",
                 hint="put it into a profile, and name that: profile = NAME",
             )
         if key in (USE, PROFILES):

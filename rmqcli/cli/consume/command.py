@@ -56,18 +56,6 @@ _OPERATOR: Final = re.compile(
 _EXPANSION: Final = re.compile(r"\$\(|\$\{|\$[A-Za-z_]\w*|`", re.ASCII)
 
 
-def parse_words(text: str) -> list[str]:
-    """Split a command into words. Raises TextError if there are none."""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        what = str(error)[:1].lower() + str(error)[1:]
-        raise TextError(text, what, start=0, end=max(1, len(text))) from None
-    if not words:
-        raise TextError(text, "the command is empty", start=0, end=max(1, len(text)))
-    return words
-
-
 def check_no_shell_needed(text: str) -> None:
     """Raise TextError for an operator or an expansion of a shell outside quotes.
 
@@ -120,27 +108,29 @@ def _parse_start(text: str) -> StartAt:
     try:
         position = parse_position(text)
     except TextError as error:
-        if text[:1] in ("@", "-", "+") or text.startswith("group:"):
+        is_position = text.startswith(("@", "-", "+", "group:"))
+        if is_position or error.what == NO_AT_SIGN:
             raise
-        if error.what == NO_AT_SIGN:
-            raise
-        at = (error.start, error.end)
-        raise TextError(
-            text, "not a position", start=at[0], end=at[1], hint=HINT
-        ) from None
+        start, end = error.start, error.end
+        what = "not a position"
+        raise TextError(text, what, start=start, end=end, hint=HINT) from None
     if isinstance(position, BEGINS):
         return StartAt(position, text)
     raise TextError(
         text,
         WHY_NOT,
-        start=0,
-        end=len(text),
         hint=f"{HINT}; rmq reset-offset moves a group to any position",
     )
 
 
 def _parse_command(text: str) -> str:
-    parse_words(text)
+    """Check a command and return it unchanged. Raises TextError if it has no words."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise TextError(text, str(error)[:1].lower() + str(error)[1:]) from None
+    if not words:
+        raise TextError(text, "the command is empty")
     return text
 
 
@@ -200,9 +190,8 @@ class ConsumeOptions:
     broadcast: Annotated[
         bool,
         option(
-            help=(
-                "Every member receives all messages; offsets are kept in a local file."
-            ),
+            help="Every member receives all messages; offsets are kept in a local"
+            " file.",
             section=_MEMBER,
         ),
     ] = False
@@ -226,10 +215,8 @@ class ConsumeOptions:
             max=1000,
             metavar="N",
             show_default=False,
-            help=(
-                "Number of consumer threads.  [default: 1; 4 with --exec and no "
-                "--count]"
-            ),
+            help="Number of consumer threads.  [default: 1; 4 with --exec and no "
+            "--count]",
             section=_HOW,
         ),
     ] = None
@@ -282,10 +269,8 @@ class ConsumeOptions:
         option(
             parser=_parse_command,
             metavar="COMMAND",
-            help=(
-                "Run this command with the message on stdin; exit status 0 means "
-                "consumed."
-            ),
+            help="Run this command with the message on stdin; exit status 0 means "
+            "consumed.",
             section=_COMMAND,
         ),
     ] = None

@@ -94,7 +94,8 @@ class FailedDeliveries:
             waiting, self._waiting = self._waiting, deque()
             left_out, self._left_out = self._left_out, 0
         for failed, reason in waiting:
-            line = safe(self._line(failed, reason))
+            where = self._where(failed.message)
+            line = safe(f"{where}: {reason}; {self._fate(failed)}")
             if failed.fate in (Fate.DEAD_LETTER, Fate.GIVEN_UP):
                 status.warn(line)
             else:
@@ -119,10 +120,6 @@ class FailedDeliveries:
         if self._client is not None:
             self._client.close()
             self._client = None
-
-    def _line(self, failed: FailedDelivery, reason: str) -> str:
-        message = failed.message
-        return f"{self._where(message)}: {reason}; {self._fate(failed)}"
 
     def _fate(self, failed: FailedDelivery) -> str:
         of = "" if failed.retries_max is None else f" of {failed.retries_max}"
@@ -160,7 +157,7 @@ class FailedDeliveries:
         if not isinstance(message, PulledMessage):
             return self._where_by_proxy(message)
         queue, queue_offset = message.message_queue, message.queue_offset
-        origin_id = self._origin_id(message)
+        origin_id = message.properties.get(ORIGIN_MESSAGE_ID)
         msg_id = message.msg_id or origin_id or message.offset_msg_id
         if not queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             place: tuple[MessageQueue, int] | None = (queue, queue_offset)
@@ -188,9 +185,6 @@ class FailedDeliveries:
             return f"message of {message.topic}, id {msg_id}"
         return f"{place[0]} offset {place[1]}, id {msg_id}"
 
-    def _origin_id(self, message: Message) -> str | None:
-        return message.properties.get(ORIGIN_MESSAGE_ID)
-
     def _is_delayed(self, message: Message) -> bool:
         """Whether the broker may store the dead letter only after one more delay.
 
@@ -200,14 +194,17 @@ class FailedDeliveries:
         if not isinstance(message, PulledMessage) or DELAY not in message.properties:
             return False
         try:
-            if self._client is None:
-                self._client = Client(self._client_config)
-            client = self._client
+            client = self._opened_client()
             route = client.route(message.topic)
             address = client.master_of(route, message.broker_name)
             return client.broker_version(address) < V4_9_2
         except RmqError:
             return False
+
+    def _opened_client(self) -> Client:
+        if self._client is None:
+            self._client = Client(self._client_config)
+        return self._client
 
     def _remember(self, msg_id: str, place: tuple[MessageQueue, int]) -> None:
         self._places.pop(msg_id, None)
@@ -225,9 +222,7 @@ class FailedDeliveries:
         broker_name = message.broker_name
         try:
             at = decode_offset_msg_id(origin_id).commit_log_offset
-            if self._client is None:
-                self._client = Client(self._client_config)
-            client = self._client
+            client = self._opened_client()
             address = client.master_of(client.route(message.topic), broker_name)
             body = client.invoke(
                 address,
@@ -237,14 +232,12 @@ class FailedDeliveries:
         except RmqError:  # the line then names the place of the retry
             return None
         for found in decode_messages(body):
-            is_origin = (
+            if (
                 isinstance(found, StoredMessage)
                 and found.topic == message.topic
                 and found.offset_msg_id == origin_id
                 and found.msg_id == message.msg_id
-            )
-            if is_origin:
-                assert isinstance(found, StoredMessage)  # noqa: S101  # as just seen
+            ):
                 queue = MessageQueue(found.topic, broker_name, found.queue_id)
                 return queue, found.queue_offset
         return None

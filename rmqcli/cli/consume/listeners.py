@@ -222,8 +222,7 @@ class CommandRunner:
         with self._lock:
             self._is_killed = True
             for process in self._running:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGTERM)
+                _signal_group(process, signal.SIGTERM)
 
     def _run(self, messages: Sequence[Message]) -> bool:
         try:
@@ -323,7 +322,9 @@ def _failure(status: int) -> str | None:
         return None
     how = f"exit status {status}"
     if status < 0:
-        how = f"signal {_signal_name(-status)}"
+        how = f"signal {-status}"
+        with suppress(ValueError):  # not a signal that Python knows
+            how = f"signal {signal.Signals(-status).name}"
     return f"the command ended with {how}"
 
 
@@ -343,9 +344,9 @@ def _environment(messages: Sequence[Message]) -> dict[bytes, bytes]:
         "RMQ_TOPIC": first.topic,
         "RMQ_BROKER_NAME": first.broker_name,
         "RMQ_QUEUE_ID": first.queue_id,
-        "RMQ_OFFSET": _text(first.queue_offset),
-        "RMQ_KEYS": first.keys or "",
-        "RMQ_TAGS": first.tags or "",
+        "RMQ_OFFSET": first.queue_offset,
+        "RMQ_KEYS": first.keys,
+        "RMQ_TAGS": first.tags,
         "RMQ_RECONSUME_TIMES": first.reconsume_times,
         "RMQ_COUNT": len(messages),
     }
@@ -356,23 +357,11 @@ def _environment(messages: Sequence[Message]) -> dict[bytes, bytes]:
     return environ | {name.encode(): _variable(each) for name, each in values.items()}
 
 
-def _text(number: int | None) -> str:
-    """Format a number; return an empty text if a proxy did not report it."""
-    return "" if number is None else str(number)
-
-
 def _variable(value: object) -> bytes:
-    """Encode the value of a variable.
+    """Encode the value of a variable, which is empty for None.
 
     Zero bytes, which end a variable and which a peer may send, are removed. A value
     that is too long is cut.
     """
-    data = str(value).replace("\0", "").encode("utf-8", "backslashreplace")
-    return data[:_VARIABLE_BYTES_MAX]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
+    text = "" if value is None else str(value).replace("\0", "")
+    return text.encode("utf-8", "backslashreplace")[:_VARIABLE_BYTES_MAX]

@@ -309,15 +309,12 @@ class _Run:
                 if spent_ms >= options.for_:
                     return
                 wait_ms = min(wait_ms, options.for_ - spent_ms)
-            self._say_news()
+            if self._starts is not None:
+                self._starts.say(status)
+            self._failed.say(status)
             status.look(self._consumer)
             counts.has_news.wait(wait_ms / 1000)
             counts.has_news.clear()
-
-    def _say_news(self) -> None:
-        if self._starts is not None:
-            self._starts.say(self.status)
-        self._failed.say(self.status)
 
     def leave(self, error: BaseException | None = None) -> None:
         """Finish messages in progress, commit, leave the group, and show a summary.

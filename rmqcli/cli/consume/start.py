@@ -197,7 +197,11 @@ class Starts:
                 return "from this host's offsets file"
             case Start.COMMITTED if self._is_zero_of_a_new_group(each):
                 return self._why_zero()
-            case Start.COMMITTED if self._is_doubtful(each):
+            case Start.COMMITTED if (
+                each.queue not in self.committed
+                and not each.queue_offset
+                and not _is_retry(each)
+            ):
                 return (
                     "committed by the group, or new to it: for a new group, brokers"
                     " return 0 while a queue still has its first message"
@@ -220,10 +224,6 @@ class Starts:
             case Ago(ago_ms):
                 return f"{format_duration(ago_ms)} before the start"
         return "the start"
-
-    def _is_doubtful(self, each: QueueStart) -> bool:
-        is_known = each.queue in self.committed
-        return not is_known and not each.queue_offset and not _is_retry(each)
 
     def _why_zero(self) -> str:
         if self._position == Earliest():

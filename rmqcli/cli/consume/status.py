@@ -6,20 +6,19 @@ retries. When the member gains or loses queues, a line is written, on a terminal
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.cli.ui import interrupts
-from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.messages import is_terminal, screen_size
 from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.ui.messages import Messages
@@ -103,7 +102,7 @@ class Status:
             self.say_owned()
         if self._in_place:
             text = self._line(None if self._by_proxy else consumer.running_info())
-            columns = shutil.get_terminal_size().columns
+            columns = screen_size(sys.stderr).columns
             # An interrupt in between would leave a line that is never cleared.
             with interrupts.deferred():
                 # Data may be written for long: a screen can be stopped with Ctrl-S.
@@ -117,7 +116,13 @@ class Status:
         """Write a line about the queues that were owned last, unless the last was."""
         if self._owned != self._said:
             self._said = self._owned
-            self.say(_owns(self._owned))
+            queues, ranges = self._owned, queue_ranges(self._owned)
+            if not queues:
+                self.say("owns no queues")
+            elif all(queue.queue_id == -1 for queue in queues):
+                self.say(f"receives from all queues of {ranges}")
+            else:
+                self.say(f"owns {counted(len(queues), 'queue')}: {ranges}")
 
     def summary(self) -> str:
         """Return the summary for the end of the run."""
@@ -155,11 +160,3 @@ class Status:
         self._looks = [*self._looks[-_RATE_LOOKS:], now]
         before = self._looks[0]
         return (now[1] - before[1]) * 1000 / max(1, now[0] - before[0])
-
-
-def _owns(queues: Sequence[MessageQueue]) -> str:
-    if not queues:
-        return "owns no queues"
-    if all(queue.queue_id == -1 for queue in queues):
-        return f"receives from all queues of {queue_ranges(queues)}"
-    return f"owns {counted(len(queues), 'queue')}: {queue_ranges(queues)}"

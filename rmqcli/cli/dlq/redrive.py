@@ -7,6 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.dlq.selection import WHICH, LetterOptions, log_option
+from rmqcli.cli.dlq.sending import (
+    RESULT_COLUMNS,
+    doubtful_words,
+    failed_rows,
+    listed,
+    result_rows,
+    say_sent,
+    send_batches,
+)
 from rmqcli.cli.options import Common, command_options, option, position_option
 from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
@@ -14,9 +23,6 @@ from rmqcli.cli.ui.output import Column, emit_json, write_table
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ExitCode,
-    PartialError,
-    RefusedError,
-    TransportError,
     UsageError,
 )
 from rmqcli.units import counted
@@ -28,8 +34,6 @@ if TYPE_CHECKING:
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 _HOW = "How to send"
-#: More letters than this are not listed on stderr.
-_LISTED = 20
 
 COLUMNS = (
     Column(
@@ -41,13 +45,6 @@ COLUMNS = (
     Column("topic", "topic to which they are sent", priority=10),
     Column("reason", "why they are not sent", priority=1),
     Column("example", "one of the skipped letters: BROKER:QUEUE:OFFSET", priority=20),
-)
-
-_RESULT_COLUMNS = (
-    Column("result", states={"sent": "good", "failed": "bad"}),
-    Column("count", align="right"),
-    Column("topic", priority=10),
-    Column("reason", priority=1),
 )
 
 
@@ -221,8 +218,7 @@ def _execute(
     rate: float | None,
 ) -> int:
     from rmqcli.cli.confirm import confirm_by_name
-    from rmqcli.cli.ui.interrupts import deferred, pending_since_ms
-    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.cli.ui.interrupts import pending_since_ms
     from rmqcli.redrive.library import RedriveReport, refuse_unread
     from rmqcli.redrive.redrive import RedriveRun
 
@@ -230,7 +226,7 @@ def _execute(
     if plan.unread:
         _warn(common, plan)
     refuse_unread(plan)
-    done = RedriveReport(plan)
+    done = RedriveReport(plan=plan)
     if not plan.count:
         _write(common, plan, path, done)
         _warn(common, plan)
@@ -253,46 +249,10 @@ def _execute(
         rate_per_s=rate,
         is_stopped=lambda: pending_since_ms() is not None,
     )
-    batches = run.batches()
-    try:
-        with Progress(common.messages, "sent", total=plan.count) as progress:
-            while True:
-                with deferred():  # a batch is sent and logged whole
-                    results = next(batches, None)
-                    if results is not None:
-                        done.add(results)
-                if results is None:
-                    break
-                progress.update(done.stored)
-    except BaseException:
-        # The log has it all; an interrupt comes between two batches.
-        common.messages.info(
-            f"{done.stored:,} of {plan.count:,} sent, see {path}; the same command"
-            " sends the rest"
-        )
-        raise
+    send_batches(common, run, done, total=plan.count, path=path)
     common.write_result(lambda: _write(common, plan, path, done))
-    common.messages.info(f"{done.stored:,} of {plan.count:,} sent; log: {path}")
-    if done.unknown:
-        common.messages.warn(
-            f"{counted(done.unknown, 'letter')} may or may not have been sent, because"
-            " no answer came; the next redrive sends them again: "
-            + _listed(done.unknown_letters, done.unknown)
-        )
-    given_up = run.given_up
-    if given_up is not None and done.stored + done.unknown:
-        is_silent = isinstance(given_up, TransportError)
-        why = ", because no broker answered" if is_silent else ""
-        hint = given_up.hint if isinstance(given_up, RefusedError) else None
-        raise PartialError(
-            f"stopped{why}: {given_up.message}",
-            hint=hint or "run the same command again for the rest",
-        )
-    if given_up is not None:
-        raise given_up
-    for error in run.unread.values():
-        common.messages.warn(error.message)
-    done.unread = run.unread
+    say_sent(common, run, done, total=plan.count, path=path)
+    done.unread = dict(run.unread)  # type: ignore[assignment]  # of queues
     return ExitCode.OK if done.is_complete else ExitCode.PARTIAL
 
 
@@ -323,20 +283,10 @@ def _warn(common: Common, plan: RedrivePlan) -> None:
         common.messages.warn(
             f"{counted(plan.undecoded_count, 'letter')} could not be decoded for"
             " --where and will not be sent: "
-            + _listed(plan.undecoded, plan.undecoded_count)
+            + listed(plan.undecoded, plan.undecoded_count)
         )
     if plan.doubtful_count:
-        common.messages.warn(
-            f"{counted(plan.doubtful_count, 'letter')} may have been sent already by a"
-            " redrive that was interrupted or got no answer, and will be sent again: "
-            + _listed(plan.doubtful, plan.doubtful_count)
-        )
-
-
-def _listed(names: object, count: int) -> str:
-    shown = list(names)[:_LISTED]  # type: ignore[call-overload]  # of texts
-    more = count - len(shown)
-    return ", ".join(shown) + (f" and {more:,} more, see -o json" if more else "")
+        common.messages.warn(doubtful_words(plan, "letter", "redrive"))
 
 
 def _rows(plan: RedrivePlan) -> list[dict[str, object]]:
@@ -365,7 +315,7 @@ def _write(
             write_table(_rows(plan), columns=COLUMNS, color=common.use_color)
         else:
             write_table(
-                _result_rows(done), columns=_RESULT_COLUMNS, color=common.use_color
+                result_rows(done), columns=RESULT_COLUMNS, color=common.use_color
             )
         return
     request = plan.request
@@ -397,29 +347,7 @@ def _write(
                 for queue, error in sorted(plan.unread.items())
             ],
             "sent": None if done is None else done.stored,
-            "failed": None
-            if done is None
-            else [
-                {
-                    "letter": str(each.place),
-                    "topic": each.topic,
-                    "status": each.status,
-                    "error": each.error,
-                }
-                for each in done.failures
-            ],
+            "failed": failed_rows(done),
             "log": str(path),
         }
     )
-
-
-def _result_rows(done: RedriveReport) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = [
-        {"result": "sent", "count": count, "topic": topic, "reason": None}
-        for topic, count in sorted(done.by_topic.items())
-    ]
-    rows += [
-        {"result": "failed", "count": count, "topic": None, "reason": reason}
-        for reason, count in sorted(done.by_error.items(), key=lambda e: -e[1])
-    ]
-    return rows

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rmqcli.cli.export import table as table_export
 from rmqcli.cli.export.folders import parse_place
 from rmqcli.cli.export.report import ExportReport
+from rmqcli.cli.export.setting import parse_spark_setting
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -30,9 +31,9 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.selection import refuse_empty, tag_option
-from rmqcli.cli.ui.output import Column, write_summary
+from rmqcli.cli.ui.output import Column, number_column, write_summary
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
+from rmqcli.errors import ExitCode, RmqError, UsageError
 from rmqcli.hint import command_line
 from rmqcli.units import counted
 
@@ -70,28 +71,21 @@ FIELDS = (
     Column("run_id", "ID of the run, as in _rmq/runs", title=None),
     Column("files", "number of Parquet files of the run", title=None),
     Column("bytes", "total size of the files in bytes", title=None),
-    Column("broker_name", "broker of the queue", title="BROKER"),
-    Column("queue_id", "ID of the queue", title="QUEUE", align="right"),
-    Column("from", "first offset of the range", align="right"),
-    Column("to", "end of the range, exclusive", align="right"),
-    Column("rows", "messages written", align="right"),
-    Column("filtered", "messages left out by --tag", align="right", priority=10),
-    Column(
-        "undecodable",
-        "undecodable messages, kept in undecodable.jsonl",
-        title="BAD",
-        align="right",
+    *table_export.QUEUES,
+    number_column("rows", "messages written"),
+    number_column("filtered", "messages left out by --tag", priority=10),
+    number_column(
+        "undecodable", "undecodable messages, kept in undecodable.jsonl", "BAD"
     ),
-    Column(
-        "corrupt",
-        "bodies that do not fit --decode, kept in _corrupt_body",
-        align="right",
-        priority=5,
+    number_column(
+        "corrupt", "bodies that do not fit --decode, kept in _corrupt_body", priority=5
     ),
     Column(
         "gaps",
         "offsets whose messages are missing",
-        shown=lambda row: _spans(row["gaps"]),
+        shown=lambda row: ", ".join(
+            f"{gap['from']}-{gap['to']} {gap['reason']}" for gap in row["gaps"]
+        ),
         priority=1,
     ),
     *table_export.FIELDS,
@@ -101,25 +95,12 @@ _DECODE_NAMES = ("--decode", "--schema", "--infer")
 
 
 def _parse_setting(text: str) -> tuple[str, str]:
-    """Parse a Spark setting. Raises TextError unless the text is spark.NAME=VALUE."""
-    key, equals, value = text.partition("=")
-    if not equals or not key or key != key.strip() or not key.startswith("spark."):
-        raise TextError(
-            text,
-            "not a setting of Spark",
-            start=0,
-            end=len(key) or len(text),
-            hint="write spark.NAME=VALUE, e.g. spark.executor.memory=2g",
-        )
-    if key == "spark.master":
-        raise TextError(
-            text,
-            "the master has its own option",
-            start=0,
-            end=len(key),
-            hint="give --master",
-        )
-    return key, value
+    return parse_spark_setting(
+        text,
+        example="spark.executor.memory=2g",
+        no_master="the master has its own option",
+        instead="give --master",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,10 +216,8 @@ class ExportCommandOptions:
         str | None,
         choice_option(
             choices=("none", "queue", "date", "hour"),
-            help=(
-                "Partition the output by queue, or by store time in UTC.  [default: "
-                "none]"
-            ),
+            help="Partition the output by queue, or by store time in UTC.  [default: "
+            "none]",
             section=_FILES,
         ),
     ] = None
@@ -254,10 +233,8 @@ class ExportCommandOptions:
         str | None,
         option(
             metavar="FORMAT",
-            help=(
-                "Add typed columns of the bodies: json, avro:FILE or"
-                " protobuf:FILE:MESSAGE."
-            ),
+            help="Add typed columns of the bodies: json, avro:FILE or"
+            " protobuf:FILE:MESSAGE.",
             section=_BODIES,
         ),
     ] = None
@@ -596,10 +573,6 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
             f" {counted(summary['bytes'], 'byte')}, in {summary['dir']}"
         )
     return ExitCode.OK if record.is_accepted else ExitCode.PARTIAL
-
-
-def _spans(gaps: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{gap['from']}-{gap['to']} {gap['reason']}" for gap in gaps)
 
 
 def resume_command(

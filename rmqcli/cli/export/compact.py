@@ -16,19 +16,17 @@ from rmqcli.cli.options import (
     option,
     size_option,
 )
-from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.cli.ui.output import Column, emit_json, number_column, write_rows
 from rmqcli.dataclass import dataclass
 
 FIELDS = (
     Column("topic", "topic of the export"),
-    Column("runs_before", "runs in the manifest before compaction", align="right"),
-    Column("runs", "runs in the manifest now", align="right"),
-    Column("files_before", "Parquet files before compaction", align="right"),
-    Column("files", "Parquet files now", align="right"),
-    Column(
-        "bytes_before", "bytes of files before compaction", align="right", priority=10
-    ),
-    Column("bytes", "bytes of files now", align="right", priority=10),
+    number_column("runs_before", "runs in the manifest before compaction"),
+    number_column("runs", "runs in the manifest now"),
+    number_column("files_before", "Parquet files before compaction"),
+    number_column("files", "Parquet files now"),
+    number_column("bytes_before", "bytes of files before compaction", priority=10),
+    number_column("bytes", "bytes of files now", priority=10),
 )
 
 
@@ -36,10 +34,7 @@ FIELDS = (
 class CompactCommandOptions:
     """The options of `rmq export-compact` as they were typed."""
 
-    folder: Annotated[
-        str,
-        argument(metavar="DIR", help="Folder of a finished export."),
-    ]
+    folder: Annotated[str, argument(metavar="DIR", help="Folder of a finished export.")]
     rows_per_file: Annotated[
         int | None,
         option(

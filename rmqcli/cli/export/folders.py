@@ -69,5 +69,5 @@ def parse_folder(
 
     path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
     if not path.strip("/") or "\0" in path:
-        raise TextError(text, "the URL has no path", start=0, end=len(text))
+        raise TextError(text, "the URL has no path")
     return path

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.export.report import ExportReport
-from rmqcli.cli.ui.output import Column, write_summary
+from rmqcli.cli.ui.output import Column, number_column, write_summary
 from rmqcli.errors import ExitCode, UsageError
 from rmqcli.units import counted
 
@@ -30,11 +30,12 @@ FIELDS = (
     Column("version", "its version or snapshot, with --to-table", title=None),
     Column("offsets", "number of offsets that were read, with --to-table", title=None),
 )
-_QUEUES = (
+#: The range of each queue, which all exports have.
+QUEUES = (
     Column("broker_name", "broker of the queue", title="BROKER"),
-    Column("queue_id", "ID of the queue", title="QUEUE", align="right"),
-    Column("from", "first offset of the range", align="right"),
-    Column("to", "end of the range, exclusive", align="right"),
+    number_column("queue_id", "ID of the queue", "QUEUE"),
+    number_column("from", "first offset of the range"),
+    number_column("to", "end of the range, exclusive"),
 )
 _VERSIONS = {"delta": "version", "iceberg": "snapshot"}
 _PARTITIONS = "create the table with the columns and partitions that you need"
@@ -182,7 +183,7 @@ def _finish(common: Common, run: TableRun, *, name: str, kind: str) -> int:
             f" {name}: their messages are missing, or cannot be decoded"
         )
     is_table = write_summary(
-        summary, columns=_QUEUES, fmt=common.output, color=common.use_color
+        summary, columns=QUEUES, fmt=common.output, color=common.use_color
     )
     if is_table and run.commit is not None:
         rows = "unknown number of rows"

@@ -50,15 +50,6 @@ FIELDS = (
 #: Of messages that retention could delete.
 _NOTHING_UNREAD: Final = "nothing unread"
 
-#: Thresholds of examples.
-_EXAMPLES = {
-    "lag": "--warn 1000 --crit 10000",
-    "age": "--warn 30s --crit 5m",
-    "dlq": "--warn 1",
-    "retention": "--warn 24h --crit 6h",
-    "topic": "--warn 10m --crit 1h",
-}
-
 _GROUPS = argument(metavar="GROUP...", help="Groups, or globs such as 'pay*'.")
 _TOPICS = argument(metavar="TOPIC...", help="Topics, or globs such as 'pay*'.")
 _BROKERS = argument(metavar="BROKER...", help="Brokers, or globs such as '*'.")
@@ -92,8 +83,8 @@ class _Unit:
     #: in the name of the metric
     metric: str
     #: of Nagios
-    suffix: str
-    scale: float
+    suffix: str = ""
+    scale: float = 1
     text: Callable[[float], str]
 
 
@@ -104,25 +95,39 @@ def _duration_text(value: float) -> str:
 _MESSAGES = _Unit(
     name="messages",
     metric="messages",
-    suffix="",
-    scale=1,
     text=lambda value: counted(int(value), "message"),
 )
-_LETTERS = _Unit(
-    name="messages",
-    metric="messages",
-    suffix="",
-    scale=1,
-    text=lambda value: counted(int(value), "dead letter"),
-)
+_LETTERS = replace(_MESSAGES, text=lambda value: counted(int(value), "dead letter"))
 _TIME = _Unit(name="ms", metric="seconds", suffix="s", scale=0.001, text=_duration_text)
 _PERCENT = _Unit(
     name="percent",
     metric="percent",
     suffix="%",
-    scale=1,
     text=lambda value: f"{value:.0f} % full",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """What a check is called, what it is about, and how its values are compared."""
+
+    name: str
+    #: group, topic or broker
+    kind: str = "group"
+    unit: _Unit
+    #: the thresholds that an error names; empty if the check needs none
+    example: str = ""
+    is_low_bad: bool = False
+
+
+_LAG = _Check(name="lag", unit=_MESSAGES, example="--warn 1000 --crit 10000")
+_AGE = _Check(name="age", unit=_TIME, example="--warn 30s --crit 5m")
+_DLQ = _Check(name="dlq", unit=_LETTERS, example="--warn 1")
+_RETENTION = _Check(
+    name="retention", unit=_TIME, example="--warn 24h --crit 6h", is_low_bad=True
+)
+_TOPIC = _Check(name="topic", kind="topic", unit=_TIME, example="--warn 10m --crit 1h")
+_BROKER = _Check(name="broker", kind="broker", unit=_PERCENT)
 
 
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
@@ -146,11 +151,10 @@ def lag(
     """
     from rmqcli.admin.check import BEHAVIOUR_WINDOW_MS, measure_behaviour, measure_lag
 
-    bounds = (warn, crit)
     if not behaviour:
         if window is not None:
             raise UsageError("--window needs --behaviour")
-        return _run(common, "lag", "group", groups, bounds, measure_lag, _MESSAGES)
+        return _run(common, _LAG, groups, (warn, crit), measure_lag)
     if warn is not None or crit is not None:
         raise UsageError("--behaviour needs no --warn or --crit; use one or the other")
     window_ms = BEHAVIOUR_WINDOW_MS if window is None else window
@@ -158,13 +162,10 @@ def lag(
         raise UsageError("--window must be between 1m and 1d")
     return _run(
         common,
-        "lag",
-        "group",
+        replace(_LAG, example=""),
         groups,
-        bounds,
+        (None, None),
         lambda client, names: measure_behaviour(client, names, window_ms=window_ms),
-        _MESSAGES,
-        is_bounded=False,
     )
 
 
@@ -184,7 +185,7 @@ def age(
     """
     from rmqcli.admin.check import measure_age
 
-    return _run(common, "age", "group", groups, (warn, crit), measure_age, _TIME)
+    return _run(common, _AGE, groups, (warn, crit), measure_age)
 
 
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
@@ -202,7 +203,7 @@ def dlq(
     """
     from rmqcli.admin.check import measure_letters
 
-    return _run(common, "dlq", "group", groups, (warn, crit), measure_letters, _LETTERS)
+    return _run(common, _DLQ, groups, (warn, crit), measure_letters)
 
 
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
@@ -221,16 +222,7 @@ def retention(
     """
     from rmqcli.admin.check import measure_retention
 
-    return _run(
-        common,
-        "retention",
-        "group",
-        groups,
-        (warn, crit),
-        measure_retention,
-        _TIME,
-        is_low_bad=True,
-    )
+    return _run(common, _RETENTION, groups, (warn, crit), measure_retention)
 
 
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
@@ -249,7 +241,7 @@ def topic(
     """
     from rmqcli.admin.check import measure_topics
 
-    return _run(common, "topic", "topic", topics, (warn, crit), measure_topics, _TIME)
+    return _run(common, _TOPIC, topics, (warn, crit), measure_topics)
 
 
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
@@ -268,36 +260,23 @@ def broker(
     """
     from rmqcli.admin.check import measure_brokers
 
-    return _run(
-        common,
-        "broker",
-        "broker",
-        brokers,
-        (warn, crit),
-        measure_brokers,
-        _PERCENT,
-        is_bounded=False,
-    )
+    return _run(common, _BROKER, brokers, (warn, crit), measure_brokers)
 
 
 def _run(
     common: Common,
-    check: str,
-    kind: str,
+    check: _Check,
     patterns: Sequence[str],
     bounds: tuple[float | None, float | None],
     measure: Callable[[Client, Sequence[str]], list[Measurement]],
-    unit: _Unit,
-    *,
-    is_low_bad: bool = False,
-    is_bounded: bool = True,
 ) -> int:
     from rmqcli.admin.check import Measurement, Thresholds, worst_status
 
     warn, crit = bounds
-    if warn is None and crit is None and is_bounded:
-        other = ", or --behaviour" if check == "lag" else ""
-        command, example = f"rmq check {check}", _EXAMPLES[check].split()
+    is_low_bad = check.is_low_bad
+    if warn is None and crit is None and check.example:
+        other = ", or --behaviour" if check is _LAG else ""
+        command, example = f"rmq check {check.name}", check.example.split()
         hint = f"for example: {command_line(command, *patterns, options=example)}"
         if other:
             option = ["--behaviour"]
@@ -327,7 +306,7 @@ def _run(
     left_out = [each for each in measured if each.is_left_out]
     measured = [each for each in measured if not each.is_left_out]
     if not measured and not reason:
-        reason = _no_match(kind, " ".join(patterns), left_out)
+        reason = _no_match(check.kind, " ".join(patterns), left_out)
     elif measured:
         names = [each.subject for each in measured]
         measured += [
@@ -335,14 +314,16 @@ def _run(
                 subject=pattern,
                 value=None,
                 reason=_no_match(
-                    kind, pattern, [e for e in left_out if _has(pattern, e.subject)]
+                    check.kind,
+                    pattern,
+                    [each for each in left_out if _has(pattern, each.subject)],
                 ),
             )
             for pattern in patterns
             if not any(_has(pattern, name) for name in names)
         ]
     status = worst_status(map(thresholds.status, measured))
-    report = _Report(check, kind, unit, thresholds, measured, left_out, status, reason)
+    report = _Report(check, thresholds, measured, left_out, status, reason)
     match common.output:
         case "json":
             emit_json(report.json())
@@ -369,9 +350,7 @@ def _no_match(kind: str, patterns: str, left_out: Sequence[Measurement]) -> str:
 class _Report:
     """The result of a check, in each format."""
 
-    check: str
-    kind: str
-    unit: _Unit
+    check: _Check
     thresholds: Thresholds
     measured: list[Measurement]
     left_out: list[Measurement]
@@ -383,7 +362,7 @@ class _Report:
         """One line: status, what is wrong, and the values after a bar."""
         from rmqcli.admin.check import severity
 
-        head = f"{self.check.upper()} {self.status.name}: "
+        head = f"{self.check.name.upper()} {self.status.name}: "
         if self.reason:
             return head + _plain(self.reason) + "\n"
         told = [
@@ -410,12 +389,12 @@ class _Report:
         status = self.thresholds.status(measured)
         text = f"{measured.subject}: "
         if measured.value is not None:
-            text += self.unit.text(measured.value)
+            text += self.check.unit.text(measured.value)
         elif measured.at_least or (
             self.thresholds.is_low_bad and measured.at_least is not None
         ):
             word = "at most" if self.thresholds.is_low_bad else "at least"
-            text += f"{word} {self.unit.text(measured.at_least)}"
+            text += f"{word} {self.check.unit.text(measured.at_least)}"
         else:
             text += "unknown" if not measured.is_lost else ""
         reached = {
@@ -434,9 +413,9 @@ class _Report:
         return text
 
     def _threshold_text(self, value: float) -> str:
-        if self.unit is _TIME:
+        if self.check.unit is _TIME:
             return format_duration(int(value))
-        return f"{value:,.0f}" + (" %" if self.unit is _PERCENT else "")
+        return f"{value:,.0f}" + (" %" if self.check.unit is _PERCENT else "")
 
     def _perfdata(self, measured: Measurement) -> str:
         """`'label'=value[unit];warn;crit`; U for a value that is not known."""
@@ -444,22 +423,22 @@ class _Report:
         value = measured.value
         colon = ":" if self.thresholds.is_low_bad else ""
         bounds = [
-            "" if bound is None else f"{_number(bound * self.unit.scale)}{colon}"
+            "" if bound is None else f"{_number(bound * self.check.unit.scale)}{colon}"
             for bound in (self.thresholds.warning, self.thresholds.critical)
         ]
         if value is None or math.isinf(value):
             shown = "U"
         else:
-            shown = f"{_number(value * self.unit.scale)}{self.unit.suffix}"
+            shown = f"{_number(value * self.check.unit.scale)}{self.check.unit.suffix}"
         return f"'{label}'={shown};{';'.join(bounds)}"
 
     def json(self) -> dict[str, Any]:
         """The whole result; a value that is not known, or has no end, is null."""
         return {
-            "check": self.check,
+            "check": self.check.name,
             "status": self.status.name.lower(),
             "reason": self.reason or None,
-            "unit": self.unit.name,
+            "unit": self.check.unit.name,
             "warning": self.thresholds.warning,
             "critical": self.thresholds.critical,
             "measurements": [
@@ -481,26 +460,26 @@ class _Report:
 
     def prometheus(self) -> str:
         """The text format: a status and, if it is known, a value for each subject."""
-        name = f"rmq_check_{self.check}_{self.unit.metric}"
+        name = f"rmq_check_{self.check.name}_{self.check.unit.metric}"
         lines = [
             "# HELP rmq_check_status 0 ok, 1 warning, 2 critical, 3 unknown",
             "# TYPE rmq_check_status gauge",
-            f'rmq_check_status{{check="{self.check}"}} {int(self.status)}',
+            f'rmq_check_status{{check="{self.check.name}"}} {int(self.status)}',
         ]
         labels = {
-            each.subject: f'{self.kind}="{_label(each.subject)}"'
+            each.subject: f'{self.check.kind}="{_label(each.subject)}"'
             for each in self.measured
         }
         for each in self.measured:
             status = int(self.thresholds.status(each))
-            labelled = f'check="{self.check}",{labels[each.subject]}'
+            labelled = f'check="{self.check.name}",{labels[each.subject]}'
             lines.append(f"rmq_check_status{{{labelled}}} {status}")
         known = [each for each in self.measured if _finite(each.value) is not None]
         if known:
             lines.append(f"# TYPE {name} gauge")
         lines += (
             f"{name}{{{labels[each.subject]}}}"
-            f" {_number((each.value or 0) * self.unit.scale)}"
+            f" {_number((each.value or 0) * self.check.unit.scale)}"
             for each in known
         )
         return "\n".join(lines) + "\n"

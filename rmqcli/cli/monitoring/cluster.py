@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.broker import COLUMNS as BROKER_COLUMNS
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
-from rmqcli.cli.monitoring.doctor import STATUS_COLORS, finding_json
+from rmqcli.cli.monitoring.doctor import INDENT, finding_json, label
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_screen, screen_size
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
+    number_column,
     row_of,
     write_rows,
     write_table,
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 #: More brokers than this are not shown in the table, and more findings.
 _BROKERS_SHOWN = 10
 _FINDINGS_SHOWN = 5
-_RESET = "\x1b[0m"
 
 
 def _percent(key: str, title: str) -> Column:
-    return Column(
-        key, title=title, align="right", priority=25, shown=lambda row: _full(row, key)
+    return number_column(
+        key, title=title, priority=25, shown=lambda row: _full(row, key)
     )
 
 
@@ -62,10 +62,9 @@ TABLE_COLUMNS = (
     _SHOWN["disk"]._replace(align="right", priority=0),
     _percent("send_queue", "SEND"),
     _percent("pull_queue", "PULL"),
-    Column(
+    number_column(
         "page_cache_lock_ms",
         title="CACHE",
-        align="right",
         priority=45,
         shown=lambda row: (
             None
@@ -146,9 +145,9 @@ def _write(common: Common, found: ClusterSummary, rows: list[dict[str, Any]]) ->
     if unknown:
         notes.append(f"{counted(unknown, 'check')} could not be made")
     if notes:
-        lines.append(f"{' ' * 9}{', '.join(notes)}: rmq doctor")
+        lines.append(f"{INDENT}{', '.join(notes)}: rmq doctor")
     elif told:
-        lines.append(f"{' ' * 9}what to do: rmq doctor")
+        lines.append(f"{INDENT}what to do: rmq doctor")
     else:
         lines.append(_line(common, "ok", "all checks of rmq doctor found nothing"))
     sys.stdout.write("\n".join(lines) + "\n\n")
@@ -175,10 +174,7 @@ def _line(common: Common, status: str, text: str) -> str:
         room = max(20, screen_size(sys.stdout).columns - 10)
         if len(line) > room:
             line = line[: room - 1] + "…"
-    label = status.ljust(9)
-    if common.use_color:
-        label = f"{STATUS_COLORS[status]}{label}{_RESET}"
-    return label + line
+    return label(status, color=common.use_color) + line
 
 
 def count_lines(found: ClusterSummary) -> list[str]:
@@ -194,10 +190,9 @@ def count_lines(found: ClusterSummary) -> list[str]:
         groups = f"{sum(found.groups.values())}" + (f": {parts}" if parts else "")
         if "groups" in reasons:
             groups = f"at least {groups}"
-    if found.lag is not None:
-        lag = counted(found.lag, "message waits", "messages wait")
-    else:
-        lag = "at least " + counted(found.known_lag, "message waits", "messages wait")
+    known = found.known_lag if found.lag is None else found.lag
+    lag = counted(known, "message waits", "messages wait")
+    lag = f"at least {lag}" if found.lag is None else lag
     letters = f"not known: {reasons.get('dead_letters')}"
     if found.dead_letters is not None:
         new = "not known how many"

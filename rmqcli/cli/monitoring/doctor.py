@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.doctor.model import CheckResult, Diagnosis, Finding
 
 #: A line of the report for people begins here.
-_INDENT = " " * 9
-STATUS_COLORS = {
+INDENT = " " * 9
+_STATUS_COLORS = {
     "problem": "\x1b[31m",
     "warning": "\x1b[33m",
     "unknown": "\x1b[35m",
@@ -68,15 +68,13 @@ def doctor(
     """
     from rmqcli.admin.doctor.diagnose import choose_checks, diagnose
 
+    checks = choose_checks(only or (), skip or ())  # raises for an unknown name
     if list_:
-        checks = [
-            row_of(LIST_COLUMNS, each) for each in choose_checks(only or (), skip or ())
-        ]
+        rows = [row_of(LIST_COLUMNS, each) for each in checks]
         write_rows(
-            checks, columns=LIST_COLUMNS, fmt=common.output, color=common.use_color
+            rows, columns=LIST_COLUMNS, fmt=common.output, color=common.use_color
         )
         return None
-    choose_checks(only or (), skip or ())
     with common.open_client() as client:
         found = diagnose(client, only=only or (), skip=skip or ())
     if common.output == "json":
@@ -85,12 +83,7 @@ def doctor(
         _write_report(common, found)
     else:
         write_rows(list(_rows(found)), columns=COLUMNS, fmt=common.output)
-    return exit_code_of(found)
-
-
-def exit_code_of(diagnosis: Diagnosis) -> int:
-    """Return 0, 1 or 2 by the worst status."""
-    return {"ok": 0, "unknown": 1, "warning": 1, "problem": 2}[diagnosis.status]
+    return {"ok": 0, "unknown": 1, "warning": 1, "problem": 2}[found.status]
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -155,13 +148,13 @@ def finding_lines(
     """Return the findings for people: evidence, what it means, and what to try."""
     lines: list[str] = []
     for result, finding in found:
-        label = _label(finding.status, color=color)
-        lines.append(f"{label}{safe(finding.subject)} ({result.name})")
+        mark = label(finding.status, color=color)
+        lines.append(f"{mark}{safe(finding.subject)} ({result.name})")
         lines += _wrapped(finding.evidence)
         if finding.meaning:
             lines += _wrapped(finding.meaning)
         if finding.command:
-            lines.append(f"{_INDENT}try: {safe(finding.command)}")
+            lines.append(f"{INDENT}try: {safe(finding.command)}")
     return lines
 
 
@@ -174,29 +167,30 @@ def _unknown_lines(diagnosis: Diagnosis, *, color: bool) -> list[str]:
             checks.setdefault(place, []).append(result.name)
     lines: list[str] = []
     for (subject, reason), names in checks.items():
-        lines.append(f"{_label('unknown', color=color)}{safe(subject)}")
+        lines.append(f"{label('unknown', color=color)}{safe(subject)}")
         lines += _wrapped(reason)
         lines += _wrapped(f"not checked: {', '.join(names)}")
     return lines
 
 
-def _label(status: str, *, color: bool) -> str:
-    text = status.ljust(len(_INDENT))
-    return f"{STATUS_COLORS[status]}{text}{_RESET}" if color else text
+def label(status: str, *, color: bool) -> str:
+    """Return a status as the first word of a line."""
+    text = status.ljust(len(INDENT))
+    return f"{_STATUS_COLORS[status]}{text}{_RESET}" if color else text
 
 
 def _wrapped(text: str) -> list[str]:
     """Return lines that fit a screen, indented; elsewhere one line."""
     line = safe(text)
     if not is_screen(sys.stdout):
-        return [_INDENT + line]
+        return [INDENT + line]
     import textwrap
 
     return textwrap.wrap(
         line,
         max(20, screen_size(sys.stdout).columns - 1),
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
         break_long_words=False,
         break_on_hyphens=False,
     )

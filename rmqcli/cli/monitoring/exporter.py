@@ -8,12 +8,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.options import Common, command_options, duration_option, option
+from rmqcli.cli.options import (
+    Common,
+    command_options,
+    duration_option,
+    option,
+    require_extra,
+)
 from rmqcli.cli.serve import is_loopback, parse_listen
 from rmqcli.cli.ui.output import Column
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import ConfigError, ExitCode, NoBrokerError, UsageError
+from rmqcli.errors import ExitCode, NoBrokerError, UsageError
 from rmqcli.exporter.metrics import TABLES
 from rmqcli.units import counted, format_duration
 
@@ -136,7 +142,7 @@ def exporter(common: Common, options: ExporterCommandOptions) -> int:
         sys.stdout.write(read_asset(name))
         return ExitCode.OK
     host, port = parse_listen(options.listen, allow_remote=True)
-    _require_extra()
+    require_extra("rmq exporter", "exporter", "prometheus_client", "prometheus-client")
     collects = options.collector_options()
     if "timeout" not in common.typed:
         common = replace(common, timeout_ms=max(common.timeout_ms, _TIMEOUT_MS))
@@ -170,17 +176,6 @@ def exporter(common: Common, options: ExporterCommandOptions) -> int:
             runs.run(site, reporter.report)
         common.messages.info("stopped")
     return ExitCode.OK
-
-
-def _require_extra() -> None:
-    """Raise ConfigError if the library of Prometheus is not installed."""
-    import importlib.util
-
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise ConfigError(
-            "rmq exporter needs prometheus-client, which the extra exporter installs",
-            hint="run: pip install 'rmqcli[exporter]'",
-        )
 
 
 def _write_once(common: Common, runs: Exporter) -> int:

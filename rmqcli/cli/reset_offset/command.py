@@ -125,9 +125,8 @@ class ResetOptions:
     include_retry: Annotated[
         bool,
         option(
-            help=(
-                "Also move the group's retry topic: to the same time, else to its end."
-            ),
+            help="Also move the group's retry topic: to the same time, else to its"
+            " end.",
             section=_QUEUES,
         ),
     ] = False
@@ -176,9 +175,9 @@ class ResetOptions:
         mode = self.mode
         names_source = mode == "--apply" or (mode == "--undo" and self.backup_id)
         if self.other_cluster and not names_source:
-            what = "--other-cluster needs the ID of a backup after --undo, or"
             raise UsageError(
-                f"{what} --apply FILE",
+                "--other-cluster needs the ID of a backup after --undo, or --apply"
+                " FILE",
                 hint="see: rmq reset-offset --list-backups",
             )
         if mode == "--list-backups":
@@ -247,7 +246,12 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
     """
     options.check()
     if options.mode == "--list-backups":
-        return _list_backups(common, options.group, options.topic)
+        from rmqcli.admin.reset.backup import backup_directory, list_backups
+
+        directory = backup_directory(os.environ)
+        found = list_backups(directory, group=options.group, topic=options.topic)
+        write_backups(common, found)
+        return ExitCode.OK
     from rmqcli.admin.reset.gather import gather_plan
     from rmqcli.admin.reset.target import Restore, ToOffsets
 
@@ -272,14 +276,6 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
         if not options.execute:
             return _only_plan(common, plan)
         return _execute(common, client, plan, request, undo_of=undo_of)
-
-
-def _list_backups(common: Common, group: str | None, topic: str | None) -> int:
-    from rmqcli.admin.reset.backup import backup_directory, list_backups
-
-    found = list_backups(backup_directory(os.environ), group=group, topic=topic)
-    write_backups(common, found)
-    return ExitCode.OK
 
 
 def _target(client: Client, options: ResetOptions) -> Target:
@@ -346,12 +342,7 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
     if backup_id is None:
         here = identity_of(client.route(topic))
         try:
-            backup = latest_backup(
-                directory,
-                group=group,
-                topic=topic,
-                cluster=here,
-            )
+            backup = latest_backup(directory, group=group, topic=topic, cluster=here)
         except RefusedError as refused:
             found = list_backups(directory, group=group, topic=topic)
             other = [each.backup_id for each in found if not each.undo_of]
@@ -491,10 +482,8 @@ def _incomplete(plan: ResetPlan, request: ResetRequest) -> RefusedError:
         hint += " ..." if len(rest) > _QUEUES_LISTED else ""
     count = len(plan.unknown)
     of = counted(count + len(plan.queues), "queue")
-    return RefusedError(
-        f"{count} of {of} could not be read: nothing was changed",
-        hint=hint,
-    )
+    what = f"{count} of {of} could not be read: nothing was changed"
+    return RefusedError(what, hint=hint)
 
 
 def _agree(common: Common, plan: ResetPlan) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rmqcli.cli.export.command import FORMATS
 from rmqcli.cli.export.folders import parse_place
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, write_summary
+from rmqcli.cli.ui.output import Column, number_column, write_summary
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.hint import command_line
@@ -39,17 +39,12 @@ FIELDS = (
     Column("state", "file that records what was sent", title=None),
     Column("messages", "messages in the export", title=None),
     Column("broker_name", "broker of the exported queue", title="BROKER"),
-    Column("queue_id", "id of the exported queue", title="QUEUE", align="right"),
+    number_column("queue_id", "id of the exported queue", "QUEUE"),
     Column("to_broker_name", "broker that receives its messages", title="TO BROKER"),
-    Column(
-        "to_queue_id",
-        "queue that receives its messages",
-        title="TO QUEUE",
-        align="right",
-    ),
-    Column("rows", "messages of the queue in the export", align="right"),
-    Column("before", "messages that earlier runs sent", align="right"),
-    Column("sent", "messages that this run sent", align="right"),
+    number_column("to_queue_id", "queue that receives its messages", "TO QUEUE"),
+    number_column("rows", "messages of the queue in the export"),
+    number_column("before", "messages that earlier runs sent"),
+    number_column("sent", "messages that this run sent"),
     Column("unsure", "sent messages that may be stored twice", title=None),
 )
 _TABLE = tuple(column for column in FIELDS if column.title is not None)

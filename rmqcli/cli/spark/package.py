@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -53,8 +52,7 @@ def package(
             f"{path} already exists", hint="replace it with --force"
         ) from error
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise RmqError(f"cannot write {path}: {reason}") from error
+        raise RmqError(f"cannot write {path}: {error.strerror or error}") from error
     python = ".".join(map(str, sys.version_info[:2]))
     messages = Messages()
     messages.info(f"wrote {path}: rmqcli {__version__}, {len(data):,} bytes")

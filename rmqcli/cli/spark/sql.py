@@ -12,6 +12,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
+from rmqcli.cli.export.setting import parse_spark_setting
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -24,7 +25,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import is_safe, safe
 from rmqcli.cli.ui.output import Column, RowWriter, json_line, table_cell
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.errors import RmqError, UsageError
 from rmqcli.files import check_readable
 from rmqcli.units import counted
 from rmqcli.wire.message.json import RECORD_FIELDS
@@ -61,25 +62,12 @@ _FLAG_OF_OPTION: Final = {
 
 def parse_setting(text: str) -> tuple[str, str]:
     """A Spark setting. Raises TextError unless the text is spark.NAME=VALUE."""
-    key, equals, value = text.partition("=")
-    end = len(key) or len(text)
-    if not equals or not key.startswith("spark.") or key != key.strip():
-        raise TextError(
-            text,
-            "not a setting of Spark",
-            start=0,
-            end=end,
-            hint="write spark.NAME=VALUE, e.g. spark.driver.memory=4g",
-        )
-    if key == "spark.master":
-        raise TextError(
-            text,
-            "the query runs on this machine",
-            start=0,
-            end=end,
-            hint="to use a cluster, write a Spark program with the format rocketmq",
-        )
-    return key, value
+    return parse_spark_setting(
+        text,
+        example="spark.driver.memory=4g",
+        no_master="the query runs on this machine",
+        instead="to use a cluster, write a Spark program with the format rocketmq",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +112,8 @@ class SqlCommandOptions:
     def text(self, common: Common) -> str:
         """The statement. Raises UsageError unless it comes from exactly one source."""
         if self.file is not None and self.statement is not None:
-            raise UsageError(
-                "a query and --file cannot be used together",
-                hint="leave one of them out",
-            )
+            hint = "leave one of them out"
+            raise UsageError("a query and --file cannot be used together", hint=hint)
         if self.file in (None, "-") and self.statement in (None, "-"):
             if self.file is None and self.statement is None:
                 raise UsageError(
@@ -139,15 +125,13 @@ class SqlCommandOptions:
                 )
             if sys.stdin is None:
                 raise UsageError("stdin is closed")
-            text = _decoded(sys.stdin.buffer.read(STATEMENT_BYTES_MAX + 1), "stdin")
-        elif self.file is not None:
-            path = os.path.expanduser(self.file)
-            check_readable(path)
-            with open(path, "rb") as file:
-                text = _decoded(file.read(STATEMENT_BYTES_MAX + 1), self.file)
-        else:
-            text = self.statement or ""
-        return text
+            return _decoded(sys.stdin.buffer.read(STATEMENT_BYTES_MAX + 1), "stdin")
+        if self.file is None:
+            return self.statement or ""
+        path = os.path.expanduser(self.file)
+        check_readable(path)
+        with open(path, "rb") as file:
+            return _decoded(file.read(STATEMENT_BYTES_MAX + 1), self.file)
 
 
 def _decoded(data: bytes, name: str) -> str:
@@ -178,7 +162,7 @@ def sql(common: Common, options: SqlCommandOptions) -> None:
         from rmqcli.api.client import Client
 
         with Client(source.client_config()) as client:
-            _check_reachable(client)
+            client.cluster_info()  # raises before Spark takes seconds to start
             topics = guess_topics(text)
             with Ranges(client, options, topics) as ranges:
                 from rmqcli.spark.sql.session import sql_session  # loads PySpark
@@ -267,11 +251,6 @@ def run_statement(
 def _warn(common: Common, session: SqlSession) -> None:
     for warning in session.warnings():
         common.messages.warn(warning)
-
-
-def _check_reachable(client: Client) -> None:
-    """Raise an error for an unreachable cluster before Spark takes seconds to start."""
-    client.cluster_info()
 
 
 @contextmanager

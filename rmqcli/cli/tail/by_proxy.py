@@ -1,9 +1,8 @@
 """`rmq tail --endpoints --group`: show the messages that a member of a group receives.
 
-A proxy gives messages only to members of a group. So the
-group consumes the messages that are shown: each is acknowledged after it is written. A
-message that was received but not written is delivered again when its invisible time is
-over.
+A proxy gives messages only to members of a group. So the group consumes the messages
+that are shown: each is acknowledged after it is written. A message that was received
+but not written is delivered again when its invisible time is over.
 """
 
 from __future__ import annotations

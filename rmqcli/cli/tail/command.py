@@ -27,13 +27,14 @@ from rmqcli.cli.options import (
 from rmqcli.cli.selection import (
     SHOW_SECTION,
     check_decode,
+    check_not,
     check_range,
     decode_option,
+    filter_of,
     format_option,
     grep_option,
     not_option,
     property_option,
-    read_where,
     refuse_empty,
     sql_option,
     tag_option,
@@ -114,7 +115,7 @@ def parse_rate(text: str) -> float:
         rate = 0.0
     if not 0 < rate <= _PER_SECOND_MAX:
         hint = "write messages per second, for example 100/s or 0.5/s"
-        raise TextError(text, "not a rate", start=0, end=len(text), hint=hint)
+        raise TextError(text, "not a rate", hint=hint)
     return rate
 
 
@@ -126,7 +127,7 @@ def _parse_queue_position(text: str) -> Any:
     queue, equals, position = text.rpartition("=")
     if not equals:
         hint = "write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
-        raise TextError(text, "'=' is missing", start=0, end=len(text), hint=hint)
+        raise TextError(text, "'=' is missing", hint=hint)
     return parse_queue(queue), parse_position(position)
 
 
@@ -298,8 +299,7 @@ class TailOptions:
             raise UsageError(
                 "--tag and --sql cannot be used together: a broker accepts only one"
             )
-        if self.not_ and self.key is None and not self.property_ and self.grep is None:
-            raise UsageError("--not needs --key, --property or --grep")
+        check_not(self)
         self._check_group(given, by_proxy=by_proxy)
 
     def _check_group(self, given: dict[str, bool], *, by_proxy: bool) -> None:
@@ -338,17 +338,7 @@ class TailOptions:
 
     def filter(self) -> TailFilter:
         """The filter that decides which messages are shown. Raises UsageError."""
-        from rmqcli.admin.tail.filter import make_filter
-
-        return make_filter(
-            tag=self.tag,
-            sql=self.sql,
-            key=self.key,
-            properties=tuple(self.property_ or ()),
-            pattern=self.grep,
-            invert=self.not_,
-            where=read_where(self.where, self.decode),
-        )
+        return filter_of(self)
 
     @property
     def is_plain(self) -> bool:
@@ -378,6 +368,10 @@ class TailOptions:
     def selectors(self) -> tuple[QueueSelector, ...]:
         """The queues of `--queue`."""
         return tuple(self.queue or ())
+
+    def selects(self, queue: MessageQueue) -> bool:
+        """Whether `--queue`, if it was given, names this queue."""
+        return not self.queue or any(each.matches(queue) for each in self.queue)
 
     @property
     def queue_starts(self) -> dict[MessageQueue, Position]:

@@ -112,11 +112,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
             give_up_ms=_GIVE_UP_MS if has_end else None,
             on_turn=check_reader,
             selects=lambda queue: (
-                (
-                    not options.selectors
-                    or any(s.matches(queue) for s in options.selectors)
-                )
-                and (where is None or where.may_match_in(queue))
+                options.selects(queue) and (where is None or where.may_match_in(queue))
             ),
         )
         batcher = writer.batcher(tail_filter, TailCounts())
@@ -193,12 +189,7 @@ def _find_ranges(
     check_groups(
         client,
         queues,
-        [
-            around,
-            options.start,
-            options.to,
-            *options.queue_starts.values(),
-        ],
+        [around, options.start, options.to, *options.queue_starts.values()],
     )
     if around is not None:
         found = _around_group(common, client, options, queues)
@@ -214,7 +205,9 @@ def _find_ranges(
             queue: each if isinstance(each, RmqError) else each.offsets
             for queue, each in resolved.items()
         }
-        client.raise_if_none_answers(_errors_of(found))
+        client.raise_if_none_answers(
+            each for each in found.values() if isinstance(each, RmqError)
+        )
         unsorted = {
             queue: format_range(each)
             for queue, each in resolved.items()
@@ -296,10 +289,7 @@ def _unread(
             for queue in route.unread_queues()
             if queue.broker_name not in hidden
             and (where is None or where.may_match_in(queue))
-            and (
-                not options.selectors
-                or any(s.matches(queue) for s in options.selectors)
-            )
+            and options.selects(queue)
         ]
         if unread:
             common.messages.warn(
@@ -309,10 +299,6 @@ def _unread(
             )
             found.append(counted(len(unread), "queue"))
     return found
-
-
-def _errors_of(found: Mapping[MessageQueue, OffsetRange | RmqError]) -> list[RmqError]:
-    return [each for each in found.values() if isinstance(each, RmqError)]
 
 
 def _ends(found: OffsetRange | RmqError) -> str:
@@ -415,7 +401,7 @@ def _resume_command(
     interrupt, or messages of an unfinished `--last` or `--around-group`.
     """
     if options.around_group is not None or tail.is_showing_last:
-        return same_command()
+        return shlex.join(["rmq", *sys.argv[1:]])
     count_left = None
     if options.count is not None:
         count_left = options.count - tail.counts.matched
@@ -440,11 +426,6 @@ def _start_of_lost(
         case position:
             return str(position)
     return f"@{epoch_ms if epoch_ms >= EPOCH_MS_MIN else 0}"
-
-
-def same_command() -> str:
-    """The command as it was typed, for messages that cannot be shown in part."""
-    return shlex.join(["rmq", *sys.argv[1:]])
 
 
 def resume_command(

@@ -73,17 +73,11 @@ class HelpView(View):
     """The keys."""
 
     interval_ms = None
+    command = ("help", "watching")
+    columns = (Column("key"), Column("meaning", title="WHAT IT DOES"))
 
     def __init__(self) -> None:
         super().__init__("help")
-
-    @property
-    def command(self) -> list[str]:
-        return ["help", "watching"]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return (Column("key"), Column("meaning", title="WHAT IT DOES"))
 
     def rows(self) -> Sequence[Row]:
         return [{"key": key, "meaning": meaning} for key, meaning in _HELP]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import BrokerRow, list_brokers, show_broker
 from rmqcli.admin.doctor.diagnose import diagnose
 from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
+from rmqcli.cli.monitoring.doctor import finding_json
 from rmqcli.cli.top.view import View, clock_time
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.dataclass import dataclass
@@ -16,7 +18,7 @@ from rmqcli.hint import placed, with_options
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.admin.doctor.model import Diagnosis
@@ -52,23 +54,15 @@ def _process(broker: BrokerRow) -> tuple[str, int]:
 class BrokersView(View):
     """All brokers, as `rmq cluster` shows them."""
 
+    command = ("cluster",)
+    columns = _BROKERS_COLUMNS
+    stale = _STALE
+
     def __init__(self) -> None:
         super().__init__("brokers")
         self._found: _Brokers | None = None
         #: name and id -> the broker when it answered last, and when that was
         self._answered: dict[tuple[str, int], tuple[BrokerRow, int]] = {}
-
-    @property
-    def stale(self) -> Mapping[str, object]:
-        return _STALE
-
-    @property
-    def command(self) -> list[str]:
-        return ["cluster"]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return _BROKERS_COLUMNS
 
     def rows(self) -> Sequence[Row]:
         if self._found is None:
@@ -99,10 +93,9 @@ class BrokersView(View):
             broker_id=broker.broker_id,
             address=broker.address,
         )
-        row = row_of(COLUMNS, unknown)
         since = clock_time(answered_ms)
-        row["error"] = f"not in the list of brokers any more; it answered at {since}"
-        return row
+        error = f"not in the list of brokers any more; it answered at {since}"
+        return row_of(COLUMNS, unknown) | {"error": error}
 
     def key_of(self, row: Row) -> Any:
         return row["broker_name"], row["broker_id"]
@@ -123,9 +116,7 @@ class BrokersView(View):
     def intro(self, row: Row | None) -> Sequence[str]:
         if self._found is None:
             return ()
-        counts: dict[str, int] = {}
-        for each in self._found.rows:
-            counts[each.cluster] = counts.get(each.cluster, 0) + 1
+        counts = Counter(each.cluster for each in self._found.rows)
         return [f"{name}: {counted(count, 'broker')}" for name, count in counts.items()]
 
     def open(self, row: Row) -> View:
@@ -185,6 +176,8 @@ class BrokerView(View):
 class DoctorView(View):
     """What `rmq doctor` finds, the worst first."""
 
+    command = ("doctor",)
+    columns = _FINDING_COLUMNS
     interval_ms = 30_000
     late_ms = 10_000
 
@@ -192,26 +185,11 @@ class DoctorView(View):
         super().__init__("doctor")
         self._found: Diagnosis | None = None
 
-    @property
-    def command(self) -> list[str]:
-        return ["doctor"]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return _FINDING_COLUMNS
-
     def rows(self) -> Sequence[Row]:
         if self._found is None:
             return ()
         return [
-            {
-                "status": str(finding.status),
-                "check": result.name,
-                "subject": finding.subject,
-                "evidence": finding.evidence,
-                "meaning": finding.meaning,
-                "command": finding.command,
-            }
+            {"check": result.name, **finding_json(finding)}
             for result, finding in self._found.findings
         ]
 

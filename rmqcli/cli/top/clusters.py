@@ -13,7 +13,7 @@ from rmqcli.admin.lag.model import GroupState, rank_of
 from rmqcli.cli.monitoring.cluster import count_lines, finding_line
 from rmqcli.cli.top.feed import Feed
 from rmqcli.cli.top.view import View, clock_time
-from rmqcli.cli.ui.output import Column
+from rmqcli.cli.ui.output import Column, number_column
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, TransportError
@@ -58,12 +58,12 @@ _COLUMNS: Final = (
             "unknown": "warn",
         },
     ),
-    Column("namesrvs", title="NAMESRV", align="right", priority=40),
-    Column("brokers", align="right", priority=10),
-    Column("topics", align="right", priority=30),
-    Column("groups", align="right", priority=20),
+    number_column("namesrvs", title="NAMESRV", priority=40),
+    number_column("brokers", priority=10),
+    number_column("topics", priority=30),
+    number_column("groups", priority=20),
     Column("states", shorten=True, priority=25),
-    Column("lag", align="right", priority=35),
+    number_column("lag", priority=35),
     Column("trouble", shorten=True, priority=5),
 )
 
@@ -134,18 +134,6 @@ class _Answer:
     answer: _Summary | RmqError
 
 
-def _by_status(row: Row) -> Any:
-    return -_STATUSES.index(row["status"]), row["cluster"]
-
-
-def _by_cluster(row: Row) -> Any:
-    return row["cluster"]
-
-
-def _by_lag(row: Row) -> Any:
-    return -(row["lag"] or 0), row["cluster"]
-
-
 class ClustersView(View):
     """All clusters: `first`, the one in use, and the others, which `others` lists.
 
@@ -153,13 +141,19 @@ class ClustersView(View):
     read. `others` may raise RmqError.
     """
 
+    command = ("cluster",)
+    columns = _COLUMNS
     interval_ms = _EVERY_MS
 
     def __init__(
         self, first: NamedCluster, others: Callable[[], Sequence[NamedCluster]] = tuple
     ) -> None:
         super().__init__("clusters")
-        self.sorts = {"status": _by_status, "cluster": _by_cluster, "lag": _by_lag}
+        self.sorts = {
+            "status": lambda row: (-_STATUSES.index(row["status"]), row["cluster"]),
+            "cluster": lambda row: row["cluster"],
+            "lag": lambda row: (-(row["lag"] or 0), row["cluster"]),
+        }
         self._first = first
         self._others = others
         self._clusters: dict[str, NamedCluster] = {}
@@ -171,17 +165,9 @@ class ClustersView(View):
         #: by name, what reads it; replaced as a whole by the thread that reads the view
         self._feeds: Mapping[str, Feed] = {}
 
-    @property
-    def command(self) -> list[str]:
-        return ["cluster"]
-
     def command_for(self, row: Row | None) -> list[str]:
         flags = () if row is None else self._clusters[row["cluster"]].flags
         return [*self.command, *flags]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return _COLUMNS
 
     def rows(self) -> Sequence[Row]:
         return [self._row(each) for each in self._clusters.values()]

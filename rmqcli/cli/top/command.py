@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import logging
 import os
 import signal
@@ -17,10 +16,11 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     option,
+    require_extra,
 )
 from rmqcli.cli.ui.messages import is_screen, is_terminal
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import ConfigError, ExitCode, UsageError
+from rmqcli.errors import ExitCode, UsageError
 from rmqcli.hint import command_line
 
 if TYPE_CHECKING:
@@ -82,11 +82,7 @@ def top(common: Common, options: TopOptions) -> int:
             "rmq top needs a terminal that can move its cursor",
             hint=f"elsewhere run: {command_line('rmq lag', *names, options=watch)}",
         )
-    if importlib.util.find_spec("textual") is None:
-        raise ConfigError(
-            "rmq top needs Textual, which the extra tui installs",
-            hint="run: pip install 'rmqcli[tui]'",
-        )
+    require_extra("rmq top", "tui", "textual", "Textual")
     if not common.use_color:
         os.environ["NO_COLOR"] = "1"  # which Textual follows
     elif common.color == "always":
@@ -94,6 +90,9 @@ def top(common: Common, options: TopOptions) -> int:
     from rmqcli.cli.top.app import TopApp
     from rmqcli.cli.top.profiles import cluster_in_use, clusters_of_profiles
 
+    # Without any locale it is not one of UTF-8.
+    locales = map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, locales), "")
     app = TopApp(
         cluster_in_use(common, allow_changes=options.allow_changes),
         others=lambda: clusters_of_profiles(
@@ -101,7 +100,7 @@ def top(common: Common, options: TopOptions) -> int:
         ),
         interval_ms=options.interval,
         group=options.group,
-        is_ascii=not _speaks_utf8(),
+        is_ascii="utf8" not in locale.lower().replace("-", ""),
     )
     code = _run(app)
     for line in app.done:
@@ -123,10 +122,3 @@ def _run(app: TopApp) -> int:
         signal.signal(signal.SIGTERM, before)
         app.join(_JOIN_MS)
     return ExitCode.FAILED if code is None else code
-
-
-def _speaks_utf8() -> bool:
-    """Whether the locale is one of UTF-8. Without any locale it is not."""
-    names = map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))
-    name = next((each for each in names if each), "")
-    return "utf8" in name.lower().replace("-", "")

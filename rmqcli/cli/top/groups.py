@@ -95,21 +95,12 @@ class _Trends:
 
 
 def _by_state(row: Row) -> Any:
-    lag = row["total_lag"]
     rank = rank_of(GroupState(row["state"]))
-    return -rank, lag is not None, -(lag or 0), row["group"]
+    return -rank, *_by_lag(row)
 
 
 def _by_lag(row: Row) -> Any:
     return row["total_lag"] is not None, -(row["total_lag"] or 0), row["group"]
-
-
-def _by_age(row: Row) -> Any:
-    return -(row["known_age_ms"] or 0), row["group"]
-
-
-def _by_group(row: Row) -> Any:
-    return row["group"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,13 +120,16 @@ class _Groups:
 class GroupsView(View):
     """All groups, as in `rmq lag --watch`."""
 
+    columns = summary_columns(with_trend=True, with_spark=True)
+    stale = STALE
+
     def __init__(self) -> None:
         super().__init__("groups")
         self.sorts = {
             "state": _by_state,
             "lag": _by_lag,
-            "age": _by_age,
-            "group": _by_group,
+            "age": lambda row: (-(row["known_age_ms"] or 0), row["group"]),
+            "group": lambda row: row["group"],
         }
         self.keys = {
             "d": ViewKey("dead letters", self._letters),
@@ -151,16 +145,8 @@ class GroupsView(View):
         self._memory: LagMemory | None = None
 
     @property
-    def stale(self) -> Mapping[str, object]:
-        return STALE
-
-    @property
     def command(self) -> list[str]:
         return ["lag", "--watch", format_duration(self.interval_ms or 2_000)]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return summary_columns(with_trend=True, with_spark=True)
 
     def rows(self) -> Sequence[Row]:
         return list(self._rows.values())

@@ -6,6 +6,7 @@ import shlex
 from collections import deque
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.dlq.letter import place_of
@@ -129,6 +130,8 @@ class _Arrived:
 class TailView(View):
     """The messages of a topic, or of one queue, as they arrive; the newest first."""
 
+    columns = _TAIL_COLUMNS
+
     def __init__(self, topic: str, queue: tuple[str, int] | None = None) -> None:
         name = topic if queue is None else f"{topic} {queue[0]}:{queue[1]}"
         super().__init__(f"tail {name}")
@@ -149,10 +152,6 @@ class TailView(View):
         if self._queue is None:
             return words
         return with_options(words, ["--queue", f"{self._queue[0]}:{self._queue[1]}"])
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return _TAIL_COLUMNS
 
     def rows(self) -> Sequence[Row]:
         return list(self._rows)
@@ -313,6 +312,7 @@ class TailView(View):
 class LettersView(View):
     """The last dead letters of a group."""
 
+    columns = _LETTER_TABLE
     interval_ms = 10_000
     late_ms = 10_000
 
@@ -325,10 +325,6 @@ class LettersView(View):
     @property
     def command(self) -> list[str]:
         return ["dlq", "show", *placed(self.group)]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return _LETTER_TABLE
 
     def rows(self) -> Sequence[Row]:
         if self._found is None:
@@ -388,17 +384,13 @@ class LettersView(View):
 
     def open(self, row: Row) -> View:
         has_origin = row["origin_msg_id"] is not None
-        origin = (lambda: _origin_of(row)) if has_origin else None
+        origin = partial(self._origin, row) if has_origin else None
         return MessageView(row["place"], origin=origin)
 
-    def _origin(self, row: Row | None) -> View | None:
+    def _origin(self, row: Row | None) -> MessageView | None:
         if row is None or row["origin_msg_id"] is None:
             return None
-        return _origin_of(row)
-
-
-def _origin_of(row: Row) -> View:
-    return MessageView(row["origin_msg_id"], row["origin_topic"])
+        return MessageView(row["origin_msg_id"], row["origin_topic"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +414,7 @@ class MessageView(View):
         ref: str,
         topic: str | None = None,
         *,
-        origin: Callable[[], View] | None = None,
+        origin: Callable[[], View | None] | None = None,
     ) -> None:
         super().__init__(ref)
         if origin is not None:

@@ -16,7 +16,7 @@ from rmqcli.cli.lag.view import summary_columns, summary_row
 from rmqcli.cli.top.messages import TailView
 from rmqcli.cli.top.view import View, ViewKey
 from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, queue_rows
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import number_column, pick, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.hint import placed, with_options
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicRow
     from rmqcli.api.client import Client
-    from rmqcli.cli.ui.output import Row
+    from rmqcli.cli.ui.output import Column, Row
 
 _Number = TypeVar("_Number", int, float)
 
@@ -40,14 +40,12 @@ _USERS = ("normal", "static")
 #: Rates are of about this time.
 RATE_MS = 10_000
 
-_RATE = Column("rate_in", title="IN/S", align="right")
-_MESSAGES = Column("messages", align="right", priority=15)
+_RATE = number_column("rate_in", title="IN/S")
 _TABLE = (
-    *(column for column in COLUMNS if column.name in ("topic", "message_type", "perm")),
-    *(column for column in COLUMNS if column.name == "write_queue_nums"),
+    *pick(COLUMNS, "topic message_type perm write_queue_nums"),
     _RATE,
-    _MESSAGES,
-    *(column for column in COLUMNS if column.name == "brokers"),
+    number_column("messages", priority=15),
+    *pick(COLUMNS, "brokers"),
 )
 
 
@@ -91,26 +89,23 @@ class _Topics:
     numbers: dict[str, tuple[float | None, int | None]]
 
 
-def _by_rate(row: Row) -> Any:
-    return -(row["rate_in"] or 0), row["topic"]
-
-
-def _by_messages(row: Row) -> Any:
-    return -(row["messages"] or 0), row["topic"]
-
-
-def _by_topic(row: Row) -> Any:
-    return row["topic"]
-
-
 class TopicsView(View):
     """The users' topics, as in `rmq topics`, with rates."""
 
+    command = ("topics",)
+    columns = _TABLE
+
     def __init__(self) -> None:
         super().__init__("topics")
-        self.sorts = {"topic": _by_topic, "rate": _by_rate, "messages": _by_messages}
+        self.sorts = {
+            "topic": lambda row: row["topic"],
+            "rate": lambda row: (-(row["rate_in"] or 0), row["topic"]),
+            "messages": lambda row: (-(row["messages"] or 0), row["topic"]),
+        }
         self.keys = {
-            "t": ViewKey("tail", lambda row: None if row is None else self._tail(row))
+            "t": ViewKey(
+                "tail", lambda row: None if row is None else TailView(row["topic"])
+            )
         }
         self._found: _Topics | None = None
         self._rates = Rates()
@@ -119,14 +114,6 @@ class TopicsView(View):
     @property
     def stale(self) -> Mapping[str, object]:
         return {"rate_in": None}
-
-    @property
-    def command(self) -> list[str]:
-        return ["topics"]
-
-    @property
-    def columns(self) -> Sequence[Column]:
-        return _TABLE
 
     def rows(self) -> Sequence[Row]:
         if self._found is None:
@@ -213,9 +200,6 @@ class TopicsView(View):
 
     def open(self, row: Row) -> View:
         return TopicQueuesView(row["topic"])
-
-    def _tail(self, row: Row) -> View:
-        return TailView(row["topic"])
 
 
 def _places(

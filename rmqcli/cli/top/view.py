@@ -77,8 +77,10 @@ class Question(NamedTuple):
 class View:
     """The rows of one subject.
 
-    `parts` are the names of its tables, of which `part` is shown. Sorting is by one of
-    `sorts`, functions that return the key of a row by name; the first is the default.
+    A view has `command`, `columns` and `stale` as properties, or as attributes of its
+    class if they are always the same. `parts` are the names of its tables, of which
+    `part` is shown. Sorting is by one of `sorts`, functions by name that return the key
+    of a row; the first is the default.
     """
 
     #: what stands in the place of a table without rows
@@ -105,7 +107,7 @@ class View:
         return {}
 
     @property
-    def command(self) -> list[str]:
+    def command(self) -> Sequence[str]:
         """The words of the command that prints the same, after `rmq`."""
         raise NotImplementedError
 

@@ -79,8 +79,6 @@ def report(
     """
     flags = _read_flags(arguments)
     error = interrupt_behind(error)
-    if isinstance(error, SystemExit):
-        return _finish_output(_exit_code_of(error))
     if isinstance(error, BrokenPipeError):
         discard_output()
         return ExitCode.OK
@@ -89,10 +87,12 @@ def report(
     failure = describe(error)
     output = flags.output or default_output(arguments)
     as_json = output in ("json", "jsonl")
-    _discard_output_if_broken(error)
+    _discard_output_if_broken()
     messages = Messages(color=flags.color)
     if flags.verbose >= 2 and not isinstance(error, KeyboardInterrupt):
-        messages.traceback(_traceback_of(error))
+        import traceback
+
+        messages.traceback("".join(traceback.format_exception(error)).rstrip())
     if as_json:
         _write_json(failure)
     elif isinstance(error, KeyboardInterrupt):
@@ -176,22 +176,7 @@ def _text_of(error: BaseException) -> str:
         return f"(its text could not be read: {type(failure).__name__})"
 
 
-def _exit_code_of(error: SystemExit) -> int:
-    code = error.code
-    return code if isinstance(code, int) else int(bool(code))
-
-
-def _finish_output(exit_code: int) -> int:
-    """Flush the output of a command that has exited; ignore a closed pipe."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
-    return exit_code
-
-
-def _discard_output_if_broken(error: BaseException) -> None:
+def _discard_output_if_broken() -> None:
     """Discard output that cannot be flushed, so that Python's exit does not fail."""
     try:
         if sys.stdout is not None:
@@ -208,12 +193,6 @@ def discard_output() -> None:
         os.close(devnull)
     except (OSError, ValueError, AttributeError):
         sys.stdout = None  # no file behind it
-
-
-def _traceback_of(error: BaseException) -> str:
-    import traceback
-
-    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def _write_json(failure: Failure) -> None:

@@ -64,7 +64,7 @@ def safe_json(text: str) -> str:
     """
     if text.isascii() and "\x7f" not in text:
         return text
-    return _unsafe(keep_newlines=True).sub(_json_escape, text)
+    return _unsafe(keep_newlines=True).sub(json_escape, text)
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -77,7 +77,8 @@ def _visible(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _json_escape(match: re.Match[str]) -> str:
+def json_escape(match: re.Match[str]) -> str:
+    """Return a character as JSON escapes it."""
     code = ord(match.group())
     if code < 0x10000:
         return f"\\u{code:04x}"

@@ -178,7 +178,9 @@ def write_whole(data: str | bytes, stream: TextIO | None = None) -> None:
     try:
         fd = out.fileno()
     except (AttributeError, OSError, ValueError):
-        out.write(data if isinstance(data, str) else _as_text(data))
+        if isinstance(data, bytes):
+            data = data.decode("utf-8", "backslashreplace")
+        out.write(data)
         out.flush()
         return
     if isinstance(data, str):
@@ -227,10 +229,6 @@ def _room(fd: int) -> int:
         return 0
     unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
     return 0 if any(unread) else fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-
-
-def _as_text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
 
 
 def write_field_help(
@@ -324,7 +322,7 @@ class RowWriter:
     @property
     def is_utf8(self) -> bool:
         """Whether the output can express every character."""
-        return _is_utf8(self._out)
+        return is_utf8(self._out)
 
     def json_text(self, value: object) -> str:
         """Return a value as it stands in a row of JSON."""
@@ -440,7 +438,7 @@ _COMPACT = _FallbackEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _dumps(value: object, out: TextIO, *, indent: int | None = None) -> str:
-    if not _is_utf8(out):
+    if not is_utf8(out):
         # Characters that the encoding lacks must become \u escapes, not broken JSON.
         return _FallbackEncoder(indent=indent).encode(value).replace("\x7f", "\\u007f")
     if indent is None:
@@ -448,7 +446,8 @@ def _dumps(value: object, out: TextIO, *, indent: int | None = None) -> str:
     return safe_json(_FallbackEncoder(ensure_ascii=False, indent=indent).encode(value))
 
 
-def _is_utf8(out: TextIO) -> bool:
+def is_utf8(out: TextIO) -> bool:
+    """Whether the encoding of a stream can express every character."""
     encoding = getattr(out, "encoding", None) or "utf-8"
     return encoding.lower().replace("-", "").replace("_", "") == "utf8"
 

@@ -55,6 +55,11 @@ def compressed_with(kind: CompressionType) -> int:
     return COMPRESSED | kind << _COMPRESSION_SHIFT
 
 
+def content_flags(sys_flag: int) -> int:
+    """Return the flags that tell of body and tags; a copy of the message keeps them."""
+    return sys_flag & (COMPRESSED | _COMPRESSION_MASK | MULTI_TAGS)
+
+
 def transaction_type(sys_flag: int) -> int:
     """Return 0 or one of the three `TRANSACTION_` values."""
     return sys_flag & TRANSACTION_ROLLBACK

@@ -206,10 +206,6 @@ def test_every_hint_names_commands_and_options_that_exist():
         ("send T --lines --tag B", "if it is the value, write: --lines=--tag"),
         ("send T B --tag --key=3", "if it is the value, write: --tag=--key=3"),
         (
-            "retry flush G",
-            "no broker brings a retry forward; for what waits: rmq retry show GROUP",
-        ),
-        (
             "topics --list",
             "leave it out: rmq topics, rmq groups and rmq brokers are lists",
         ),
@@ -236,6 +232,7 @@ def test_every_hint_names_commands_and_options_that_exist():
         ),
         ("copy T U --dry-run", "leave it out: nothing changes without --execute"),
         ("dlq redrive G --dry-run", "leave it out: nothing changes without --execute"),
+        ("retry flush G --dry-run", "leave it out: nothing changes without --execute"),
         (
             "copy T --to orders-2",
             "to copy to topic orders-2: rmq copy SOURCE_TOPIC orders-2",

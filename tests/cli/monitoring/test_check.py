@@ -16,7 +16,7 @@ from rmqcli.admin.check import (
 )
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
-from rmqcli.cli.monitoring.check import _TIME, _Report
+from rmqcli.cli.monitoring.check import _RETENTION, _Report
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.model import MessageQueue
@@ -659,9 +659,7 @@ def test_no_time_left_is_written_as_such():
     """A time that is known in part, and is over, was written as unknown."""
     over = Measurement(subject="g", value=None, at_least=0.0, reason="no answer")
     thresholds = Thresholds(critical=60_000, is_low_bad=True)
-    report = _Report(
-        "retention", "group", _TIME, thresholds, [over], [], MonitorStatus.CRITICAL, ""
-    )
+    report = _Report(_RETENTION, thresholds, [over], [], MonitorStatus.CRITICAL, "")
     assert report.nagios().startswith(
         "RETENTION CRITICAL: g: at most 0ms (critical from 1m), no answer | "
     )

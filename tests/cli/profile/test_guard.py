@@ -69,6 +69,7 @@ SOMETIMES = {
     "topic attributes": (["t"], ["t", "+a=b"]),
     "copy": (["a", "b"], ["a", "b", "--execute"]),
     "dlq redrive": (["g"], ["g", "--execute"]),
+    "retry flush": (["g"], ["g", "--execute"]),
     "import": (
         ["t", "--from-parquet", "d", "--dry-run"],
         ["t", "--from-parquet", "d"],
@@ -195,6 +196,7 @@ def test_these_commands_ask_a_question_that_yes_answers():
         "message recall",
         "message resend",
         "reset-offset",
+        "retry flush",
         "topic attributes",
         "topic delete",
         "topic permission",
@@ -217,6 +219,7 @@ def test_no_other_module_asks_a_question():
         "changes/settings.py": 1,
         "changes/topics.py": 2,
         "definitions.py": 2,
+        "dlq/flush.py": 1,
         "dlq/redrive.py": 1,
         "groups.py": 1,
         "message/recall.py": 1,

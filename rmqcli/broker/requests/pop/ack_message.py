@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, system_error
 from rmqcli.broker.requests.pop.lite import ack_lite
 from rmqcli.broker.requests.pull_message import illegal_queue, known_topic
 from rmqcli.broker.state.check_points import Key
@@ -117,9 +117,8 @@ def _real_topic(ack: BatchAck) -> str:
     if ack.retry == NORMAL_TOPIC:
         return topic
     if ack.retry not in (RETRY_TOPIC_V1, RETRY_TOPIC_V2):
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            "java.lang.IllegalArgumentException: getRetry fail, format is wrong",
+        raise system_error(
+            "java.lang.IllegalArgumentException: getRetry fail, format is wrong"
         )
     return pop_retry_topic(topic, group, v2=ack.retry == RETRY_TOPIC_V2)
 
@@ -141,7 +140,7 @@ def read_handle(text: str) -> ReceiptHandle:
     try:
         return decode_receipt_handle(text)
     except HeaderError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+        raise system_error(error.message) from error
 
 
 def _ack_in_order(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, system_error
 from rmqcli.broker.requests.pop.ack_message import check_queue, read_handle
 from rmqcli.broker.requests.pop.lite import change_lite
 from rmqcli.broker.requests.pop.pop_message import need_master
@@ -59,7 +59,7 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
         or header.invisible_time > TIMER_DELAY_MS_MAX
         or points.is_full
     ):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "")
+        raise system_error("")
     pop_time_ms = now.epoch_ms
     name = handle.broker_name
     group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
@@ -79,7 +79,7 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
             is_suspended=header.suspend,
         )
     except StoreError:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "") from None
+        raise system_error("") from None
     old = Key(topic, group, queue_id, handle.start_offset, handle.pop_time_ms, name)
     points.ack(old, [header.offset], now)
     return _renewed(pop_time_ms, header.invisible_time, handle)

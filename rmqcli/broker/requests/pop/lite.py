@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.attributes import MESSAGE_TYPE
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.get import FOUND, get_message
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, no_group, no_permission, no_topic
 from rmqcli.broker.requests.pop.pop_message import (
     ANSWER_BYTES_MAX,
     PASSED,
@@ -174,27 +174,16 @@ def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -
     )
     config = broker.topics.get(topic)
     if config is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic [{topic}] not exist, apply first please! {see(broker)}",
-        )
+        raise no_topic(f"topic [{topic}] not exist, apply first please! {see(broker)}")
     if not config.perm & PERM_READ:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION,
-            f"the topic [{topic}] peeking message is forbidden",
-        )
+        raise no_permission(f"the topic [{topic}] peeking message is forbidden")
     if config.attributes.get(MESSAGE_TYPE) != "LITE":
         raise Refusal(invalid, f"the topic [{topic}] message type not match")
     found = broker.groups.get(group)
     if found is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{group}] not exist, {see(broker)}",
-        )
+        raise no_group(f"subscription group [{group}] not exist, {see(broker)}")
     if not found.consume_enable:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-        )
+        raise no_permission(f"subscription group no permission, {group}")
     if broker.lite.bound_topic(group) != topic:
         raise Refusal(invalid, f"subscription bind topic not match, {group}")
     check_attempt_id(header.attempt_id)

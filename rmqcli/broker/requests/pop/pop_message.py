@@ -42,7 +42,7 @@ from rmqcli.broker.message.get import (
     get_message,
     is_on_disk,
 )
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import Refusal, Reply, no_permission, system_error
 from rmqcli.broker.requests.pull_message import (
     illegal_queue,
     known_group,
@@ -209,19 +209,14 @@ def check_readable(
     """
     config = known_topic(broker, topic)
     if not config.perm & PERM_READ:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION,
-            f"the topic[{topic}] peeking message is forbidden",
-        )
+        raise no_permission(f"the topic[{topic}] peeking message is forbidden")
     if queue_id >= config.read_queue_nums:
         raise illegal_queue(
             ResponseCode.INVALID_PARAMETER, request, config, topic, queue_id
         )
     found = known_group(broker, group)
     if not found.consume_enable:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-        )
+        raise no_permission(f"subscription group no permission, {group}")
     return config
 
 
@@ -243,10 +238,9 @@ def _check(
     )
     check_attempt_id(header.attempt_id)
     if header.max_msg_nums < 0:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"java.lang.IllegalArgumentException: Illegal Capacity: "
-            f"{header.max_msg_nums}",
+            f"{header.max_msg_nums}"
         )
     return config
 

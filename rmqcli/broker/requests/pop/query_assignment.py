@@ -14,7 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import (
+    Reply,
+    no_group,
+    no_permission,
+    no_topic,
+    system_error,
+)
 from rmqcli.broker.state.request_modes import MODES_MAX
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.model import MessageQueue
@@ -27,7 +33,7 @@ from rmqcli.wire.bodies.pop import (
     SetMessageRequestModeRequestBody,
 )
 from rmqcli.wire.body import encode_body
-from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ def query_assignment(broker: BrokerState, request: BrokerRequest) -> Reply:
     body = request.body(QueryAssignmentRequestBody)
     topic, group = body.topic, body.consumer_group
     if topic is None or body.message_model is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException")
+        raise system_error("java.lang.NullPointerException")
     stored = broker.request_modes.get(topic, group or "")
     mode = MODE_PULL if stored is None else stored.mode or MODE_PULL
     shared = 0 if stored is None else stored.pop_share_queue_num
@@ -150,24 +156,18 @@ def set_message_request_mode(broker: BrokerState, request: BrokerRequest) -> Rep
     body = request.body(SetMessageRequestModeRequestBody)
     topic, group = body.topic, body.consumer_group
     if topic is None or group is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException")
+        raise system_error("java.lang.NullPointerException")
     if topic.startswith(RETRY_PREFIX):
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
-        )
+        raise no_permission("retry topic is not allowed to set mode")
     if broker.topics.get(topic) is None:
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        raise no_topic(f"topic[{topic}] not exist")
     if broker.groups.find_or_create(group) is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            "subscription group does not exist",
-        )
+        raise no_group("subscription group does not exist")
     modes = broker.request_modes
     if modes.is_full and modes.get(topic, group) is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"the request mode was not set: the broker already has {MODES_MAX}"
-            " request modes",
+            " request modes"
         )
     modes.set(topic, group, body)
     return Reply()

@@ -8,6 +8,7 @@ does not have is empty.
 
 from __future__ import annotations
 
+from binascii import b2a_hex
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import DecodeError, TextError
@@ -101,7 +102,7 @@ class RecordFormat:
         self._body_bytes_max = body_bytes_max
         self._fields = _FIELDS | {
             "v": lambda _, message: self._shown(_body(message), bytes),
-            "x": lambda _, message: self._shown(_body(message), _hex),
+            "x": lambda _, message: self._shown(_body(message), b2a_hex),
             "y": lambda _, message: self._shown(_body(message), _base64),
             "j": lambda queue, message: self._json.lines(queue, [message])[0],
         }
@@ -201,10 +202,6 @@ class RecordFormat:
         what = f"no escape \\{letter}" if letter else "nothing after \\"
         hint = r"use one of \n \t \r \0 \\ \xHH"
         raise TextError(text, what, start=at, end=at + 1 + len(letter), hint=hint)
-
-
-def _hex(data: bytes) -> bytes:
-    return data.hex().encode()
 
 
 def _base64(data: bytes) -> bytes:

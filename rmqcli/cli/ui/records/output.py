@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqcli.cli.ui.escape import safe_bytes, safe_json
+from rmqcli.cli.ui.escape import json_escape, safe_bytes, safe_json
 from rmqcli.cli.ui.messages import is_terminal, screen_size
-from rmqcli.cli.ui.output import Column, RowWriter, write_whole
+from rmqcli.cli.ui.output import Column, RowWriter, is_utf8, write_whole
 from rmqcli.cli.ui.records.format import LETTERS
 from rmqcli.wire.message.json import (
     BODY_FIELDS,
@@ -109,10 +110,9 @@ def make_writer(
     if output == "pretty":
         pretty = tail_text.Pretty(color=color, width=width, decode=decode, whole=whole)
         return _TextWriter(pretty.blocks)
-    if output == "hex" and is_terminal(sys.stdout):
-        return _TextWriter(tail_text.hex_blocks_cut)
     if output == "hex":
-        return _TextWriter(tail_text.hex_blocks)
+        shown_max = None if width is None else SHOWN_BYTES_MAX // 2
+        return _TextWriter(partial(tail_text.hex_blocks, shown_max=shown_max))
     table = tail_text.MessageTable(width=width)
     return _TextWriter(table.rows, heading=table.heading)
 
@@ -239,15 +239,7 @@ class _RawWriter:
 def _safe_json(text: str) -> str:
     """Return JSON that is safe to print; escape what the encoding cannot express."""
     text = safe_json(text)
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    if encoding.lower().replace("-", "").replace("_", "") != "utf8":
-        text = _NOT_ASCII.sub(_json_escape, text)
-    return text
-
-
-def _json_escape(match: re.Match[str]) -> str:
-    units = match.group().encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return text if is_utf8(sys.stdout) else _NOT_ASCII.sub(json_escape, text)
 
 
 def write_messages(writer: Writer, messages: Sequence[PulledMessage]) -> None:

@@ -109,7 +109,8 @@ class Pretty:
                 fault = error.message
             else:
                 if self._decode.format != "json":
-                    body = _text_or_json(value).encode("utf-8", "backslashreplace")
+                    text = str(json.loads(value)) if value.startswith('"') else value
+                    body = text.encode("utf-8", "backslashreplace")
         text, note = _body_text(body, self._whole)
         lines += self._lines(text, _OF_BODY)
         if note:
@@ -164,11 +165,6 @@ def _offset(message: Record, unknown: str) -> str:
 def _stored_at(message: Readable) -> str:
     stored_ms = message.store_timestamp_ms
     return "-" if stored_ms is None else format_rfc3339(stored_ms) or "-"
-
-
-def _text_or_json(value: str) -> str:
-    """Return the text that a value is, or the JSON of any other value."""
-    return str(json.loads(value)) if value.startswith('"') else value
 
 
 def _body_text(body: bytes, whole: str) -> tuple[str, str]:
@@ -245,7 +241,11 @@ class MessageTable:
         """Return a line for each message."""
         rows = [_table_cells(queue, message) for message in messages]
         if self._width is not None and self._width < _WIDE:
-            rows = [(_short_time(stored), *rest) for stored, *rest in rows]
+            # Without the year and the milliseconds.
+            rows = [
+                (stored if stored == "-" else f"{stored[5:19]}Z", *rest)
+                for stored, *rest in rows
+            ]
         if rows and not self._widths:
             self._widths = [
                 min(most, max(fewest, *(display_width(row[at]) for row in rows)))
@@ -278,11 +278,6 @@ def _table_cells(queue: MessageQueue, message: Record) -> tuple[str, ...]:
     return (_stored_at(message), *place, *labels, body)
 
 
-def _short_time(stored: str) -> str:
-    """Leave the year and the milliseconds out of a time in RFC 3339."""
-    return stored if stored == "-" else f"{stored[5:19]}Z"
-
-
 def _cut(text: str, cells: int) -> str:
     """Return the start of an escaped text that fits, with dots where it was cut."""
     if display_width(text) <= cells:
@@ -290,14 +285,14 @@ def _cut(text: str, cells: int) -> str:
     return _broken(text, max(1, cells - 3))[0] + "..."
 
 
-def hex_blocks(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
-    """Return a line about each message, then its body as `hexdump -C` shows it."""
-    return [_hex_block(queue, message, None) for message in messages]
+def hex_blocks(
+    queue: MessageQueue, messages: Iterable[Record], *, shown_max: int | None = None
+) -> list[str]:
+    """Return a line about each message, then its body as `hexdump -C` shows it.
 
-
-def hex_blocks_cut(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
-    """Return the same for a screen, where long bodies are cut."""
-    return [_hex_block(queue, message, SHOWN_BYTES_MAX // 2) for message in messages]
+    Of a long body at most `shown_max` bytes are shown; None for all.
+    """
+    return [_hex_block(queue, message, shown_max) for message in messages]
 
 
 def _hex_block(queue: MessageQueue, message: Record, shown_max: int | None) -> str:

@@ -66,7 +66,8 @@ class Picture(NamedTuple):
             below = [(f"... {more} more rows", "dim")] if more else []
             below += [(safe(line), "yellow") for line in self.warnings]
             below += [(f"hidden: {', '.join(hidden)}", "dim")] if hidden else []
-            left = room - _height(table, size.width)
+            # Cells of narrow columns are folded.
+            left = room - len(Console(width=size.width).render_lines(table))
             if count <= 1 or len(below) <= left:
                 break
             count -= max(1, min(count - 1, len(below) - left) // _FOLDED_MAX)
@@ -81,11 +82,6 @@ class Picture(NamedTuple):
     def _table(self, count: int, width: int) -> tuple[Table, list[str]]:
         shown = [column for column in self.columns if column.title is not None]
         return fitted_table(self.rows[:count], shown, width=width)
-
-
-def _height(table: Table, width: int) -> int:
-    """Return how many lines a table takes: cells of narrow columns are folded."""
-    return len(Console(width=width).render_lines(table))
 
 
 class LiveScreen:
