@@ -226,9 +226,10 @@ def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
     if not queues:
         hint = f"see its permissions with: {command_line('rmq topic show', topic)}"
         if not any(each.is_readable for each in route.queues):  # as dead letters are
-            from rmqcli.admin.lag.memory import how_to_make_readable
+            from rmqcli.admin.lag.memory import how_to_read
 
-            hint = how_to_make_readable(topic, (e.broker_name for e in route.queues))
+            names = (each.broker_name for each in route.queues)
+            hint = how_to_read(client, topic, names)
         raise RmqError(f"topic {topic} has no readable queue", hint=hint)
     return queues
 

@@ -22,6 +22,7 @@ import random
 import re
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -660,6 +661,8 @@ class RedriveRun:
         self._next_ms: float = client.clock.monotonic_ms()
         self.unread: Mapping[MessageQueue, RmqError] | Mapping[str, RmqError] = {}
         self.given_up: RmqError | None = None
+        #: whether a retry of the last batch failed: its broker may be elsewhere by now
+        self._has_failed = False
 
     def batches(self) -> Iterator[list[LetterResult]]:
         """Send all letters of the plan; yield the results of each batch.
@@ -747,6 +750,7 @@ class RedriveRun:
         ids = self._ids
         pendings: list[PendingCall[SendAnswer]] = []
         sent: list[tuple[Letter, MessageQueue, str]] = []
+        addresses = self._addresses_of(target)
         for number, letter in enumerate(batch):
             own = [
                 q for q in target.queues if q.broker_name == letter.place.broker_name
@@ -780,7 +784,7 @@ class RedriveRun:
             try:
                 pendings.append(
                     client.submit(
-                        target.addresses[queue.broker_name],
+                        addresses[queue.broker_name],
                         send_message(header, body),
                     )
                 )
@@ -790,7 +794,9 @@ class RedriveRun:
             sent.append((letter, queue, msg_id))
         answers = client.gather(pendings)
         errors = [each for each in answers if isinstance(each, TransportError)]
-        if errors and len(errors) == len(answers):
+        self._has_failed = any(isinstance(each, RmqError) for each in answers)
+        is_elsewhere = self._has_failed and self._addresses_of(target) != addresses
+        if errors and len(errors) == len(answers) and not is_elsewhere:
             # The next batch would fail, too, and more letters would become doubtful.
             self.given_up = self.given_up or errors[0]
         results = [
@@ -810,6 +816,16 @@ class RedriveRun:
         results = self._checked(target, results, answers)
         return results + [not_sent(e, self.given_up) for e in batch[len(sent) :]]
 
+    def _addresses_of(self, target: PublishTarget) -> dict[str, str]:
+        """Return the masters' addresses: after a fail-over not those of the plan."""
+        found = dict(target.addresses)
+        with suppress(RmqError):  # then the known ones are tried
+            route = self._client.route(target.topic, refresh=self._has_failed)
+            for broker in route.brokers:
+                if broker.broker_name in found and broker.master_address is not None:
+                    found[broker.broker_name] = broker.master_address
+        return found
+
     def _checked(
         self,
         target: PublishTarget,
@@ -820,9 +836,10 @@ class RedriveRun:
 
         The answer to a send does not name the topic.
         """
+        addresses = self._addresses_of(target)
         questions = {
             number: (
-                target.addresses[results[number].broker_name or ""],
+                addresses[results[number].broker_name or ""],
                 view_message_by_id(
                     decode_offset_msg_id(answer.offset_msg_ids[0]).commit_log_offset,
                     topic=target.topic,

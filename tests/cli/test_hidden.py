@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli import connect
 from rmqcli.cli.main import run
+from tests.admin.doctor.planting import plant_settings
 
 WHERE = "topic orders is not readable on broker-b: its messages there"
 HINT = "make it readable: rmq topic update orders --perm rw --broker broker-b"
@@ -42,6 +43,17 @@ def rmq(cluster, capsys):
         return code, *capsys.readouterr()
 
     return call
+
+
+def test_a_broker_that_nobody_may_read_is_named_and_not_the_topic(rmq, cluster):
+    """The hint was to change the topic, which changes nothing there."""
+    plant_settings(cluster, "broker-b", brokerPermission="2")
+    _, _, err = rmq("tail", "orders", "--from", "earliest", "--to", "latest")
+    assert f"{WHERE} are not read; set brokerPermission=6 on broker-b, which" in err
+    hide(cluster, "broker-a", perm=2)
+    code, _, err = rmq("reset-offset", "g", "orders", "--to", "latest")
+    assert code == 2
+    assert "hint: set brokerPermission=6 on broker-b, which lets nobody read\n" in err
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def redrive(cluster, tmp_path):
         timeout_ms=5_000,
         to="origin",
         begin=lambda _client: None,
+        planned=lambda _run: None,
         **options,
     ):
         config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=timeout_ms)
@@ -101,6 +102,7 @@ def redrive(cluster, tmp_path):
             request = RedriveRequest(group="billing", filter=make_filter(), to=to)
             plan = plan_redrive(client, request, log.states)
             made = RedriveRun(client, plan, log, **options)
+            planned(made)
             batches = list(made.batches())
             log.close()
         return (
@@ -250,6 +252,26 @@ def test_a_redrive_goes_on_at_the_new_address_of_a_master(redrive):
     run, batches, _ = redrive(batch_max=1, begin=know_another_address)
     assert run.given_up is None
     assert [each.status for batch in batches for each in batch] == ["SEND_OK"] * 9
+
+
+def test_a_redrive_to_the_retry_topic_goes_on_at_the_new_address_of_a_master(
+    cluster, redrive
+):
+    """It stopped, although the name server had its new address."""
+    cluster.create_topic("%RETRY%billing", queues=1)
+    commit(cluster, "%RETRY%billing", 0)
+
+    def know_another_address(run):
+        client = run._client
+        route = client.route("%RETRY%billing")
+        (broker,) = route.brokers
+        moved = replace(broker, addresses={0: "127.0.0.1:1"})
+        client.remember("%RETRY%billing", replace(route, brokers=(moved,)))
+
+    run, batches, _ = redrive(to="retry", batch_max=1, planned=know_another_address)
+    assert run.given_up is None
+    (first, *others) = [each.status for batch in batches for each in batch]
+    assert (first, others) == ("NOT_SENT", ["SEND_OK"] * 8)
 
 
 def test_letters_whose_connection_was_lost_are_not_sent_twice_by_one_run(

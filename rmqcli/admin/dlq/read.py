@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many, reader_addresses, split_answers
 from rmqcli.admin.dlq.letter import facts_of
-from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_make_readable
+from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_read
 from rmqcli.admin.positions import (
     is_missing,
     resolve_ranges_each,
@@ -221,7 +221,7 @@ def check_pullable(client: Client, group: str) -> None:
         raise UnsupportedError(
             f"{topic} is write-only on {', '.join(hidden)}, and an export to Parquet"
             " reads only what brokers let clients pull",
-            hint=how_to_make_readable(topic, hidden),
+            hint=how_to_read(client, topic, hidden),
         )
 
 
@@ -268,7 +268,7 @@ def find_letters(
                 raise UnsupportedError(
                     f"{topic} is write-only on {queue.broker_name}, and a broker"
                     " filters by SQL only what it lets clients pull",
-                    hint=how_to_make_readable(topic, unreadable),
+                    hint=how_to_read(client, topic, unreadable),
                 )
         unchecked = check_sql(client, sql, queues)
     resolved = resolve_ranges_each(client, queues, start or Earliest(), end or Latest())
@@ -404,8 +404,10 @@ class LetterReader:
                 code=int(ResponseCode.NO_PERMISSION),
                 name=ResponseCode.NO_PERMISSION.name,
                 address=address,
-                hint=how_to_make_readable(
-                    queue.topic, (q.broker_name for q in self._found.write_only)
+                hint=how_to_read(
+                    self._client,
+                    queue.topic,
+                    (q.broker_name for q in self._found.write_only),
                 ),
             )
         if not entries:

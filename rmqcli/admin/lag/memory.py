@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import QueueReading
-from rmqcli.errors import NoBrokerError, PartialError
+from rmqcli.errors import NoBrokerError, PartialError, RmqError
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
-from rmqcli.model import MessageQueue
-from rmqcli.units import counted, format_duration
+from rmqcli.model import PERM_READ, MessageQueue
+from rmqcli.units import counted, format_duration, read_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rmqcli.api.client import Client
-    from rmqcli.errors import NameKind, RmqError
+    from rmqcli.errors import NameKind
     from rmqcli.model import BrokerData, TopicRoute
 
 logger = get_logger(__name__)
@@ -266,6 +266,27 @@ def how_to_make_readable(topic: str, broker_names: Iterable[str]) -> Hint:
         Setting("perm", 6),
         Setting("brokers", sorted(set(broker_names))),
     )
+
+
+def how_to_read(client: Client, topic: str, broker_names: Iterable[str]) -> Hint | str:
+    """Return a hint for brokers that do not let a topic be read, which are asked why.
+
+    The permissions of a topic change nothing where the broker's own forbid reading.
+    """
+    from rmqcli.admin.brokers import ask_many
+    from rmqcli.api.calls.config import get_broker_config
+
+    names, masters = sorted(set(broker_names)), client.masters()
+    questions = {n: (masters[n], get_broker_config()) for n in names if n in masters}
+    closed = []
+    for name, settings in ask_many(client, questions).items():
+        if not isinstance(settings, RmqError):
+            perm = read_count(settings.get("brokerPermission"))
+            if perm is not None and not perm & PERM_READ:
+                closed.append(name)
+    if closed:
+        return f"set brokerPermission=6 on {', '.join(closed)}, which lets nobody read"
+    return how_to_make_readable(topic, names)
 
 
 def hidden_brokers(route: TopicRoute) -> list[str]:

@@ -16,7 +16,7 @@ from rmqcli.admin.lag.memory import (
     departed_queues_of,
     hidden_brokers,
     hidden_error,
-    how_to_make_readable,
+    how_to_read,
     open_memory,
 )
 from rmqcli.admin.positions import check_groups, resolve_each
@@ -114,7 +114,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     if not route.read_queues():
         raise UsageError(
             f"topic {route.topic} has no readable queue",
-            hint=how_to_make_readable(route.topic, hidden_brokers(route)),
+            hint=how_to_read(client, route.topic, hidden_brokers(route)),
         )
     members = read_members(client, route, request.group)
     topics, retry = _read_topics(client, request, members)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli.admin.lag.memory import (
     departed_brokers_of,
     hidden_brokers,
-    how_to_make_readable,
+    how_to_read,
     slave_errors,
 )
 from rmqcli.admin.positions import (
@@ -267,7 +267,7 @@ def _departed(
         hidden = list(filter(is_wanted, hidden_brokers(client.route(topic))))
         if hidden:
             found += hidden
-            hint = with_flags(how_to_make_readable(topic, hidden))
+            hint = with_flags(how_to_read(client, topic, hidden))
             common.messages.warn(
                 f"topic {topic} is not readable on {', '.join(hidden)}: its messages"
                 f" there are not read; {hint}"
