@@ -307,7 +307,7 @@ class GroupView(View):
     def read(self, client: Client) -> _Group:
         if self._memory is None:
             self._memory = open_memory(client)
-        query = LagQuery(groups=(self.group,), process_queues=True)
+        query = LagQuery(groups=(self.group,), process_queues=True, with_paused=True)
         reading = LagGatherer(client, query, self._memory).read()
         if reading.missing or not reading.groups:
             raise not_found("group", self.group)

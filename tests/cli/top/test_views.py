@@ -232,6 +232,23 @@ def test_a_static_topic_is_shown_without_numbers(rmq_cluster):
     assert view.notes() == ["offsets of static topics do not tell IN/S and MESSAGES"]
 
 
+def test_of_a_paused_group_it_is_said_first_that_its_consumption_is_off(rmq_cluster):
+    """The screen only said that nothing is read until a member starts, unlike the
+    command that it names."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ["one"])
+    commit(rmq_cluster, "billing", "orders", 0)
+    view = GroupView("billing")
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    with Admin(namesrv=rmq_cluster.namesrv) as admin, Client(config) as client:
+        admin.pause_group("billing")
+        view.take(view.read(client))
+    assert view.intro(None)[0] == (
+        "Its consumption is switched off on broker-a: members get no messages from"
+        " there. Switch it on with: rmq group resume billing"
+    )
+
+
 def test_what_is_denied_of_groups_is_noted(rmq_cluster):
     """The cells were empty, or those of the members that were told, and no more."""
     for name in ("orders", "%DLQ%billing"):
