@@ -44,6 +44,10 @@ def simple(**given):
     return SimpleConsumer(**{"group": "g", "topics": "orders", **given})
 
 
+def expression(text):
+    return sql("orders", text)
+
+
 def message(**given):
     return ProducerMessage(**{"topic": "orders", "body": b"x", **given})
 
@@ -71,6 +75,8 @@ WRONG_VALUES = [
     (consumer, "topics", ()),
     (consumer, "topics", "a b"),
     (consumer, "topics", {"orders": "||"}),
+    (consumer, "topics", {"orders": " "}),  # no message was delivered
+    (consumer, "topics", {"orders": " || "}),
     (consumer, "topics", {"orders": sql("payments", "a > 5")}),
     (consumer, "namesrv", ""),
     (consumer, "endpoints", ";"),
@@ -149,6 +155,7 @@ WRONG_TYPES = [
     (message, "delay_ms", 1.5),
     (message, "deliver_at_ms", True),
     (message, "message_group", 1),
+    (expression, "text", 5),
 ]
 
 

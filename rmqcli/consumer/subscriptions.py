@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from rmqcli.checked import check_type
+from rmqcli.checked import check_type, checks_arguments
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_topic
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription, parse_tags
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
 
 
+@checks_arguments()
 def sql(topic: str, expression: str) -> SubscriptionData:
     """Return a subscription by SQL92, for brokers with `enablePropertyFilter`."""
     return parse_subscription(topic, expression, expression_type="SQL92")

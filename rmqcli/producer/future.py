@@ -71,6 +71,13 @@ class SendFuture(Future[SendResult]):
     def __init__(self) -> None:
         """Make nothing; see the module."""
 
+    def __repr__(self) -> str:
+        outcome = "running"
+        if self._state is _FINISHED:
+            error = self._exception
+            outcome = "stored" if error is None else f"raised {type(error).__name__}"
+        return f"SendFuture({outcome})"
+
     def cancel(self) -> bool:
         """Return False: what was handed over cannot be cancelled."""
         return False

@@ -73,9 +73,7 @@ def parse_subscription(
         return SubscriptionData(topic=topic, sub_version=sub_version)
     items = expression.split("||")
     if not any(items):
-        raise ConfigError(
-            f"tag expression {expression!r} contains no tag", hint="try 'TagA || TagB'"
-        )
+        raise _no_tag(expression)
     tags = frozenset(filter(None, (item.strip(_JAVA_BLANKS) for item in items)))
     return SubscriptionData(
         topic=topic,
@@ -91,15 +89,24 @@ def parse_tags(
 ) -> SubscriptionData:
     """Do as `parse_subscription`, for a tag expression that a person has written.
 
-    Also raises ConfigError for other operators than `||`: RocketMQ takes `A && B` for a
-    single tag, which no message has.
+    Also raises ConfigError for blanks without a tag, for which brokers deliver nothing,
+    and for other operators than `||`: RocketMQ takes `A && B` for a single tag, which
+    no message has.
     """
     subscription = parse_subscription(topic, expression, sub_version=sub_version)
+    if expression and not subscription.tags_set and expression != SUB_ALL:
+        raise _no_tag(expression)
     if any(map(_OPERATOR.search, subscription.tags_set)):
         raise ConfigError(
             f"{expression!r} is not a list of tags", hint="try 'TagA || TagB'"
         )
     return subscription
+
+
+def _no_tag(expression: str) -> ConfigError:
+    return ConfigError(
+        f"tag expression {expression!r} contains no tag", hint="try 'TagA || TagB'"
+    )
 
 
 def tag_matches(subscription: SubscriptionData, tags: str | None) -> bool:

@@ -47,6 +47,16 @@ def test_the_result_is_made_once_and_is_the_same_each_time():
     assert future.result() is future.result()
 
 
+def test_a_future_shows_its_state_and_not_how_it_keeps_its_result():
+    """It was "state=finished returned tuple", also in the log of a callback."""
+    shown = [repr(each) for each in (SendFuture(), ended(), failed())]
+    assert shown == [
+        "SendFuture(running)",
+        "SendFuture(stored)",
+        "SendFuture(raised DeadlineError)",
+    ]
+
+
 def test_a_failed_future_raises_its_error_each_time():
     future = failed()
     assert isinstance(future.exception(), DeadlineError)
