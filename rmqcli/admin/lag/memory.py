@@ -140,6 +140,25 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
     return _departed_of(client, absent)
 
 
+def departed_brokers_beside(
+    client: Client, topics: Iterable[str]
+) -> dict[str, SeenBroker]:
+    """Return those of them that may have messages of these topics, as far as is known.
+
+    No group has read a topic on them. Empty where there are several clusters, as for
+    `departed_errors`.
+    """
+    memory = open_memory(client)
+    if memory is None:
+        return {}
+    known = memory.brokers.keys() - departed_brokers_of(client, topics).keys()
+    for topic in topics:
+        known -= {broker.broker_name for broker in client.route(topic).brokers}
+    if not known or len(client.cluster_info().clusters) > 1:
+        return {}
+    return _departed_of(client, known)
+
+
 def departed_queues_of(client: Client, topic: str) -> dict[MessageQueue, RmqError]:
     """Return the queues of a topic that groups had on brokers that have left."""
     departed = departed_brokers_of(client, [topic])

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.lag.memory import (
+    departed_brokers_beside,
     departed_brokers_of,
     hidden_brokers,
     how_to_read,
@@ -94,6 +95,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
         where = tail_filter.where
         ranges, lost = _find_ranges(common, client, options, tail_filter)
         departed = _departed(common, client, options, where)
+        is_sure = not _warn_beside(common, client, options, where)
         has_end = options.count is not None and not options.follow
         plan = TailPlan(
             ranges=tuple(ranges),
@@ -121,14 +123,14 @@ def run_tail(common: Common, options: TailOptions) -> int:
         try:
             _write_all(tail, writer, progress)
         except KeyboardInterrupt:
-            _summarise(common, tail, tail_filter, departed)
+            _summarise(common, tail, tail_filter, departed, is_sure=is_sure)
             command = _resume_command(tail, options, started_epoch_ms)
             common.messages.info(f"resume with: {command}")
             raise
     abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
         raise explain_sql(next(iter(abandoned.values())))
-    _summarise(common, tail, tail_filter, departed)
+    _summarise(common, tail, tail_filter, departed, is_sure=is_sure)
     if abandoned or departed or tail.gaps:
         return ExitCode.PARTIAL
     if options.fail_if_empty and not tail.counts.matched:
@@ -276,6 +278,25 @@ def _departed(
     return list(dict.fromkeys(found))
 
 
+def _warn_beside(
+    common: Common, client: Client, options: TailOptions, where: Where | None
+) -> bool:
+    """Warn of brokers that have left, of which nobody knows if they had the topics."""
+    if (where is not None and where.broker_names is not None) or (
+        options.selectors and all(s.broker_name for s in options.selectors)
+    ):
+        return False  # what was asked for is on brokers that were named
+    now_ms = client.clock.epoch_ms()
+    found = departed_brokers_beside(client, options.topics)
+    for name, seen in sorted(found.items()):
+        ago = format_duration(max(0, now_ms - seen.seen_ms))
+        common.messages.warn(
+            f"{name} is no longer in the route (last seen {ago} ago): what it may have"
+            " of the topic is not read; if it was removed for good: rmq lag --forget"
+        )
+    return bool(found)
+
+
 def _unread(
     common: Common, client: Client, options: TailOptions, where: Where | None
 ) -> list[str]:
@@ -347,7 +368,12 @@ def _for_brokers(
 
 
 def _summarise(
-    common: Common, tail: Tail[Any], tail_filter: TailFilter, departed: Iterable[str]
+    common: Common,
+    tail: Tail[Any],
+    tail_filter: TailFilter,
+    departed: Iterable[str],
+    *,
+    is_sure: bool,
 ) -> None:
     """Show on stderr what was read, and what could not be read."""
     counts = tail.counts
@@ -364,7 +390,8 @@ def _summarise(
         words.append(f"{counted(len(abandoned), 'queue')} abandoned")
     words += [f"{name} not read" for name in departed]
     if not missing and not abandoned and not departed:
-        words.append("nothing missing")
+        on_them = "" if is_sure else " on the brokers that are left"
+        words.append(f"nothing missing{on_them}")
     messages = common.messages
     for queue, spans in sorted(tail.gaps.items()):
         joined = _joined(spans)

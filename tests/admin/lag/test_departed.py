@@ -323,11 +323,35 @@ def test_tail_misses_queues_that_groups_had_on_a_broker_that_left(
     assert ("nothing missing" in err) == (not misses)
 
 
-def test_a_topic_without_queues_there_is_whole(half_gone, capfd):
+@pytest.mark.parametrize(
+    ("flags", "is_sure"),
+    [
+        ([], False),
+        (["--queue", "0"], False),
+        (["--queue", "broker-a:0"], True),
+        (["--where", "broker_name = 'broker-a'"], True),
+    ],
+)
+def test_a_topic_that_no_group_reads_may_have_been_on_a_broker_that_left(
+    half_gone, capfd, flags, is_sure
+):
+    """It said that nothing was missing, although half of the topic was not read."""
     half_gone.create_topic("payments")
-    words = ["tail", "payments", "--from", "earliest", "--to", "latest"]
+    words = ["tail", "payments", "--from", "earliest", "--to", "latest", *flags]
     assert run([*words, "-n", half_gone.namesrv]) == 0
-    assert "nothing missing" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert ("0 read, nothing missing\n" in err) == is_sure
+    assert ("0 read, nothing missing on the brokers that are left\n" in err) != is_sure
+    assert (
+        "warning: broker-b is no longer in the route (last seen " in err
+        and "): what it may have of the topic is not read; if it was removed for good:"
+        " rmq lag --forget\n"
+        in err
+    ) != is_sure
+    run(["lag", "--forget", "-n", half_gone.namesrv])
+    capfd.readouterr()
+    assert run([*words, "-n", half_gone.namesrv]) == 0
+    assert "0 read, nothing missing\n" in capfd.readouterr().err
 
 
 def test_a_message_that_may_be_on_a_broker_that_left_is_not_called_unknown(
