@@ -25,6 +25,7 @@ from rmqcli.cli.selection import (
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from rmqcli.admin.dlq.read import LetterRanges, LetterReader
@@ -161,7 +162,7 @@ class LetterReadOptions(LetterOptions):
 
 
 def say_read(common: Common, reader: LetterReader, *, shown: str) -> None:
-    """Say on stderr what was read. Raises PartialError if a queue was not."""
+    """Say on stderr what was read. Raises PartialError if letters were not."""
     missing = sum(b - a for spans in reader.missing.values() for a, b in spans)
     words = [shown, f"{reader.scanned:,} read"]
     where = reader.filter.where
@@ -176,3 +177,6 @@ def say_read(common: Common, reader: LetterReader, *, shown: str) -> None:
         raise PartialError(
             f"{queue} was not read to its end: {error.message}", hint=error.hint
         )
+    if missing:
+        letters = counted(missing, "letter of the range is", "letters of the range are")
+        raise PartialError(f"{letters} not stored any more")

@@ -59,6 +59,31 @@ def test_a_letter_says_where_it_came_from_and_how_often_it_failed(cluster, capsy
     assert rmq(cluster, capsys, "show", "%DLQ%billing")[1] == [row]
 
 
+@pytest.mark.parametrize("words", [["show"], ["show", "--by", "tag"], ["export"]])
+def test_letters_that_expire_meanwhile_make_the_answer_partial(
+    rmq_cluster, capsys, tmp_path, words
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.create_topic("%DLQ%billing", queues=1)
+    make_letters(rmq_cluster, "billing", "orders", "ab")
+    store = rmq_cluster.broker().state.store
+    end = store.log_bounds()[1]
+    make_letters(rmq_cluster, "billing", "orders", "z")
+    store.trim(None, end)
+    first = faults.answer(0, ext_fields={"offset": "0"})
+    rmq_cluster.faults.add(first, code=RequestCode.GET_MIN_OFFSET)
+    if words == ["export"]:
+        words = ["export", "--to-jsonl", str(tmp_path / "letters.jsonl")]
+    name, *options = words
+    code, _, err = rmq(
+        rmq_cluster, capsys, name, "billing", *options, "--from", "earliest"
+    )
+    assert code == 6, err
+    assert "1 read, 2 missing" in err
+    assert "2 letters of the range are not stored any more" in err
+
+
 def test_an_id_that_leads_to_another_message_is_not_believed(cluster, capsys):
     """Once the first message is removed, its place in the log may hold another one."""
     (other,) = make_letters(cluster, "billing", "orders", ["a"])
