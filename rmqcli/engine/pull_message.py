@@ -99,6 +99,7 @@ _REFUSED_DELAY_MS_MAX: Final = 10_000
 _SCAN_RACE_DELAY_MS: Final = 50
 #: How long a broker's refusal that stays the same is not logged as a warning again.
 _REFUSAL_LOG_MS: Final = 60_000
+_REFUSALS_MAX: Final = 1_000
 
 
 def has_carried_less(
@@ -697,6 +698,8 @@ class PullMessageService:
         since_ms = self._refused_ms.get(key)
         if since_ms is not None and now_ms - since_ms < _REFUSAL_LOG_MS:
             return False
+        if len(self._refused_ms) >= _REFUSALS_MAX:  # codes are a peer's choice
+            self._refused_ms.clear()
         self._refused_ms[key] = now_ms
         return True
 
