@@ -417,6 +417,15 @@ def test_a_broker_without_long_polling_is_found(rmq_cluster_factory):
     )
 
 
+def test_a_broker_whose_timers_are_off_is_found(rmq_cluster):
+    """Clients of a proxy received nothing from it, and doctor said that all was ok."""
+    assert findings(rmq_cluster.namesrv, "timers") == []
+    plant_settings(rmq_cluster, timerWheelEnable="false")
+    (found,) = findings(rmq_cluster.namesrv, "timers")
+    assert (str(found.status), found.subject) == ("warning", "broker-a")
+    assert found.command == "rmq broker show broker-a --settings"
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [

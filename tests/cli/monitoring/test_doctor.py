@@ -82,7 +82,7 @@ def test_the_report_has_the_worst_first_with_what_to_do(rmq, rmq_cluster):
         "         it asks for no account: authenticationEnabled is not true\n"
         "         whoever reaches its port may read, change and delete\n"
         "         try: rmq broker show broker-a --settings\n"
-        "40 checks: 38 ok; 1 warning, 1 problem\n"
+        "41 checks: 39 ok; 1 warning, 1 problem\n"
     )
 
 
@@ -92,7 +92,7 @@ def test_the_last_line_counts_the_warnings_that_are_shown(rmq_cluster_factory, c
     assert run(["doctor", "-n", cluster.namesrv]) == 1
     out = capsys.readouterr().out
     assert out.count("warning  broker-") == 2
-    assert out.endswith("\n40 checks: 39 ok; 2 warnings\n")
+    assert out.endswith("\n41 checks: 40 ok; 2 warnings\n")
 
 
 def test_json_has_every_check_with_its_findings(rmq, rmq_cluster):
@@ -130,7 +130,7 @@ def test_json_has_every_check_with_its_findings(rmq, rmq_cluster):
 def test_json_lines_have_a_row_for_each_finding_and_each_healthy_check(rmq):
     _, out, _ = rmq("doctor", "-o", "jsonl")
     rows = [json.loads(line) for line in out.splitlines()]
-    assert len(rows) == 40
+    assert len(rows) == 41
     keys = ["check", "command", "evidence", "meaning", "status", "subject"]
     assert {tuple(sorted(row)) for row in rows} == {tuple(keys)}
     assert [r["check"] for r in rows if r["status"] != "ok"] == ["access-control"]
@@ -139,7 +139,7 @@ def test_json_lines_have_a_row_for_each_finding_and_each_healthy_check(rmq):
 def test_the_list_of_checks_asks_no_server(capsys):
     assert run(["doctor", "--list", "-o", "json", "-n", "127.0.0.1:1"]) == 0
     checks = json.loads(capsys.readouterr().out)
-    assert len(checks) == 40
+    assert len(checks) == 41
     assert checks[0] == {
         "name": "namesrv-answers",
         "title": "every name server answers",

@@ -531,3 +531,18 @@ def _long_polling(facts: Facts) -> Iterator[Finding]:
                     options=["--broker", detail.row.broker_name],
                 ),
             )
+
+
+@check("timers", "brokers can deliver at a given time", SETTINGS)
+def _timers(facts: Facts) -> Iterator[Finding]:
+    for detail in facts.masters():
+        if (detail.settings or {}).get("timerWheelEnable") == "false":
+            yield warning(
+                process_name(detail),
+                "timerWheelEnable is false",
+                "consumers through a proxy receive nothing, and messages with a delivery"
+                " time are refused; set it in the broker's file, and restart the broker",
+                command_line(
+                    "rmq broker show", detail.row.broker_name, options=["--settings"]
+                ),
+            )
