@@ -540,8 +540,9 @@ def _timers(facts: Facts) -> Iterator[Finding]:
             yield warning(
                 process_name(detail),
                 "timerWheelEnable is false",
-                "consumers through a proxy receive nothing, and messages with a delivery"
-                " time are refused; set it in the broker's file, and restart the broker",
+                "consumers through a proxy receive nothing, and messages with a"
+                " delivery time are refused; set it in the broker's file, and restart"
+                " the broker",
                 command_line(
                     "rmq broker show", detail.row.broker_name, options=["--settings"]
                 ),
