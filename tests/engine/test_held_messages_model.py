@@ -246,7 +246,8 @@ class Model(RuleBasedStateMachine):
         """Check that all messages are consumed once network and listeners work."""
         if not hasattr(self, "held"):
             return
-        for _ in range(40 + 20 * len(self.stored)):
+        # A second each: what nobody gave back is hidden until its lease has ended.
+        for _ in range(2 * INVISIBLE_MS // 1_000 + 20 * len(self.stored)):
             while self.renewing:
                 held = self.renewing.pop()
                 stored = self.by_handle(held)
