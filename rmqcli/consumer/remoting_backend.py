@@ -297,8 +297,8 @@ class RemotingConsumerBackend:
 
     @property
     def refused(self) -> Mapping[MessageQueue, RmqError]:
-        """See ConsumerBackend. Pulls that are refused are not noted."""
-        return {}
+        """See ConsumerBackend."""
+        return {} if self.engine is None else self.engine.refused
 
     def queues(self) -> list[MessageQueue]:
         """See ConsumerBackend. Includes retry queues."""

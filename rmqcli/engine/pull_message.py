@@ -192,6 +192,8 @@ class PullMessageService:
         self._member = member
         #: broker name -> since when it has not known this member
         self._unknown_since_ms: dict[str, int] = {}
+        #: queues of which no pull was answered yet -> the last refusal
+        self.refused: dict[MessageQueue, RmqError] = {}
         #: broker name, topic and code of refused pulls -> when each was logged last
         self._refused_ms: dict[tuple[str, str, int], int] = {}
         #: names of brokers that were asked whether they answer, and have not yet
@@ -469,7 +471,7 @@ class PullMessageService:
         if next_offset is None:
             self._refuse(request, answer)
             return
-        request.refused_times = 0
+        self._note_answer(request)
         if next_offset - before > len(messages):
             self._log_skipped(request, next_offset, len(messages), subscription)
         has_more = answer.max_offset > next_offset
@@ -508,7 +510,7 @@ class PullMessageService:
     ) -> None:
         """Continue to pull; when no messages are cached, advance the offset, too."""
         member = self._member
-        request.refused_times = 0
+        self._note_answer(request)
         self._doubt(request)
         moved = answer.next_begin_offset > request.next_offset
         if moved:
@@ -662,6 +664,12 @@ class PullMessageService:
         )
         self.pull_later(request, delay_ms)
 
+    def _note_answer(self, request: PullRequest) -> None:
+        request.refused_times = 0
+        if not request.has_answered:
+            request.has_answered = True
+            self.refused.pop(request.message_queue, None)
+
     def _failed(self, request: PullRequest, error: RmqError) -> None:
         """Pull again later, or soon when the broker is only too busy.
 
@@ -686,8 +694,11 @@ class PullMessageService:
         elif isinstance(error, TransportError):
             self._lose(broker_name, f"{broker_name}: {error}")
             level = logging.DEBUG
-        elif isinstance(error, BrokerError) and not self._is_news(request, error):
-            level = logging.DEBUG
+        elif isinstance(error, BrokerError):
+            if not (request.has_answered or error.retriable):
+                self.refused[request.message_queue] = error
+            if not self._is_news(request, error):
+                level = logging.DEBUG
         logger.log(level, "pull failed queue=%s: %s", request.message_queue, error)
         self.pull_later(request, delay_ms)
 

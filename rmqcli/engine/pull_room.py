@@ -28,6 +28,7 @@ class PullRequest:
         "doubted",
         "early_times",
         "expected_bytes",
+        "has_answered",
         "is_chosen",
         "is_locked_before",
         "last",
@@ -62,6 +63,8 @@ class PullRequest:
         self.compared_ms = 0
         self.asked_ms = 0
         self.early_times = 0
+        #: whether the broker has answered a pull of this queue with a result
+        self.has_answered = False
         #: consecutive invalid results
         self.refused_times = 0
         #: the expected size of the next pull, and the size reserved for the pull in

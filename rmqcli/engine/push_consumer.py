@@ -132,6 +132,8 @@ class PushConsumer:
         self._close_by_ms = 0
         #: False after a close whose commits got no answer
         self.is_confirmed = True
+        #: after the close: queues of which no pull was answered, and the last refusal
+        self.refused: dict[MessageQueue, RmqError] = {}
 
     def next_due_ms(self) -> int | None:
         """When to call `run_due` (monotonic); None when no timer is set."""
@@ -522,6 +524,11 @@ class PushConsumer:
                 len(brokers),
             )
         self._note_unconfirmed()
+        self.refused = {
+            queue: error
+            for queue, error in sorted(self.pulls.refused.items())
+            if queue in member.process_queues
+        }
         for process_queue in member.process_queues.values():
             process_queue.drop("the consumer closed")
         report_revoked(member.listener, sorted(member.process_queues))

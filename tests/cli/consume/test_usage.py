@@ -227,6 +227,19 @@ def test_a_topic_that_nobody_may_read_ends_it_and_the_remedy_works(rmq_cluster, 
     assert run(["tail", topic, "--no-follow", *where]) == 0
 
 
+def test_nothing_received_because_the_group_is_paused_is_no_success(
+    rmq_cluster, capsys
+):
+    """It ended with 0, as if the topic had nothing; warnings told of failures only."""
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing", consume_enable=False)
+    rmq_cluster.send("orders", ["x"] * 4)
+    words = ["consume", "orders", "-g", "billing", "--for", "2s"]
+    assert run([*words, "-n", rmq_cluster.namesrv]) == 6
+    err = capsys.readouterr().err
+    assert "error: nothing could be received from broker-a: " in err
+
+
 def test_a_name_server_that_is_away_is_told_of(capsys):
     assert run(["consume", "T", "-g", "g", "-n", "127.0.0.1:1"]) == 5
     assert "127.0.0.1:1" in capsys.readouterr().err
