@@ -140,23 +140,36 @@ def departed_brokers_of(client: Client, topics: Iterable[str]) -> dict[str, Seen
     return _departed_of(client, absent)
 
 
-def departed_brokers_beside(
-    client: Client, topics: Iterable[str]
-) -> dict[str, SeenBroker]:
-    """Return those of them that may have messages of these topics, as far as is known.
+def warnings_of_departed(
+    client: Client, topics: Iterable[str], *, done: str
+) -> list[Hint]:
+    """Name the brokers that have left and may have had messages of these topics.
 
-    No group has read a topic on them. Empty where there are several clusters, as for
-    `departed_errors`.
+    No group has read a topic on them, so nothing more is known. `done` says what is not
+    done with the messages, such as "read". Empty where there are several clusters, as
+    for `departed_errors`.
     """
     memory = open_memory(client)
     if memory is None:
-        return {}
-    known = memory.brokers.keys() - departed_brokers_of(client, topics).keys()
+        return []
+    topics = list(topics)
+    names = memory.brokers.keys() - departed_brokers_of(client, topics).keys()
     for topic in topics:
-        known -= {broker.broker_name for broker in client.route(topic).brokers}
-    if not known or len(client.cluster_info().clusters) > 1:
-        return {}
-    return _departed_of(client, known)
+        names -= {broker.broker_name for broker in client.route(topic).brokers}
+    if not names or len(client.cluster_info().clusters) > 1:
+        return []
+    now_ms = client.clock.epoch_ms()
+    return [
+        Hint(
+            f"{name} is no longer in the route (last seen"
+            f" {format_duration(max(0, now_ms - seen.seen_ms))} ago): what it may have"
+            f" of the topic is not {done}; if it was removed for good: ",
+            LibraryCall("Admin.lag"),
+            " ",
+            LibraryCall("LagMemory.forget"),
+        )
+        for name, seen in sorted(_departed_of(client, names).items())
+    ]
 
 
 def departed_queues_of(client: Client, topic: str) -> dict[MessageQueue, RmqError]:

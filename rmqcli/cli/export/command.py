@@ -32,6 +32,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.selection import refuse_empty, tag_option
 from rmqcli.cli.ui.output import Column, number_column, write_summary
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, RmqError, UsageError
 from rmqcli.hint import command_line
@@ -436,7 +437,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
             allow_gaps=options.allow_gaps,
             start=options.from_ or Earliest(),
             end=options.to or Latest(),
-            note=common.messages.info,
+            note=lambda text: common.messages.info(with_flags(text)),
         )
 
         def check_ready() -> None:

@@ -24,6 +24,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import is_safe, safe
 from rmqcli.cli.ui.output import Column, RowWriter, json_line, table_cell
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.files import check_readable
@@ -31,9 +32,10 @@ from rmqcli.units import counted
 from rmqcli.wire.message.json import RECORD_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqcli.api.client import Client
+    from rmqcli.hint import Hint
     from rmqcli.spark.sql.lines import Batch
     from rmqcli.spark.sql.session import QueryResult, ResultColumn, SqlSession
     from rmqcli.spark.sql.statement import Statement
@@ -164,7 +166,7 @@ def sql(common: Common, options: SqlCommandOptions) -> None:
         with Client(source.client_config()) as client:
             client.cluster_info()  # raises before Spark takes seconds to start
             topics = guess_topics(text)
-            with Ranges(client, options, topics) as ranges:
+            with Ranges(client, options, topics, warn=common.messages.warn) as ranges:
                 from rmqcli.spark.sql.session import sql_session  # loads PySpark
 
                 common.messages.progress("starting Spark")
@@ -185,7 +187,12 @@ class Ranges:
     """
 
     def __init__(
-        self, client: Client, options: SqlCommandOptions, topics: tuple[str, ...] = ()
+        self,
+        client: Client,
+        options: SqlCommandOptions,
+        topics: tuple[str, ...] = (),
+        *,
+        warn: Callable[[str], None],
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
@@ -195,6 +202,9 @@ class Ranges:
             check_topic(client, topic)
         self._client = client
         self._options = options
+        self._warn = warn
+        #: by topic, what is said once its range is known
+        self._warnings: dict[str, list[Hint]] = {}
         self._executor = ThreadPoolExecutor(1, "rmq-sql-topics")
         self._found = {
             topic: self._executor.submit(self._pin, topic) for topic in topics
@@ -204,11 +214,19 @@ class Ranges:
         """The range of a topic. Raises the errors of `pin_topic`."""
         if topic not in self._found:
             self._found[topic] = self._executor.submit(self._pin, topic)
-        return self._found[topic].result()
+        view = self._found[topic].result()
+        for text in self._warnings.pop(topic, ()):
+            self._warn(with_flags(text))
+        return view
 
     def _pin(self, topic: str) -> TopicView:
+        from rmqcli.admin.lag.memory import warnings_of_departed
         from rmqcli.spark.sql.views import pin_topic
 
+        if not self._options.allow_gaps:
+            self._warnings[topic] = warnings_of_departed(
+                self._client, [topic], done="read"
+            )
         return pin_topic(
             self._client,
             topic,

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.lag.memory import (
-    departed_brokers_beside,
     departed_brokers_of,
     hidden_brokers,
     how_to_read,
     slave_errors,
+    warnings_of_departed,
 )
 from rmqcli.admin.positions import (
     check_groups,
@@ -286,14 +286,9 @@ def _warn_beside(
         options.selectors and all(s.broker_name for s in options.selectors)
     ):
         return False  # what was asked for is on brokers that were named
-    now_ms = client.clock.epoch_ms()
-    found = departed_brokers_beside(client, options.topics)
-    for name, seen in sorted(found.items()):
-        ago = format_duration(max(0, now_ms - seen.seen_ms))
-        common.messages.warn(
-            f"{name} is no longer in the route (last seen {ago} ago): what it may have"
-            " of the topic is not read; if it was removed for good: rmq lag --forget"
-        )
+    found = warnings_of_departed(client, options.topics, done="read")
+    for text in found:
+        common.messages.warn(with_flags(text))
     return bool(found)
 
 

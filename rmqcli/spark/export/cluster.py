@@ -120,7 +120,7 @@ class BrokerCluster:
         error of the first such queue. Raises PartialError when groups had queues of the
         topic on a broker that has left the route.
         """
-        from rmqcli.admin.lag.memory import check_complete
+        from rmqcli.admin.lag.memory import check_complete, warnings_of_departed
         from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.api.client import Client  # workers and driver load it late
         from rmqcli.queue_selector import parse_queue_selector, select_queues
@@ -132,6 +132,10 @@ class BrokerCluster:
             queues = client.route(request.topic).read_queues()
             if not (selectors or since_last or self.allow_gaps):
                 check_complete(client, request.topic)
+                for text in warnings_of_departed(
+                    client, [request.topic], done="exported"
+                ):
+                    self.note(text)
             chosen = select_queues(queues, selectors)
             check_groups(client, chosen, [start, self.end])
             ranges = resolve_ranges(client, chosen, start, self.end)

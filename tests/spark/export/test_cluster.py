@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
+from rmqcli.cli.spark.sql import Ranges, SqlCommandOptions
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.config import ClientConfig
 from rmqcli.errors import BrokerError, PartialError
 from rmqcli.position import Earliest, Latest
@@ -95,6 +98,39 @@ def test_a_topic_of_which_a_broker_has_left_is_not_exported_as_if_it_were_whole(
     words = ["sql", "select count(*) from T", "-n", both.namesrv]
     assert run(words) == 6
     assert "for what is left, use --allow-gaps" in capsys.readouterr().err
+
+
+def test_of_a_topic_that_no_group_reads_it_is_said_that_a_broker_has_left(
+    rmq_cluster_factory, monkeypatch, tmp_path
+):
+    """Half of it was exported, and counted, as if it were whole."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("T", queues=1)
+    assert run(["brokers", "-n", both.namesrv]) == 0
+    notes: list[str] = []
+    cluster = replace(cluster_at(both.namesrv), note=notes.append)
+    assert (len(cluster.resolve(REQUEST)), notes) == (2, [])
+    both.broker("broker-b").kill()
+    (extent,) = cluster.resolve(REQUEST)
+    assert extent.queue.broker_name == "broker-a"
+    (note,) = map(with_flags, notes)
+    assert note.startswith("broker-b is no longer in the route (last seen ")
+    assert note.endswith(
+        " ago): what it may have of the topic is not exported; if it was removed for"
+        " good: rmq lag --forget"
+    )
+
+    said: list[str] = []
+    with (
+        Client(cluster.config) as client,
+        Ranges(client, SqlCommandOptions(), warn=said.append) as ranges,
+    ):
+        ranges.of("T")
+        ranges.of("T")
+    assert [each.partition(" (")[0] for each in said] == [
+        "broker-b is no longer in the route"
+    ]
 
 
 def test_a_topic_that_a_broker_does_not_let_read_is_not_exported_as_nothing(

@@ -54,7 +54,7 @@ def sql(session, cluster, capfd):
             capfd.readouterr()
             with (
                 Client(ClientConfig(namesrv=namesrv)) as client,
-                Ranges(client, SqlCommandOptions()) as ranges,
+                Ranges(client, SqlCommandOptions(), warn=print) as ranges,
             ):
                 run_statement(
                     common, SqlCommandOptions(), text, session=session, ranges=ranges

@@ -87,7 +87,7 @@ class Runner:
             self._capfd.readouterr()
             with (
                 Client(ClientConfig(namesrv=self._namesrv)) as client,
-                Ranges(client, chosen) as ranges,
+                Ranges(client, chosen, warn=print) as ranges,
             ):
                 run_statement(
                     common, chosen, text, session=self._session, ranges=ranges
@@ -459,7 +459,7 @@ def test_rows_begin_where_the_progress_was(
             contextlib.redirect_stdout(screen),
             contextlib.redirect_stderr(screen),
             Client(ClientConfig(namesrv=common.namesrv)) as client,
-            Ranges(client, options) as ranges,
+            Ranges(client, options, warn=print) as ranges,
         ):
             run_statement(common, options, text, session=session, ranges=ranges)
         return screen.getvalue()
