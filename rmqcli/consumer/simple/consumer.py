@@ -381,7 +381,8 @@ class SimpleConsumer(InOneProcess):
         acknowledged: its `failures` lists those that were not, each with its error
         (ReceiptHandleError when the invisible time is over), and they will be delivered
         again. Acknowledging a message twice has no effect. Raises TypeError for other
-        objects, and UsageError before `start` and after `close`.
+        objects, and UsageError for a message that another group received, before
+        `start` and after `close`.
         """
         self._raise_failures(self._run(self._acking(messages, timeout_ms)))
 
@@ -393,7 +394,7 @@ class SimpleConsumer(InOneProcess):
             messages = (messages,)
         asked = tuple(messages)
         for each in asked:
-            _check_message(each)
+            self._check_message(each)
         timeout_ms = check_int(timeout_ms, "timeout_ms", 1, _TIMEOUT_MS_MAX)
 
         def ack() -> tasks.Task[AckOutcome]:
@@ -439,7 +440,7 @@ class SimpleConsumer(InOneProcess):
         self, message: ReceivedMessage, invisible_duration_ms: int
     ) -> Callable[[], tasks.Task[None]]:
         """Check the arguments of `change_invisible`; return what makes its task."""
-        _check_message(message)
+        self._check_message(message)
         invisible_ms = check_int(
             invisible_duration_ms,
             "invisible_duration_ms",
@@ -447,6 +448,19 @@ class SimpleConsumer(InOneProcess):
             INVISIBLE_MS_MAX,
         )
         return lambda: self._receiver.change_invisible(message, invisible_ms)
+
+    def _check_message(self, message: object) -> None:
+        """Raise UsageError for a message of another group: brokers would not mind."""
+        if not isinstance(message, ReceivedMessage):
+            raise TypeError(
+                f"{type(message).__name__} is not a message that receive() returned"
+            )
+        if message.lease.group != self.group:
+            raise UsageError(
+                f"message {message.msg_id} was received as group {message.lease.group},"
+                f" and this consumer is a member of group {self.group}",
+                hint="call the method of the consumer that received it",
+            )
 
     def _checked_invisible_ms(self, value: object) -> int:
         return check_int(
@@ -492,13 +506,6 @@ class SimpleConsumer(InOneProcess):
         with self._changed:
             self._in_flight -= 1
             self._changed.notify_all()
-
-
-def _check_message(message: object) -> None:
-    if not isinstance(message, ReceivedMessage):
-        raise TypeError(
-            f"{type(message).__name__} is not a message that receive() returned"
-        )
 
 
 def _check_for_proxy(begin: Position, *, orderly: bool) -> None:

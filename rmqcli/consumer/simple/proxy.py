@@ -163,6 +163,7 @@ class ProxyPop:
                 message,
                 MessageLease(
                     topic=source.topic,
+                    group=self._group,
                     queue=message.message_queue,
                     receipt_handle=message.receipt_handle,
                     delivery_attempt=message.delivery_attempt,

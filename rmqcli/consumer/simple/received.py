@@ -27,6 +27,8 @@ class MessageLease:
     """
 
     topic: str
+    #: of the consumer that received it, and that alone can acknowledge it
+    group: str
     #: where it is stored; for a later delivery, perhaps in a retry topic
     queue: MessageQueue
     receipt_handle: str

@@ -308,6 +308,7 @@ class RemotingPop:
             stored_in = handle.real_topic(source.topic, self._group)
             lease = MessageLease(
                 topic=source.topic,
+                group=self._group,
                 queue=MessageQueue(stored_in, source.broker_name, handle.queue_id),
                 receipt_handle=encode_receipt_handle(handle),
                 delivery_attempt=answer.deliveries_of(stored, handle) + 1,

@@ -101,6 +101,25 @@ def test_arguments_of_a_receive_are_bounded(arguments, why):
         consumer.receive(**arguments)
 
 
+def test_a_message_that_another_group_received_is_refused(rmq_cluster):
+    """Brokers confirm the ack, and deliver the message again."""
+    rmq_cluster.create_topic("orders", queues=1)
+    namesrv = rmq_cluster.namesrv
+    with (
+        SimpleConsumer("billing", "orders", namesrv=namesrv) as billing,
+        SimpleConsumer("audit", "orders", namesrv=namesrv) as audit,
+    ):
+        billing.receive(await_ms=1)
+        rmq_cluster.send("orders", ["x"])
+        (message,) = billing.receive(await_ms=20_000)
+        text = "was received as group billing, and this consumer is a member of group"
+        with pytest.raises(UsageError, match=text):
+            audit.ack(message)
+        with pytest.raises(UsageError, match=text):
+            audit.change_invisible(message, 1_000)
+        billing.ack(message)
+
+
 def test_only_received_messages_are_acknowledged():
     with SimpleConsumer("g", "orders", namesrv=NOWHERE) as consumer:
         with pytest.raises(TypeError, match="str is not a message that receive"):

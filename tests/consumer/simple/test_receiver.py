@@ -165,6 +165,7 @@ class World:
         stored.queue_offset = stored.number
         lease = MessageLease(
             topic=source.topic,
+            group="billing",
             queue=MessageQueue(source.topic, source.broker_name, 0),
             receipt_handle=f"h{stored.number}",
             delivery_attempt=1,

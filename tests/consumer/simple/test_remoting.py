@@ -409,6 +409,7 @@ def test_brokers_from_5_1_3_on_take_256_acks_in_a_request(version, count, codes,
         )
         lease = MessageLease(
             topic="orders",
+            group="billing",
             queue=MessageQueue("orders", "broker-a", 0),
             receipt_handle=handle,
             delivery_attempt=1,
