@@ -43,6 +43,7 @@ from rmqcli.cli.ui.output import (
     row_of,
     write_table,
 )
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.config import parse_namesrv
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
@@ -347,6 +348,8 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
     messages = common.messages
     for queue, error in sorted(plan.unread.items()):
         messages.warn(f"{queue}: {error.message}")
+    for text in plan.departed:
+        messages.warn(with_flags(text))
     sizes = (
         f"{counted(len(plan.identity.queues), 'queue')} to"
         f" {counted(len(plan.targets), 'queue')}"

@@ -29,7 +29,11 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of, split_answers
-from rmqcli.admin.lag.memory import check_readable, untold_errors_of
+from rmqcli.admin.lag.memory import (
+    check_readable,
+    untold_errors_of,
+    warnings_of_departed,
+)
 from rmqcli.admin.positions import resolve_ranges_each, warn_of_unsorted
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
@@ -170,7 +174,8 @@ class CopyPlan:
     filter by SQL. `unproven` are queues of the source of which all messages are deleted
     that the log could recognize; all that is stored there is copied. `doubtful` are
     spans that an earlier run may have stored: they are sent again. `copied` is how many
-    messages `log` knows to be copied.
+    messages `log` knows to be copied. `departed` names brokers that have left, and of
+    which it is not known whether they had the topic.
     """
 
     request: CopyRequest
@@ -181,6 +186,7 @@ class CopyPlan:
     copied: int
     unread: Mapping[MessageQueue, RmqError] = field(hash=False)
     unproven: tuple[MessageQueue, ...] = ()
+    departed: tuple[str, ...] = ()
     log: Path | None = None
 
     @property
@@ -322,6 +328,9 @@ def plan_copy(
         copied=state.copied,
         unread=unread,
         unproven=tuple(sorted(compared.unproven)),
+        departed=tuple(
+            warnings_of_departed(source, [request.source_topic], done="copied")
+        ),
     )
 
 

@@ -619,6 +619,25 @@ def test_a_broker_that_has_left_the_route_is_in_the_plan(
     assert "src@broker-b:0: it is no longer in the route" in err
 
 
+def test_of_a_topic_that_no_group_reads_a_broker_that_has_left_is_named(
+    rmq_cluster_factory, log, monkeypatch, tmp_path, capfd
+):
+    """What the broker may have of it was left out without a word."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("src", queues=1)
+    cluster.create_topic("dst", queues=1)
+    assert run(["brokers", "-n", cluster.namesrv]) == 0
+    cluster.broker("broker-b").kill()
+    cluster.send("src", bodies(2), broker="broker-a")
+    words = ["copy", "src", "dst", "--execute", "--yes", "--log", str(log)]
+    assert run([*words, "-n", cluster.namesrv]) == 0
+    err = capfd.readouterr().err
+    assert "2 messages copied" in err
+    assert "warning: broker-b is no longer in the route (last seen " in err
+    assert "): what it may have of the topic is not copied; if it was removed" in err
+
+
 def test_a_tag_is_found_among_delayed_messages(cluster, log):
     """Brokers store their time of delivery in place of the tag's hash."""
     for tag in ("Late", "Later"):
