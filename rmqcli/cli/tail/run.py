@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.tail.command import TailOptions
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.cli.ui.records.output import Writer
+    from rmqcli.config import ClientConfig
     from rmqcli.model import MessageQueue
 
 
@@ -131,7 +132,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
         raise explain_sql(next(iter(abandoned.values())))
     _summarise(common, tail, tail_filter, departed, is_sure=is_sure)
-    if abandoned or departed or tail.gaps:
+    if abandoned or departed or not _are_compacted(config, tail.gaps):
         return ExitCode.PARTIAL
     if options.fail_if_empty and not tail.counts.matched:
         return ExitCode.EMPTY
@@ -402,6 +403,28 @@ def _summarise(
     if tail.is_cut_short:
         words.append("stopped by the time limit before all messages were shown")
     messages.info(", ".join(words))
+
+
+def _are_compacted(config: ClientConfig, queues: Iterable[MessageQueue]) -> bool:
+    """Whether brokers remove messages amid all of these queues, as they were told to.
+
+    Then a gap is no loss: the queue has a newer message with the same key.
+    """
+    places = {(queue.topic, queue.broker_name) for queue in queues}
+    if not places:
+        return True
+    from rmqcli.admin.topics import show_topic
+
+    try:
+        with Client(config) as client:
+            compacted = {
+                (topic, name)
+                for topic in {topic for topic, _ in places}
+                for name in show_topic(client, topic).compacted
+            }
+    except RmqError:
+        return False
+    return places <= compacted
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
