@@ -226,7 +226,7 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
                 if on_batch is not None:
                     check_returned(on_batch(results), "on_batch")
             report.given_up = run.given_up
-            report.unread.update(run.unread)  # type: ignore[arg-type]  # of this plan
+            report.unread.update(run.unread)
             return report
 
     @property

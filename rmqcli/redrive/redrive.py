@@ -24,7 +24,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import (
@@ -206,7 +206,8 @@ class LetterSource(Protocol):
     """The letters that a plan chose, and where they go. Read once.
 
     With `is_retry` they go to their group's retry topic. `address` is that of a broker.
-    After the iteration `unread` has what was not read to the end, and why.
+    After the iteration `unread` has what was not read to the end, and why: by queue, or
+    by broker name if the plan's is so.
     """
 
     @property
@@ -216,7 +217,7 @@ class LetterSource(Protocol):
     def address(self) -> str: ...
 
     @property
-    def unread(self) -> dict[MessageQueue, RmqError] | dict[str, RmqError]: ...
+    def unread(self) -> Mapping[Any, RmqError]: ...
 
     def letters(
         self, states: LetterStates, is_stopped: Callable[[], bool]
@@ -631,7 +632,7 @@ class RedriveRun:
     """Carries out a plan. `batches` may be called once, in the thread of the client.
 
     When the iteration is left between two batches, every letter is accounted for. After
-    the iteration `unread` has the queues that were not read to their ends, and
+    the iteration `unread` has what was not read to its end, as in LetterSource, and
     `given_up` why sending stopped early; None if it did not. Once `is_stopped` says so,
     no further batch is begun: a condition on bodies may take long, and so may a low
     rate.
@@ -659,7 +660,7 @@ class RedriveRun:
         )
         self._requests = RedriveRequests(client, self._ids, rng, is_stopped=is_stopped)
         self._next_ms: float = client.clock.monotonic_ms()
-        self.unread: Mapping[MessageQueue, RmqError] | Mapping[str, RmqError] = {}
+        self.unread: dict[Any, RmqError] = {}
         self.given_up: RmqError | None = None
         #: whether a retry of the last batch failed: its broker may be elsewhere by now
         self._has_failed = False

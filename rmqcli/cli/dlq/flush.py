@@ -219,7 +219,7 @@ def _execute(
         is_stopped=lambda: pending_since_ms() is not None,
     )
     send_batches(common, run, done, total=plan.count, path=path)
-    done.given_up, done.unread = run.given_up, dict(run.unread)  # type: ignore[arg-type]  # of brokers
+    done.given_up, done.unread = run.given_up, run.unread
     common.write_result(lambda: _write(common, plan, path, done))
     if done.came_due:
         common.messages.info(

@@ -252,7 +252,7 @@ def _execute(
     send_batches(common, run, done, total=plan.count, path=path)
     common.write_result(lambda: _write(common, plan, path, done))
     say_sent(common, run, done, total=plan.count, path=path)
-    done.unread = dict(run.unread)  # type: ignore[assignment]  # of queues
+    done.unread = run.unread
     return ExitCode.OK if done.is_complete else ExitCode.PARTIAL
 
 

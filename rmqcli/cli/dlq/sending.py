@@ -12,6 +12,7 @@ from rmqcli.errors import PartialError, RefusedError, TransportError
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rmqcli.cli.options import Common
@@ -99,9 +100,9 @@ def doubtful_words(plan: RedrivePlan | FlushPlan, noun: str, kind: str) -> str:
     )
 
 
-def listed(names: object, count: int) -> str:
+def listed(names: Sequence[str], count: int) -> str:
     """The first of `count` names."""
-    shown = list(names)[:_LISTED]  # type: ignore[call-overload]  # of texts
+    shown = names[:_LISTED]
     more = count - len(shown)
     return ", ".join(shown) + (f" and {more:,} more, see -o json" if more else "")
 
