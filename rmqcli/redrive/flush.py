@@ -56,7 +56,7 @@ from rmqcli.redrive.redrive import (
     popped_fault,
     popped_topics,
 )
-from rmqcli.units import counted
+from rmqcli.units import counted, read_count
 from rmqcli.wire.message.properties import PROPERTIES_BYTES_MAX, UNIQ_KEY
 from rmqcli.wire.message.system_flag import content_flags
 
@@ -376,7 +376,6 @@ class _Rules:
 
     def copy(self, queue: MessageQueue, message: StoredMessage) -> Letter:
         """Return the copy to store."""
-        text = message.properties.get("REAL_QID", "")
         return Letter(
             _place(queue, message),
             self.target.topic,
@@ -384,7 +383,7 @@ class _Rules:
             self._properties(queue, message),
             message.flag,
             Retry(
-                queue_id=int(text) if text.isdecimal() else 0,
+                queue_id=read_count(message.properties.get("REAL_QID")) or 0,
                 reconsume_times=message.reconsume_times,
                 sys_flag=content_flags(message.sys_flag),
                 born_timestamp_ms=message.born_timestamp_ms,
