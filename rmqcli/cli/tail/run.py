@@ -282,7 +282,7 @@ def _departed(
 def _warn_beside(
     common: Common, client: Client, options: TailOptions, where: Where | None
 ) -> bool:
-    """Warn of brokers that have left, of which nobody knows if they had the topics."""
+    """Warn of brokers that have left and may have had the topics; return if any."""
     if (where is not None and where.broker_names is not None) or (
         options.selectors and all(s.broker_name for s in options.selectors)
     ):
