@@ -232,6 +232,18 @@ def test_a_static_topic_is_shown_without_numbers(rmq_cluster):
     assert view.notes() == ["offsets of static topics do not tell IN/S and MESSAGES"]
 
 
+def test_two_members_that_hold_a_queue_are_two_rows():
+    """The cursor stays on a row by its key."""
+    view = GroupView("billing")
+    queue = {"topic": "orders", "broker_name": "broker-a", "queue_id": 0}
+    rows = [{**queue, "client_id": name} for name in ("c1", "c2")]
+    keys = []
+    for view.part in (0, 1, 2):
+        keys.append([view.key_of(row) for row in rows])
+    place = ("orders", "broker-a", 0)
+    assert keys == [[place, place], ["c1", "c2"], [(*place, "c1"), (*place, "c2")]]
+
+
 def test_of_a_paused_group_it_is_said_first_that_its_consumption_is_off(rmq_cluster):
     """The screen only said that nothing is read until a member starts, unlike the
     command that it names."""

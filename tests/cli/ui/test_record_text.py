@@ -18,7 +18,7 @@ HEAD = "orders@broker-a:3 7  2023-11-14T22:13:20.000Z"
 FORGED = "orders@broker-a:3 8  2023-11-14T22:13:20.000Z  tags=paid"
 
 
-def lines_of(body, properties=None, **settings):
+def lines_of(body, properties=None, *, color=False, **settings):
     data = encode_message(
         MessageFields(
             topic="orders",
@@ -28,9 +28,17 @@ def lines_of(body, properties=None, **settings):
             properties=properties or {},
         )
     )
-    pretty = Pretty(color=False, **settings)
+    pretty = Pretty(color=color, **settings)
     [block] = pretty.blocks(QUEUE, decode_messages(data))
     return block.split("\n")
+
+
+def test_in_colour_the_place_is_bold_and_what_the_producer_gave_is_dim():
+    place, _, time = HEAD.rpartition("  ")
+    assert lines_of(b"x", {"TAGS": "paid"}, color=True) == [
+        f"\x1b[1m{place}\x1b[0m  {time}  \x1b[2mtags=paid\x1b[0m",
+        "  x",
+    ]
 
 
 def test_lines_of_a_body_are_indented_below_the_line_about_it():
