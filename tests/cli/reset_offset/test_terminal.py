@@ -5,6 +5,7 @@ In between, offsets may have moved; then it changes nothing.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ import pytest
 from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from tests.kit.waiting import PATIENCE_S
 
@@ -137,6 +139,26 @@ def test_anything_else_changes_nothing(cluster, client, tmp_path, answer, code, 
     assert "Traceback" not in err
     assert committed(cluster, client) == [30, 40]
     assert list(tmp_path.iterdir()) == []  # no backup without a reset
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(
+    ("is_terminal", "begin"), [(True, "\x1b[1mBROKER"), (False, "BROKER")]
+)
+def test_the_plan_has_colours_if_stderr_is_a_terminal(
+    cluster, monkeypatch, tmp_path, is_terminal, begin
+):
+    class Stream(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr", stream := Stream())
+    words = ["reset-offset", "G", "T", "--to", "earliest", "--execute", "--no-input"]
+    assert run([*words, "-n", cluster.namesrv]) == 7
+    assert stream.getvalue().startswith(begin)
 
 
 def test_without_a_terminal_the_command_to_run_is_said(cluster, client, tmp_path):
