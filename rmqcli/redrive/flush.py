@@ -8,13 +8,13 @@ property is added, which names the original (`FLUSHED_FROM`).
 
 No broker removes the original: it comes at its time, too. A delay level has no request
 for it, and the one that deletes a message by its id (RECALL_MESSAGE, from 5.3.2 on) is
-for the timer wheel, in which no broker keeps retries: the setting
-timerInterceptDelayLevel is read nowhere. So a message is flushed once, by the log, and
-a copy that failed again only if asked for: each flush is one more delivery.
+for the timer wheel, while retries are in delay levels. So a message is flushed once, by
+the log, and a copy that failed again only if asked for: each flush is one more
+delivery.
 
 Source: ScheduleMessageService.messageTimeUp, HookUtils.handleScheduleMessage,
 AbstractSendMessageProcessor.consumerSendMsgBack and SendMessageProcessor
-.handleRetryAndDLQ of 4.6.0, 4.9.7, 5.3.3 and 5.5.0.
+.handleRetryAndDLQ in apache/rocketmq.
 """
 
 from __future__ import annotations
