@@ -9,6 +9,7 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.cli.main import run
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -27,9 +28,12 @@ def test_each_benchmark_counts_what_the_broker_has(real_cluster, capsys):
     found = bench("produce", topic, "--count", "200", "--threads", "2", "--batch", "10")
     assert (found["messages"], found["statuses"]) == (200, {"SEND_OK": 200})
     with Admin(namesrv=namesrv) as admin:
-        detail = admin.topic(topic)
-        offsets = [queue.offset for queue in detail.queues]
-        assert sum(each.max_offset for each in offsets if each is not None) == 200
+
+        def stored():
+            offsets = [queue.offset for queue in admin.topic(topic).queues]
+            return sum(each.max_offset for each in offsets if each is not None)
+
+        wait_until(lambda: stored() == 200)  # brokers count what they stored later
     found = bench("consume", topic, "--group", group, "--count", "200")
     assert found["messages"] == 200
     found = bench("latency", topic, "--count", "20", "--group", group)
