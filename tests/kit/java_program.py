@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.kit.cluster import RealCluster
 
 _PROGRAM_TIMEOUT_S = 120
-_MQADMIN_MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+MQADMIN_MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 def run_java(
@@ -72,7 +72,7 @@ def command_of(
 
 def mqadmin(cluster: RealCluster, *arguments: str) -> str:
     """Run `mqadmin ARGUMENTS -n NAMESRV`, and return what it prints."""
-    return run_java(cluster, _MQADMIN_MAIN, [*arguments, "-n", cluster.namesrv])
+    return run_java(cluster, MQADMIN_MAIN, [*arguments, "-n", cluster.namesrv])
 
 
 def java_producer(

@@ -97,11 +97,16 @@ HINTS = {
     "-b": "name servers: --namesrv HOST:PORT",
     "-t": "to read messages: rmq tail TOPIC; to send: rmq send TOPIC",
     "addWritePerm": "rmq broker undrain BROKER",
+    "allocateMQ": "rmq lag GROUP",
+    "brokerConsumeStats": "rmq lag [GROUP]",
     "brokerStatus": "rmq broker show BROKER",
+    "checkMsgSendRT": "rmq bench produce TOPIC",
     "cleanExpiredCQ": "rmq broker clean-expired-queues",
     "cleanUnusedTopic": "rmq broker clean-unused-topics",
     "cloneGroupOffset": "rmq reset-offset GROUP TOPIC --to-group OTHER",
     "clusterList": "rmq cluster, or rmq brokers",
+    "clusterAclConfigVersion": "rmq acl config",
+    "clusterRT": "rmq bench produce TOPIC",
     "console": "to read messages: rmq tail TOPIC; to send: rmq send TOPIC",
     "console-consumer": "rmq tail TOPIC, or rmq consume TOPIC --group GROUP",
     "console-producer": "rmq send TOPIC --lines -",
@@ -125,8 +130,11 @@ HINTS = {
     "describe": "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
     "exportConfigs": "rmq definitions export",
     "exportMetadata": "rmq definitions export",
+    "exportMetrics": "rmq cluster -o json",
     "get": "to look at one thing: rmq topic show TOPIC, rmq group show GROUP",
     "getAcl": "rmq acl rule list USER",
+    "getAccessConfigSubCommand": "rmq acl config",
+    "getAclConfig": "rmq acl config",
     "getBrokerConfig": "rmq broker config get --broker BROKER",
     "getConsumerConfig": "rmq group show GROUP",
     "getConsumerStatus": "rmq lag GROUP",
@@ -185,6 +193,19 @@ HINTS = {
     "updateUser": "rmq acl user update USER",
     "wipeWritePerm": "rmq broker drain BROKER",
 }
+
+#: Commands of mqadmin that have none here; the guide has a reason for each.
+_ONLY_MQADMIN = """
+    addBroker checkRocksdbCqWriteProgress cleanBrokerMetadata deleteAccessConfig
+    deleteAclConfig deleteExpiredCommitLog dumpCompactionLog electMaster
+    exportMetadataInRocksDB exportPopRecord getBrokerEpoch getBrokerLiteInfo
+    getColdDataFlowCtrInfo getControllerConfig getControllerMetaData getLiteClientInfo
+    getLiteGroupInfo getLiteTopicInfo getParentTopicInfo queryCq remappingStaticTopic
+    removeBroker removeColdDataFlowCtrGroupConfig resetMasterFlushOffset
+    rocksDBConfigToJson setCommitLogReadAheadMode setConsumeMode switchTimerEngine
+    triggerLiteDispatch updateAclConfig updateColdDataFlowCtrGroupConfig
+    updateControllerConfig updateGlobalWhiteAddr updateStaticTopic
+"""
 
 #: An option that a command does not have -> what to type. Command "" is any.
 FLAG_HINTS = {
@@ -317,6 +338,8 @@ def takes_value(path: str, flag: str) -> bool:
 def hint_for_command(word: str) -> str:
     """Return what to type instead of a word that is no command; empty if unknown."""
     hint = HINTS.get(word.removesuffix(".sh"), "")
+    if word in _ONLY_MQADMIN.split():
+        hint = "why rmq does not have it: rmq help mqadmin"
     return f"write: {hint}" if hint.startswith("rmq ") else hint
 
 
