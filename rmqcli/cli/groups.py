@@ -234,6 +234,7 @@ _CONFIG_COLUMNS = (
     ),
     _setting("consume_timeout_minute", ""),
     _setting("attributes", ""),
+    _setting("retry_policy", ""),
 )
 RESULT_COLUMNS = (
     Column("name", "the group, or one of its topics"),
@@ -786,6 +787,8 @@ def _version_name(number: int) -> str:
 
 
 def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
+    import json
+
     parts = [detail.consume_type, detail.message_model, detail.consume_from_where]
     no_type = "no active members" if data["members"] == [] else "members unknown"
     words = " ".join(part for part in parts if part) or no_type
@@ -802,6 +805,10 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
             f"POP: {'?' if inflight is None else inflight} handed out and not"
             f" acknowledged, {'?' if waiting is None else waiting} in retry topics\n"
         )
+    for name, config in detail.configs.items():
+        if config.retry_policy not in (None, {"type": "CUSTOMIZED"}):  # the default
+            policy = json.dumps(config.retry_policy)
+            lines.append(f"retry policy on {safe(name)}: {safe(policy)}\n")
     sys.stdout.write("".join(lines))
     for columns, rows in (
         (MEMBER_COLUMNS, data["members"]),

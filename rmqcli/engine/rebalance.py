@@ -422,7 +422,7 @@ class Rebalance:
                 raise failure
             return
         process_queue: ProcessQueue[Pulled] = ProcessQueue(
-            member.now_ms(), last_lock_ms=locked_ms
+            member.now_ms(), locked=member.needs_lock, last_lock_ms=locked_ms
         )
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 LEVEL_MAX = 2**31 - 1
 LEVELS_DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
-LEVELS_DEFAULT_COUNT = len(LEVELS_DEFAULT.split())
-
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
 
 

@@ -21,7 +21,6 @@ from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_topic
 from rmqcli.position import check_epoch_ms
-from rmqcli.producer.delay import LEVELS_DEFAULT_COUNT
 from rmqcli.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
@@ -189,12 +188,6 @@ class ProducerMessage:
     def needs_timer(self) -> bool:
         """Whether the delay needs a broker from 5.0 on."""
         return self.delay_ms is not None or self.deliver_at_ms is not None
-
-    @property
-    def rare_delay_level(self) -> int | None:
-        """A level above the default ones: whether a broker has it must be asked."""
-        level = self.delay_level
-        return level if level is not None and level > LEVELS_DEFAULT_COUNT else None
 
     @property
     def has_settings(self) -> bool:

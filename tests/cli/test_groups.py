@@ -571,6 +571,8 @@ def test_real_brokers_take_all_of_it(real_cluster, rmq_version, capsys):
     assert rmq.rows(*create) == [("broker-a", "created")]
     config = rmq.settings(group)["broker-a"]
     assert (config["retry_max_times"], config["retry_queue_nums"]) == (3, 2)
+    policy = {"type": "CUSTOMIZED"} if rmq_version.startswith("5.") else None
+    assert config["retry_policy"] == policy
     assert rmq.rows(*create) == [("broker-a", "unchanged")]
     update = ("update", group, "--no-consume", "--no-broadcast")
     assert rmq.rows(*update) == [("broker-a", "changed")]

@@ -223,7 +223,23 @@ broker-b  yes      yes                   1         16
         "notify_consumer_ids_changed_enable": True,
         "consume_timeout_minute": 15,
         "attributes": {},
+        "retry_policy": {"type": "CUSTOMIZED"},
     }
+
+
+def test_a_group_s_own_retry_policy_is_shown(cluster, rmq):
+    """It was nowhere to be seen, although it says when failed messages come again."""
+    policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000}}
+    cluster.create_group("own", raw={"groupRetryPolicy": policy})
+    cluster.create_group("usual")
+    line = (
+        'retry policy on broker-a: {"type": "EXPONENTIAL", "exponentialRetryPolicy":'
+        ' {"initial": 1000}}\n'
+    )
+    assert line in rmq("group", "show", "own", output="table")[1]
+    assert "retry policy" not in rmq("group", "show", "usual", output="table")[1]
+    shown = rmq("group", "show", "own")[1]
+    assert shown["configs"][0]["retry_policy"] == policy
 
 
 STACKS = """\

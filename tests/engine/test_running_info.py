@@ -113,7 +113,7 @@ def test_running_info_has_the_cached_and_committed_offsets_of_each_queue():
     world.found([5, 6], call=world.pull(1), size=600_000)
     untouched = ProcessQueueInfo(
         cached_msg_size_in_mib=0,
-        locked=True,
+        locked=False,
         last_lock_timestamp=1_000_000,
         last_pull_timestamp=1_002_000,
         last_consume_timestamp=1_002_000,

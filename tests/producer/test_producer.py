@@ -626,9 +626,33 @@ def test_a_level_is_not_checked_where_the_broker_does_not_show_its_levels(
     rmq_cluster, rmq_topic, producer
 ):
     code = RequestCode.GET_BROKER_CONFIG
-    rmq_cluster.faults.add(faults.answer(16, "no"), code=code)
-    sent = producer.send(ProducerMessage(rmq_topic, b"x", delay_level=19))
-    assert sent.status is SendStatus.SEND_OK
+    refused = rmq_cluster.faults.add(faults.answer(16, "no"), code=code)
+    for level in (19, 20):
+        sent = producer.send(ProducerMessage(rmq_topic, b"x", delay_level=level))
+        assert sent.status is SendStatus.SEND_OK
+    assert len(refused.requests) == 1
+
+
+def test_a_level_that_a_broker_with_few_levels_lacks_is_refused(rmq_cluster_factory):
+    """Up to 18, the number of the default ones, the broker delivered by its last."""
+    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 5s"})
+    topic = cluster.create_topic("T", queues=1)
+    asked = cluster.faults.observe(code=RequestCode.GET_BROKER_CONFIG)
+    with Producer(namesrv=cluster.namesrv) as producer:
+        for level in (2, 3):
+            sent = [
+                producer.submit(ProducerMessage(topic, b"x", delay_level=level))
+                for _ in range(10)
+            ]
+            if level == 2:
+                assert {each.result(10).status for each in sent} == {SendStatus.SEND_OK}
+                assert len(asked.requests) == 1
+                continue
+            for each in sent:
+                with pytest.raises(
+                    UnsupportedError, match=r"^delay level 3 does not exist: .* 1s 5s$"
+                ):
+                    each.result(10)
 
 
 def test_a_level_and_a_time_delay_a_message(rmq_cluster, rmq_topic, producer):

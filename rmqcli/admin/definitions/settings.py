@@ -12,7 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.bodies.config import (
+    RETRY_POLICY,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from rmqcli.wire.version import V4_0_0, V5_0_0, V5_1_3, V5_3_0
 
 if TYPE_CHECKING:
@@ -31,8 +35,6 @@ _INT32_MAX: Final = 2**31 - 1
 _PERMS: Final = {0: "none", 2: "w", 4: "r", 6: "rw"}
 _PERM_MAX: Final = 15
 _ATTRIBUTES_MAX: Final = 100
-#: The key of a group's retry policy in its JSON.
-_RETRY_POLICY: Final = "groupRetryPolicy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ def group_settings(config: SubscriptionGroupConfig, version: int) -> dict[str, V
         if name not in ("attributes", "retry_policy")
     }
     values["retry_policy"] = config.raw.get(  # type: ignore[assignment]  # it was JSON
-        _RETRY_POLICY, GROUP_SETTINGS["retry_policy"].default
+        RETRY_POLICY, GROUP_SETTINGS["retry_policy"].default
     )
     values["attributes"] = dict(sorted(config.attributes.items()))
     return _known(values, GROUP_SETTINGS, version)
@@ -231,7 +233,7 @@ def changed_group(
     attributes = values.pop("attributes", None)
     raw = dict(config.raw)
     if "retry_policy" in values:
-        raw[_RETRY_POLICY] = values.pop("retry_policy")
+        raw[RETRY_POLICY] = values.pop("retry_policy")
     return replace(
         config,
         **values,  # type: ignore[arg-type]  # checked when the file was read

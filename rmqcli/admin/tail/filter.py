@@ -71,6 +71,8 @@ class TailFilter:
     where_tags: str | None = None
     #: whether the broker filters by tag, too; see `topics_without_tag_filter`
     tags_at_broker: bool = True
+    #: whether it filters by the SQL92 expression of `where`; see `can_ask_sql`
+    where_at_broker: bool = False
 
     def __str__(self) -> str:
         """The conditions as options of the command line; empty for none."""
@@ -93,12 +95,24 @@ class TailFilter:
     @property
     def expression(self) -> str:
         """The expression that the broker filters by."""
+        if self._asked_sql is not None:
+            return self._asked_sql
         tags = self.tag or self.where_tags
-        return self.sql or (tags if self.tags_at_broker else None) or "*"
+        return (tags if self.tags_at_broker else None) or "*"
 
     @property
     def expression_type(self) -> str:
-        return SQL92 if self.sql else TAG
+        return TAG if self._asked_sql is None else SQL92
+
+    @property
+    def _asked_sql(self) -> str | None:
+        return self.where_sql if self.where_at_broker else self.sql
+
+    @property
+    def where_sql(self) -> str | None:
+        """The expression of `where` for brokers, if no other one is for them."""
+        has_other = self.sql or self.tag or self.where_tags
+        return None if has_other or self.where is None else self.where.sql
 
     @property
     def is_everything(self) -> bool:

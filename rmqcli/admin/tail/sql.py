@@ -27,7 +27,7 @@ from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
@@ -82,6 +82,25 @@ def sql_errors(
         if isinstance(answer, RmqError):
             errors[queue] = explain_sql(answer)
     return errors
+
+
+def all_filter_by(client: Client, expression: str, topics: Iterable[str]) -> bool:
+    """Whether all brokers of topics, slaves too, filter by an expression as it says.
+
+    False if one does not answer: it may be read once it does.
+    """
+    topics = list(dict.fromkeys(topics))
+    questions = {}
+    for topic in topics:
+        subscription = parse_subscription(topic, expression, expression_type=SQL92)
+        for broker in client.route(topic).brokers:
+            for address in broker.addresses.values():
+                call = check_client_config(subscription)
+                questions[topic, address] = address, call
+    answers = ask_many(client, questions)
+    if any(isinstance(answer, RmqError) for answer in answers.values()):
+        return False
+    return not batch_topics(client, topics)
 
 
 def explain_sql(error: RmqError) -> RmqError:

@@ -6,7 +6,7 @@ always keep the queue's order. It leaves nothing on the broker: no group, no off
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.admin.brokers import ask_many
@@ -335,6 +335,8 @@ class Tail(Generic[T]):
     def _follow_phase(self) -> Iterator[list[T]]:
         self._heard_ms = self._client.clock.monotonic_ms()
         asked_ms = self._plan.started_ms
+        # A broker that joins later may not filter by SQL92.
+        wanted = replace(self._plan.filter, where_at_broker=False)
         lost = BrokerReturn(
             self._client,
             self._plan.start,
@@ -348,8 +350,8 @@ class Tail(Generic[T]):
             self._client,
             self.positions,
             FollowOptions(
-                expression=self._plan.filter.expression,
-                expression_type=self._plan.filter.expression_type,
+                expression=wanted.expression,
+                expression_type=wanted.expression_type,
                 selects=self._plan.selects,
                 give_up_ms=self._plan.give_up_ms,
             ),

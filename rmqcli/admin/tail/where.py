@@ -12,10 +12,11 @@ A text that is compared with a number or with TRUE or FALSE is read as one, beca
 properties are texts; two texts are ordered by their characters. `store_timestamp` and
 `born_timestamp` are compared with times in RFC 3339.
 
-Some conditions say which messages can match at all: those with a tag, in a queue or of
-a broker. With `Where.tags`, `queue_ids` and `broker_names` a reader leaves out others.
-Times do not: a queue is not in their order when a broker's clock was set back. Nor do
-properties: most brokers do not filter by them.
+Some conditions say which messages can match at all: those with a tag, in a queue, of a
+broker, stored at a time, or with the text of a property. A reader leaves out others
+with `Where.tags`, `queue_ids`, `broker_names`, `store_times_ms` and `sql`. Only texts
+that properties equal become SQL92: a broker compares numbers in other ways than these
+conditions do.
 
 CEL's and JMESPath's implementations in Python were too slow by a factor of ten and more
 (measured with cel-python 0.5 and jmespath 1.1), and JMESPath has no unknown values.
@@ -36,6 +37,9 @@ from rmqcli.hint import Argument, Hint
 from rmqcli.wire.sql92 import (
     FLOAT,
     LENGTH_MAX,
+    PROPERTY,
+    TEXT_WORDS,
+    WORDS,
     GrammarError,
     Parser,
     Token,
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
     Evaluate: TypeAlias = "Callable[[_Row], Any]"
     #: field -> its values in all messages for which a condition can be true
     Limits: TypeAlias = "Mapping[str, frozenset[Any]]"
+    #: the lowest and the highest store time of all messages for which it can be true
+    Span: TypeAlias = tuple[float, float]
 
 #: The fields of a record that have the same names here.
 FIELDS: Final = (
@@ -88,6 +94,7 @@ _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+_REVERSED: Final = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "CONTAINS": operator.contains,
     "STARTSWITH": str.startswith,
@@ -97,6 +104,12 @@ _LIKE_HINT: Final = "write CONTAINS, STARTSWITH or ENDSWITH"
 _TIME_HINT: Final = "write a time such as '2026-01-02T03:04:05Z'"
 _VALUE_HINT: Final = Hint("name their format with ", Argument("decode"))
 _UNREAD: Final = object()
+_ALWAYS: Final = (-math.inf, math.inf)
+#: Texts and names of properties that all brokers read alike in an expression.
+_SQL_TEXT: Final = re.compile(r"[ -&(-~]+")
+_SQL_NAME: Final = re.compile(PROPERTY, re.ASCII | re.IGNORECASE)
+#: Java evaluates a list of comparisons by recursion.
+_SQL_LENGTH_MAX: Final = 1_000
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS: Final = datetime.timedelta(milliseconds=1)
 
@@ -108,24 +121,27 @@ class Where:
     the decoder could not read: their values were unknown.
 
     `tags`, `queue_ids` and `broker_names` are those of all messages for which the
-    condition can be true, or None if it can be true of others. `decode` is the format
-    of bodies as the user wrote it, None without one.
+    condition can be true, or None if it can be true of others. Between the two
+    `store_times_ms`, both included, are their store times, and `sql` is an SQL92
+    expression that is true of them; None without one. `decode` is the format of bodies
+    as the user wrote it, None without one.
     """
 
-    def __init__(
-        self,
-        text: str,
-        evaluate: Evaluate,
-        decode: ValueReader | None,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, text: str, node: _Node, decode: ValueReader | None) -> None:
         self.text = text
         self.decode = None if decode is None else decode.text
+        limits = node.limits
         self.tags: frozenset[str] | None = limits.get("tags")
         self.queue_ids: frozenset[int] | None = limits.get("queue_id")
         self.broker_names: frozenset[str] | None = limits.get("broker_name")
+        self.store_times_ms = node.stored_ms
+        pushed = node.pushed
+        if pushed is not None and len(pushed.sql) > _SQL_LENGTH_MAX:
+            pushed = None
+        self.sql = None if pushed is None else pushed.sql
         self.undecodable = 0
-        self._evaluate = evaluate
+        self._evaluate = node.evaluate
+        self._pushed = None if pushed is None else pushed.evaluate
         self._decode = decode
 
     def may_match_in(self, queue: MessageQueue) -> bool:
@@ -141,9 +157,9 @@ class Where:
 
         Also true if a damaged body is why that is unknown, as for all filters.
         """
-        if self._cannot_match(message, broker_name):
-            return False
         row = _Row(message, broker_name, self._decode)
+        if self._cannot_match(row):
+            return False
         found = self._evaluate(row)
         if row.is_undecodable:
             self.undecodable += 1
@@ -157,19 +173,18 @@ class Where:
         For those who act on messages: a body that is damaged, or that the decoder
         cannot read, proves nothing, even where the condition asks for what is unknown.
         """
-        if self._cannot_match(message, broker_name):
-            return False
         row = _Row(message, broker_name, self._decode)
+        if self._cannot_match(row):
+            return False
         found = self._evaluate(row)
         return None if row.is_undecodable or row.is_damaged else found is True
 
-    def _cannot_match(
-        self, message: StoredMessage | PartialMessage, broker_name: str | None
-    ) -> bool:
+    def _cannot_match(self, row: _Row) -> bool:
         """Whether the condition is not true, whatever the body is.
 
-        A reader that leaves out other tags and queues does not see such a message.
+        A reader that leaves out others does not see such a message.
         """
+        message, broker_name = row.message, row.broker_name
         return (
             (self.tags is not None and message.tags not in self.tags)
             or (self.broker_names is not None and broker_name not in self.broker_names)
@@ -177,6 +192,7 @@ class Where:
                 self.queue_ids is not None
                 and getattr(message, "queue_id", None) not in self.queue_ids
             )
+            or (self._pushed is not None and self._pushed(row) is not True)
         )
 
 
@@ -242,6 +258,17 @@ class _Row:
                 self._error = error.message
 
 
+@dataclass(frozen=True, slots=True)
+class _Pushed:
+    """What a broker can evaluate of a condition, which is not true where this is not.
+
+    `evaluate` returns what the broker finds for `sql`.
+    """
+
+    sql: str
+    evaluate: Evaluate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
     """A part of a condition, and where it stands in the text.
@@ -259,7 +286,11 @@ class _Node:
     value: Any = None
     #: the name of the field that this is
     name: str | None = None
+    #: the name of the property that this is
+    property: str | None = None
     limits: Limits = field(default_factory=dict)
+    stored_ms: Span = _ALWAYS
+    pushed: _Pushed | None = None
 
 
 def parse_where(text: str, *, decode: ValueReader | None = None) -> Where:
@@ -272,7 +303,7 @@ def parse_where(text: str, *, decode: ValueReader | None = None) -> Where:
         raise TextError(text[:100] + "...", what, start=0, end=100)
     parser = _Parser(text, has_values=decode is not None)
     condition = parser.condition()
-    return Where(text, condition.evaluate, decode, condition.limits)
+    return Where(text, condition, decode)
 
 
 class _Parser(Parser[_Node]):
@@ -355,7 +386,8 @@ class _Parser(Parser[_Node]):
         if first == "properties":
             if len(steps) != 1 or isinstance(steps[0], int):
                 self._refuse(here, "not a property", hint="write properties.NAME")
-            return replace(here, evaluate=_property(str(steps[0])))
+            name = str(steps[0])
+            return replace(here, evaluate=_property(name), property=name)
         if steps or text not in (*FIELDS, *_TIMES, *_OTHERS):
             also = f", or properties.{text}" if not steps else ""
             hint = f"use one of: {', '.join(_NAMES)}{also}"
@@ -363,7 +395,8 @@ class _Parser(Parser[_Node]):
         if text in _OTHERS:
             return replace(here, evaluate=_OTHERS[text], name=text)
         if text in _TIMES:
-            return replace(here, evaluate=_field(_TIMES[text]), is_time=True)
+            get = _field(_TIMES[text])
+            return replace(here, evaluate=get, is_time=True, name=text)
         return replace(here, evaluate=_field(text), name=text)
 
     def negate(self, node: _Node) -> _Node:
@@ -398,8 +431,31 @@ class _Parser(Parser[_Node]):
             return None if is_unknown else not decisive
 
         found = [node.limits for node in nodes]
-        limits = _of_any(found) if decisive else _of_all(found)
-        return _condition(nodes[0], nodes[-1], evaluate, limits)
+        spans = [node.stored_ms for node in nodes]
+        lowest = [low for low, _ in spans]
+        highest = [high for _, high in spans]
+        return replace(
+            _condition(nodes[0], nodes[-1], evaluate),
+            limits=_of_any(found) if decisive else _of_all(found),
+            stored_ms=(min(lowest), max(highest))
+            if decisive
+            else (max(lowest), min(highest)),
+            pushed=self._joined(nodes, decisive=decisive),
+        )
+
+    def _joined(self, nodes: Sequence[_Node], *, decisive: bool) -> _Pushed | None:
+        """Return what a broker can evaluate of a condition that has these parts."""
+        parts = [node.pushed for node in nodes if node.pushed is not None]
+        if not parts or (decisive and len(parts) < len(nodes)):
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        word, every = (" OR ", any) if decisive else (" AND ", all)
+        tests = [part.evaluate for part in parts]
+        return _Pushed(
+            f"({word.join(part.sql for part in parts)})",
+            lambda row: every(test(row) is True for test in tests),
+        )
 
     def invert(self, node: _Node) -> _Node:
         part = self._as_condition(node).evaluate
@@ -424,13 +480,32 @@ class _Parser(Parser[_Node]):
             if constant.is_constant and type(constant.value) is kind:
                 limits = {str(node.name): frozenset({constant.value})}
                 return replace(found, limits=limits)
-        return found
+            sql = _equal_sql(node, constant)
+            if sql is not None:
+                return replace(found, pushed=_Pushed(sql, found.evaluate))
+        return self._within(found, "=", left, right)
+
+    def _within(self, found: _Node, sign: str, left: _Node, right: _Node) -> _Node:
+        """Return a comparison with the store times that it allows, if it is of them."""
+        if right.name == "store_timestamp":
+            sign, left, right = _REVERSED[sign], right, left
+        if left.name != "store_timestamp" or not right.is_constant:
+            return found
+        at_ms = self._as_times(right, left).value
+        return replace(
+            found,
+            stored_ms=(
+                at_ms if sign in ("=", ">", ">=") else -math.inf,
+                at_ms if sign in ("=", "<", "<=") else math.inf,
+            ),
+        )
 
     def order(self, sign: str, left: _Node, right: _Node) -> _Node:
         for node in (left, right):
             if node.is_condition:
                 self._refuse(node, f"expected a value beside {sign}")
-        return self._compared(left, right, _ORDERS[sign], has_order=True)
+        found = self._compared(left, right, _ORDERS[sign], has_order=True)
+        return self._within(found, sign, left, right)
 
     def _compared(
         self,
@@ -507,16 +582,27 @@ class _Parser(Parser[_Node]):
         return _condition(node, node, evaluate)
 
 
-def _condition(
-    first: _Node, last: _Node, evaluate: Evaluate, limits: Limits | None = None
-) -> _Node:
+def _condition(first: _Node, last: _Node, evaluate: Evaluate) -> _Node:
     return _Node(
         evaluate=evaluate,
         start=min(first.start, last.start),
         end=max(first.end, last.end),
         is_condition=True,
-        limits=limits or {},
     )
+
+
+def _equal_sql(node: _Node, constant: _Node) -> str | None:
+    """Return an expression that says that a property equals a text, if one can."""
+    name, text = node.property, constant.value
+    if (
+        name is None
+        or not _SQL_NAME.fullmatch(name)
+        or name.upper() in WORDS | TEXT_WORDS
+        or not isinstance(text, str)
+        or not _SQL_TEXT.fullmatch(text)
+    ):
+        return None
+    return f"{name} = '{text}'"
 
 
 def _of_all(parts: Sequence[Limits]) -> Limits:

@@ -375,7 +375,7 @@ def lite_quota(config: SubscriptionGroupConfig) -> int:
 
 def _backoff_of(config: SubscriptionGroupConfig) -> RetryPolicy:
     policy = RetryPolicy(max_attempts=config.retry_max_times + 1)
-    given = config.raw.get("groupRetryPolicy")
+    given = config.retry_policy
     given = given if isinstance(given, dict) else {}
     if given.get("type") == "EXPONENTIAL":
         exponential = given.get("exponentialRetryPolicy")

@@ -26,7 +26,8 @@ from rmqcli.admin.positions import (
     resolve_ranges_each,
 )
 from rmqcli.admin.tail.batch import TailCounts
-from rmqcli.admin.tail.sql import check_sql, explain_sql
+from rmqcli.admin.tail.bound import bound_by_time
+from rmqcli.admin.tail.sql import all_filter_by, check_sql, explain_sql
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.cli.selection import check_queue_starts, readable_queues
@@ -95,6 +96,8 @@ def run_tail(common: Common, options: TailOptions) -> int:
         started_epoch_ms = client.clock.epoch_ms()
         where = tail_filter.where
         ranges, lost = _find_ranges(common, client, options, tail_filter)
+        if where is not None:
+            ranges = _by_time(common, client, options, ranges, where)
         departed = _departed(common, client, options, where)
         is_sure = not _warn_beside(common, client, options, where)
         has_end = options.count is not None and not options.follow
@@ -235,6 +238,24 @@ def _find_ranges(
     return ranges, lost
 
 
+def _by_time(
+    common: Common,
+    client: Client,
+    options: TailOptions,
+    ranges: list[OffsetRange],
+    where: Where,
+) -> list[OffsetRange]:
+    """Return the parts of ranges in which `--where` can be true by its store times."""
+    found = bound_by_time(client, ranges, where, keeps_ends=options.follows)
+    left_out = sum(map(len, ranges)) - sum(map(len, found))
+    if left_out:
+        common.messages.info(
+            f"{counted(left_out, 'message')} not read: more than an hour outside the"
+            " times of --where"
+        )
+    return found
+
+
 def _departed(
     common: Common, client: Client, options: TailOptions, where: Where | None
 ) -> list[str]:
@@ -354,7 +375,10 @@ def _around_group(
 def _for_brokers(
     client: Client, topics: Iterable[str], tail_filter: TailFilter
 ) -> TailFilter:
-    """Return the filter, without the broker's tags where those would hide messages."""
+    """Return the filter with only what all brokers evaluate as it is meant."""
+    if tail_filter.where_sql is not None:
+        asks_sql = all_filter_by(client, tail_filter.where_sql, topics)
+        return replace(tail_filter, where_at_broker=asks_sql)
     if tail_filter.sql is not None or tail_filter.expression == "*":
         return tail_filter
     from rmqcli.admin.topics import topics_without_tag_filter

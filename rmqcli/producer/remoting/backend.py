@@ -387,7 +387,7 @@ class RemotingBackend:
             sys_flag=sys_flag,
             is_elsewhere=message.is_delayed,
             needs_timer=message.needs_timer,
-            rare_delay_level=message.rare_delay_level,
+            delay_level=message.delay_level,
             born_timestamp_ms=self._clock.epoch_ms(),
         )
 

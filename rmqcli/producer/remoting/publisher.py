@@ -47,7 +47,7 @@ from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.producer.backend import SendResult, out_of_time, unknown_send
-from rmqcli.producer.delay import levels_of, no_level
+from rmqcli.producer.delay import LEVEL_MAX, levels_of, no_level
 from rmqcli.producer.remoting.target import (
     PublishTarget,
     no_permission,
@@ -122,8 +122,8 @@ class Prepared:
     #: first stored in a topic of the broker, so that its offset is not one of its topic
     is_elsewhere: bool = False
     needs_timer: bool = False
-    #: a delay level that not every broker has
-    rare_delay_level: int | None = None
+    #: brokers may be configured with any number of levels
+    delay_level: int | None = None
     born_timestamp_ms: int
 
 
@@ -205,6 +205,8 @@ class Publisher:
         self._greeted: set[str] = set()
         #: address -> how many delay levels the broker has, if that was requested
         self._levels: dict[str, int] = {}
+        #: address -> the levels of its broker, which it is being asked for
+        self._asking_levels: dict[str, tasks.Pending[list[int] | None]] = {}
         #: address -> MQVersion ordinal of brokers whose version was requested
         self._versions: dict[str, int] = {}
         # Like Java, start at a random queue, so that short runs do not all use queue 0.
@@ -537,8 +539,8 @@ class Publisher:
         """Raise UnsupportedError for a broker that would deliver at another time."""
         if prepared.needs_timer:
             yield from self._need_timer(address, timeout_ms)
-        if prepared.rare_delay_level is not None:
-            yield from self._need_level(address, prepared.rare_delay_level, timeout_ms)
+        if prepared.delay_level is not None:
+            yield from self._need_level(address, prepared.delay_level, timeout_ms)
 
     def _need_level(
         self, address: str, level: int, timeout_ms: int
@@ -550,16 +552,33 @@ class Publisher:
         """
         if level <= self._levels.get(address, 0):
             return
+        asking = self._asking_levels.get(address)
+        if asking is None:  # messages that are sent side by side share the answer
+            asking = tasks.start(self._ask_levels(address, timeout_ms), self._runner)
+            self._asking_levels[address] = asking
+
+            def answered(_: object) -> None:
+                del self._asking_levels[address]
+
+            asking.on_done(answered)
+        levels = yield asking
+        if levels is not None and level > len(levels):
+            raise no_level(level, levels)
+
+    def _ask_levels(
+        self, address: str, timeout_ms: int
+    ) -> tasks.Task[list[int] | None]:
+        """Return the delay levels of a broker, None if it refuses to show them."""
         try:
             settings = yield tasks.Request(address, get_broker_config(), timeout_ms)
         except (DeadlineError, DisconnectedError) as error:
             raise ConnectError(error.message, address=address) from error
         except BrokerError:
-            return
+            self._levels[address] = LEVEL_MAX
+            return None
         levels = levels_of(settings)
         self._levels[address] = len(levels)
-        if level > len(levels):
-            raise no_level(level, levels)
+        return levels
 
     def _need_timer(self, address: str, timeout_ms: int) -> tasks.Task[None]:
         """Raise UnsupportedError for a broker that would deliver without a delay.

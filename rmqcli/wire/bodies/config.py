@@ -10,10 +10,14 @@ SubscriptionGroupConfig, SubscriptionGroupWrapper, KVTable in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Final
 
 from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.body import Body, body_field
 from rmqcli.wire.fields import declared
+
+#: The key of a group's retry policy in its JSON.
+RETRY_POLICY: Final = "groupRetryPolicy"
 
 
 @declared
@@ -99,6 +103,11 @@ class SubscriptionGroupConfig(Body):
         repr=False,
         metadata=body_field(holds_the_rest=True),
     )
+
+    @property
+    def retry_policy(self) -> object:
+        """When failed messages of POP and gRPC come again; None before 5.0."""
+        return self.raw.get(RETRY_POLICY)
 
 
 @declared

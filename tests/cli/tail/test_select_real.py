@@ -82,6 +82,28 @@ def test_sql_where_it_is_off_says_how_to_switch_it_on(fresh_cluster, capfdbinary
         assert "Traceback" not in err
 
 
+def test_brokers_leave_out_what_a_condition_cannot_be_true_of(
+    real_cluster, fresh_cluster, capfdbinary
+):
+    """What is shown is the same where the broker does not filter by SQL92."""
+    condition = "properties.colour = 'blue' AND properties.n > 7"
+    off = fresh_cluster(conf={"enablePropertyFilter": "false"})
+    for cluster, read in ((real_cluster, 5), (off, 20)):
+        whole = [filled_topic(cluster), "--from", "earliest", "--to", "latest"]
+        code, records, err = tail(cluster, capfdbinary, *whole, "--where", condition)
+        assert code == 0, err
+        assert sorted(int(r["properties"]["n"]) for r in records) == [8, 12, 16]
+        assert f"3 shown, {read} read, nothing missing" in err
+        last = [whole[0], "--last", "2", "--no-follow", "--where", condition]
+        _, records, err = tail(cluster, capfdbinary, *last)
+        assert sorted(int(r["properties"]["n"]) for r in records) == [12, 16]
+        before = "store_timestamp < '2020-01-02T03:04:05Z'"
+        code, records, err = tail(cluster, capfdbinary, *whole, "--where", before)
+        assert (code, records) == (0, [])
+        assert "20 messages not read: more than an hour outside the times" in err
+        assert "0 shown, 0 read, nothing missing" in err
+
+
 def test_around_where_a_group_stands(real_cluster, capfdbinary):
     topic = filled_topic(real_cluster)
     group = new_group(real_cluster)

@@ -79,7 +79,7 @@ def test_a_blocked_member_shows_what_it_holds(real_cluster, group, blocked):
         "commitOffset=0",
         "cachedMsgMinOffset=0",
         "cachedMsgMaxOffset=1023",
-        "locked=true",
+        "locked=false",
         "droped=false",
     ):
         assert part in line
