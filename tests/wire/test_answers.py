@@ -18,8 +18,12 @@ from rmqcli.wire.bodies.consumer import (
     ConsumerRunningInfo,
     GetConsumerListByGroupResponseBody,
 )
-from rmqcli.wire.bodies.offset import GroupList, split_keys
-from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_route
+from rmqcli.wire.bodies.offset import GroupListBody, split_keys
+from rmqcli.wire.bodies.route import (
+    TopicListBody,
+    parse_cluster_info,
+    parse_topic_route,
+)
 from rmqcli.wire.bodies.stats import (
     ConsumeStats,
     QueryConsumeTimeSpanBody,
@@ -114,7 +118,7 @@ def test_cluster_and_topics(version):
     assert info.clusters == {"DefaultCluster": ["broker-a"]}
     assert info.brokers["broker-a"].addresses.keys() == {0}
     assert {"GoldA", "GoldB", "%RETRY%gold_live"} <= set(
-        decode_body(TopicList, topics.body).topic_list
+        decode_body(TopicListBody, topics.body).topic_list
     )
 
 
@@ -236,7 +240,7 @@ def test_time_spans_and_groups(version):
     assert {span.queue.queue_id for span in read} == {0, 1, 2}
     assert all(span.min_time_stamp <= span.max_time_stamp for span in read)
     assert all(span.delay_time == 0 for span in read)
-    assert "gold_live" in decode_body(GroupList, groups.body).group_list
+    assert "gold_live" in decode_body(GroupListBody, groups.body).group_list
 
 
 @each_version
@@ -267,7 +271,7 @@ def test_topics_of_a_group():
     """Brokers answer request 343 from 5.0 on."""
     (answer,) = answers("5.5.0", "topics of a group")
 
-    assert decode_body(TopicList, answer.body).topic_list == [
+    assert decode_body(TopicListBody, answer.body).topic_list == [
         "GoldA",
         "%RETRY%gold_live",
     ]

@@ -10,7 +10,7 @@ from rmqcli.errors import BodyError, FrameError, HeaderError
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.consumer import Connection, ProducerConnection
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.bodies.route import QueueData
+from rmqcli.wire.bodies.route import QueueDataBody
 from rmqcli.wire.body import encode_body, from_json, to_float, to_int
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.fields import declared
@@ -228,10 +228,10 @@ def test_whole_numbers_that_are_read_as_fractions_have_64_bits():
 def test_numbers_of_queues(value, is_taken):
     data = {"brokerName": "b", "readQueueNums": value}
     if is_taken:
-        assert from_json(QueueData, data).read_queue_nums == value
+        assert from_json(QueueDataBody, data).read_queue_nums == value
     else:
         with pytest.raises(BodyError, match=r"0\.\.65535"):
-            from_json(QueueData, data)
+            from_json(QueueDataBody, data)
 
 
 @pytest.mark.parametrize(("depth", "is_taken"), [(256, True), (257, False)])

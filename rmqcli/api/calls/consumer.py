@@ -159,6 +159,6 @@ def _direct_result(answer: RemotingCommand) -> ConsumeMessageDirectlyResult:
 
 
 def _topic_list(answer: RemotingCommand) -> list[str]:
-    from rmqcli.wire.bodies.route import TopicList
+    from rmqcli.wire.bodies.route import TopicListBody
 
-    return decode_body(TopicList, answer.body).topic_list
+    return decode_body(TopicListBody, answer.body).topic_list

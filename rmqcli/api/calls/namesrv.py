@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
-from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_route
+from rmqcli.wire.bodies.route import (
+    TopicListBody,
+    parse_cluster_info,
+    parse_topic_route,
+)
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.namesrv import (
@@ -48,7 +52,7 @@ def get_all_topic_list() -> Call[list[str]]:
     """The names of all topics, including retry, dead-letter and system topics."""
     return make_call(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        lambda answer: decode_body(TopicList, answer.body).topic_list,
+        lambda answer: decode_body(TopicListBody, answer.body).topic_list,
         what="topic list",
     )
 

@@ -69,11 +69,11 @@ def query_consume_time_span(topic: str, group: str) -> Call[list[QueueTimeSpan]]
 def query_topic_consume_by_who(topic: str) -> Call[list[str]]:
     """Groups that subscribe to the topic now or have committed offsets in it."""
     # Needed by few commands, and the module costs start-up time.
-    from rmqcli.wire.bodies.offset import GroupList
+    from rmqcli.wire.bodies.offset import GroupListBody
 
     return make_call(
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        lambda answer: sorted(decode_body(GroupList, answer.body).group_list),
+        lambda answer: sorted(decode_body(GroupListBody, answer.body).group_list),
         what=f"groups of topic {topic}",
         header=QueryTopicConsumeByWhoRequestHeader(topic=topic),
     )

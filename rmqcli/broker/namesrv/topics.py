@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Reply, no_topic, read_body
 from rmqcli.wire.bodies.route import (
-    BrokerData,
+    BrokerDataBody,
     ClusterInfoData,
-    QueueData,
-    TopicList,
+    QueueDataBody,
+    TopicListBody,
     TopicRouteData,
     parse_topic_route,
 )
@@ -62,8 +62,8 @@ def cluster_body(
     return encode_body(data, bare_numbers=True)
 
 
-def _broker(broker: model.BrokerData, profile: VersionProfile) -> BrokerData:
-    return BrokerData(
+def _broker(broker: model.BrokerData, profile: VersionProfile) -> BrokerDataBody:
+    return BrokerDataBody(
         broker_name=broker.broker_name,
         broker_addrs=broker.addresses,
         cluster=broker.cluster,
@@ -71,9 +71,9 @@ def _broker(broker: model.BrokerData, profile: VersionProfile) -> BrokerData:
     )
 
 
-def _queue(queue: model.QueueData, profile: VersionProfile) -> QueueData:
+def _queue(queue: model.QueueData, profile: VersionProfile) -> QueueDataBody:
     is_old_name = profile.topic_sys_flag_name == "topicSynFlag"
-    return QueueData(
+    return QueueDataBody(
         broker_name=queue.broker_name,
         perm=queue.perm,
         read_queue_nums=queue.read_queue_nums,
@@ -109,7 +109,7 @@ def get_cluster_info(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 def get_topics(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with all topics (206)."""
-    return Reply(body=encode_body(TopicList(topic_list=server.routes.topics())))
+    return Reply(body=encode_body(TopicListBody(topic_list=server.routes.topics())))
 
 
 @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
@@ -117,7 +117,7 @@ def get_topics_by_cluster(server: NamesrvState, request: BrokerRequest) -> Reply
     """Answer with the topics of one cluster (224)."""
     cluster = request.header(GetTopicsByClusterRequestHeader).cluster
     topics = server.routes.topics(cluster)
-    return Reply(body=encode_body(TopicList(topic_list=topics)))
+    return Reply(body=encode_body(TopicListBody(topic_list=topics)))
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
@@ -136,7 +136,7 @@ def get_system_topics(server: NamesrvState, request: BrokerRequest) -> Reply:
     ]
     address = addresses[0] if addresses else None
     return Reply(
-        body=encode_body(TopicList(topic_list=list(names), broker_addr=address))
+        body=encode_body(TopicListBody(topic_list=list(names), broker_addr=address))
     )
 
 

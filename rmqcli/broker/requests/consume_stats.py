@@ -20,8 +20,8 @@ from rmqcli.broker.request import Reply, no_topic
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.broker import ConsumeStatsList
 from rmqcli.wire.bodies.consumer import QuerySubscriptionResponseBody
-from rmqcli.wire.bodies.offset import GroupList
-from rmqcli.wire.bodies.route import TopicList
+from rmqcli.wire.bodies.offset import GroupListBody
+from rmqcli.wire.bodies.route import TopicListBody
 from rmqcli.wire.bodies.stats import (
     ConsumeStats,
     OffsetWrapper,
@@ -231,7 +231,7 @@ def get_groups_of_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
         if broker.clients.subscription(name, topic) is not None
     }
     groups = sorted(online | broker.offsets.groups_of(topic))
-    return Reply(body=encode_body(GroupList(group_list=groups)))
+    return Reply(body=encode_body(GroupListBody(group_list=groups)))
 
 
 @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
@@ -239,7 +239,7 @@ def get_topics_of_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_TOPICS_BY_CONSUMER (343): the topics in which the group has committed."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
     topics = sorted(broker.offsets.topics_of(group))
-    body = TopicList(broker_addr=broker.settings.address, topic_list=topics)
+    body = TopicListBody(broker_addr=broker.settings.address, topic_list=topics)
     return Reply(body=encode_body(body))
 
 

@@ -37,7 +37,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.units import read_count
 from rmqcli.wire.bodies.config import CreateTopicListRequestBody, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.bodies.route import TopicList
+from rmqcli.wire.bodies.route import TopicListBody
 from rmqcli.wire.bodies.stats import TopicOffset, TopicStatsTable
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -282,4 +282,4 @@ def get_system_topics(broker: BrokerState, _: BrokerRequest) -> Reply:
     own = {broker.settings.cluster, broker.settings.broker_name}
     named = {topic for topic in broker.topics.all() if is_system_topic(topic)}
     topics = sorted(own | named | NOT_ALLOWED_SEND_TOPICS)
-    return Reply(body=encode_body(TopicList(topic_list=topics)))
+    return Reply(body=encode_body(TopicListBody(topic_list=topics)))

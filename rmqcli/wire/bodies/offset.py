@@ -137,7 +137,7 @@ class OffsetMovedEvent(Body):
 
 
 @declared
-class GroupList(Body):
-    """The answer to QUERY_TOPIC_CONSUME_BY_WHO (300)."""
+class GroupListBody(Body):
+    """The answer to QUERY_TOPIC_CONSUME_BY_WHO (300). Java's name: GroupList."""
 
     group_list: list[str] = field(default_factory=list)

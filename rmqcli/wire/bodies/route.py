@@ -1,10 +1,10 @@
 """Bodies of name servers' answers: routes, the cluster, and lists of topics.
 
 A name server is not trusted: counts are checked here; addresses are kept unchanged and
-are checked before a connection to them is made. The declarations have Java's names;
-`parse_topic_route` and `parse_cluster_info` turn them into the values of `model`.
+are checked before a connection to them is made. `parse_topic_route` and
+`parse_cluster_info` turn the declarations into the values of `model`.
 
-Source: TopicRouteData, QueueData, BrokerData, ClusterInfo, TopicList in
+Source: TopicRouteData, QueueData, BrokerData, ClusterInfo and TopicList in
 apache/rocketmq.
 """
 
@@ -41,7 +41,7 @@ def _read_queue_nums(value: JsonValue, name: str) -> int:
 
 
 @declared
-class QueueData(Body):
+class QueueDataBody(Body):
     """The queue counts and the permissions of a topic in one broker group."""
 
     broker_name: str
@@ -53,7 +53,7 @@ class QueueData(Body):
 
 
 @declared
-class BrokerData(Body):
+class BrokerDataBody(Body):
     """One broker group: broker id -> address."""
 
     broker_name: str
@@ -66,10 +66,10 @@ class BrokerData(Body):
 class TopicRouteData(Body):
     """The answer to GET_ROUTEINFO_BY_TOPIC (105)."""
 
-    broker_datas: list[BrokerData] = field(default_factory=list)
+    broker_datas: list[BrokerDataBody] = field(default_factory=list)
     filter_server_table: dict[str, object] = field(default_factory=dict)
     order_topic_conf: str | None = None
-    queue_datas: list[QueueData] = field(default_factory=list)
+    queue_datas: list[QueueDataBody] = field(default_factory=list)
     topic_queue_mapping_by_broker: dict[str, object] | None = None  # 5.0
 
 
@@ -77,14 +77,14 @@ class TopicRouteData(Body):
 class ClusterInfoData(Body):
     """The answer to GET_BROKER_CLUSTER_INFO (106). Java's name: ClusterInfo."""
 
-    broker_addr_table: dict[str, BrokerData] = field(
+    broker_addr_table: dict[str, BrokerDataBody] = field(
         default_factory=dict, metadata=body_field(key="brokerName")
     )
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
 
 @declared
-class TopicList(Body):
+class TopicListBody(Body):
     """Topic names: the answer to 206, 224, 304, 305 and 343.
 
     `broker_addr` is the broker to ask for the rest (304).
@@ -144,7 +144,7 @@ def parse_cluster_info(body: bytes) -> ClusterInfo:
     return ClusterInfo(brokers, {name: sorted(names) for name, names in clusters})
 
 
-def _broker(data: BrokerData) -> model.BrokerData:
+def _broker(data: BrokerDataBody) -> model.BrokerData:
     return model.BrokerData(
         cluster=data.cluster,
         broker_name=data.broker_name,
@@ -153,7 +153,7 @@ def _broker(data: BrokerData) -> model.BrokerData:
     )
 
 
-def _merge_queues(items: Iterable[QueueData]) -> tuple[model.QueueData, ...]:
+def _merge_queues(items: Iterable[QueueDataBody]) -> tuple[model.QueueData, ...]:
     queues: dict[str, model.QueueData] = {}
     total = 0
     for item in items:

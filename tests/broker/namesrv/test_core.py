@@ -15,7 +15,7 @@ from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import PROFILES
 from rmqcli.clock import Now
 from rmqcli.wire.bodies.config import KVTable
-from rmqcli.wire.bodies.route import TopicList, parse_topic_route
+from rmqcli.wire.bodies.route import TopicListBody, parse_topic_route
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand, decode_command
@@ -86,7 +86,7 @@ class Driven:
         return None if answer.code == 17 else parse_topic_route(topic, answer.body)
 
     def topics(self):
-        return decode_body(TopicList, self.ask(206).body).topic_list
+        return decode_body(TopicListBody, self.ask(206).body).topic_list
 
 
 def broker(
@@ -372,10 +372,11 @@ def test_lists_of_topics():
     driven.register({"v": 4}, name="b", address="127.0.0.1:10921", cluster="D")
 
     assert decode_body(
-        TopicList, driven.ask(224, {"cluster": "D"}).body
+        TopicListBody, driven.ask(224, {"cluster": "D"}).body
     ).topic_list == ["v"]
     assert (
-        decode_body(TopicList, driven.ask(224, {"cluster": "X"}).body).topic_list == []
+        decode_body(TopicListBody, driven.ask(224, {"cluster": "X"}).body).topic_list
+        == []
     )
     assert driven.ask(304).body == (
         b'{"brokerAddr":"127.0.0.1:10911","topicList":["C","broker-a","D","b"]}'

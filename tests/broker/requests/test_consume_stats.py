@@ -18,7 +18,7 @@ from rmqcli.wire.bodies.config import KVTable, TopicConfig
 from rmqcli.wire.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
-    GroupList,
+    GroupListBody,
 )
 from rmqcli.wire.bodies.stats import (
     ConsumeStats,
@@ -155,7 +155,7 @@ def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     driver = filled()
     groups = driver.ask(300, QueryTopicConsumeByWhoRequestHeader(topic="T"))
     assert groups is not None
-    assert decode_body(GroupList, bytes(groups.body)).group_list == ["g"]
+    assert decode_body(GroupListBody, bytes(groups.body)).group_list == ["g"]
     topics = driver.ask(343, QueryTopicsByConsumerRequestHeader(group="g"))
     assert topics is not None
     assert json.loads(bytes(topics.body)) == {

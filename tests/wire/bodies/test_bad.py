@@ -28,13 +28,13 @@ from rmqcli.wire.bodies.heartbeat import HeartbeatData, LockBatchRequestBody
 from rmqcli.wire.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     GetConsumerStatusBody,
-    GroupList,
+    GroupListBody,
     MessageQueueForC,
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
 from rmqcli.wire.bodies.route import (
-    TopicList,
+    TopicListBody,
     parse_cluster_info,
     parse_topic_route,
 )
@@ -309,7 +309,7 @@ def test_properties_text():
 PARSERS = [
     lambda body: parse_topic_route("T", body),
     parse_cluster_info,
-    partial(decode_body, TopicList),
+    partial(decode_body, TopicListBody),
     partial(decode_body, TopicStatsTable),
     partial(decode_body, ConsumeStats),
     partial(decode_body, QueryConsumeTimeSpanBody),
@@ -321,7 +321,7 @@ PARSERS = [
     partial(decode_body, ConsumerOffsetSerializeWrapper),
     partial(decode_body, ResetOffsetBody),
     partial(decode_body, GetConsumerStatusBody),
-    partial(decode_body, GroupList),
+    partial(decode_body, GroupListBody),
     partial(decode_body, KVTable),
     partial(decode_body, TopicConfig),
     partial(decode_body, SubscriptionGroupConfig),

@@ -34,7 +34,7 @@ from rmqcli.wire.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
     GetConsumerStatusBody,
-    GroupList,
+    GroupListBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
@@ -46,7 +46,7 @@ from rmqcli.wire.bodies.pop import (
 )
 from rmqcli.wire.bodies.route import (
     ClusterInfoData,
-    TopicList,
+    TopicListBody,
     TopicRouteData,
     parse_cluster_info,
     parse_topic_route,
@@ -161,11 +161,11 @@ def test_cluster_info(body, expected):
 
 @golden("TopicList")
 def test_topic_list(body, expected):
-    topics = decode_body(TopicList, body).topic_list
+    topics = decode_body(TopicListBody, body).topic_list
 
     assert sorted(topics) == sorted(expected.get("topicList", []))
-    again = encode_body(TopicList(topic_list=topics, broker_addr="127.0.0.1:1"))
-    assert decode_body(TopicList, again).topic_list == topics
+    again = encode_body(TopicListBody(topic_list=topics, broker_addr="127.0.0.1:1"))
+    assert decode_body(TopicListBody, again).topic_list == topics
 
 
 @golden("TopicStatsTable")
@@ -436,11 +436,11 @@ def test_consumer_status(body, expected):
 
 @golden("GroupList")
 def test_group_list(body, expected):
-    groups = decode_body(GroupList, body).group_list
+    groups = decode_body(GroupListBody, body).group_list
 
     assert sorted(groups) == sorted(expected.get("groupList", []))
-    again = encode_body(GroupList(group_list=groups))
-    assert decode_body(GroupList, again).group_list == groups
+    again = encode_body(GroupListBody(group_list=groups))
+    assert decode_body(GroupListBody, again).group_list == groups
 
 
 def same_topic(config: TopicConfig, item: dict[str, Any]) -> bool:
@@ -518,7 +518,7 @@ DECLARED: dict[str, type[object]] = {
     "ConsumerRunningInfo": ConsumerRunningInfo,
     "DelayOffsetSerializeWrapper": DelayOffsetSerializeWrapper,
     "GetConsumerStatusBody": GetConsumerStatusBody,
-    "GroupList": GroupList,
+    "GroupList": GroupListBody,
     "HeartbeatData": HeartbeatData,
     "KVTable": KVTable,
     "LockBatchRequestBody": LockBatchRequestBody,
@@ -534,7 +534,7 @@ DECLARED: dict[str, type[object]] = {
     "SubscriptionGroupWrapper": SubscriptionGroupWrapper,
     "TopicConfig": TopicConfig,
     "TopicConfigSerializeWrapper": TopicConfigSerializeWrapper,
-    "TopicList": TopicList,
+    "TopicList": TopicListBody,
     "TopicRouteData": TopicRouteData,
     "TopicStatsTable": TopicStatsTable,
 }
