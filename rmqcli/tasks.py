@@ -93,18 +93,17 @@ class Pending(Generic[T]):
 
     def result(self) -> T:
         """Return the result or raise the error. Raises RuntimeError before the end."""
-        if not self.is_done:
-            raise RuntimeError("there is no result yet")
+        outcome = self.outcome()
         if self._error is not None:
             raise self._error
-        return self._value  # type: ignore[return-value]  # set when there is no error
+        return outcome  # type: ignore[return-value]  # there is no error
 
     def outcome(self) -> T | RmqError:
-        """The result, or the error as a value."""
-        try:
-            return self.result()
-        except RmqError as error:
-            return error
+        """The result, or the error as a value. Raises RuntimeError before the end."""
+        if not self.is_done:
+            raise RuntimeError("there is no result yet")
+        # Not raised to be caught: errors would refer to this object, and it to them.
+        return self._value if self._error is None else self._error  # type: ignore[return-value]  # one is set
 
     def _end(self) -> None:
         self.is_done = True

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 #: The longest wait for sockets in one turn.
 _TURN_MS = 1_000
+#: Below this many requests, those that have ended are not worth looking for.
+_DROP_FROM = 1_000
 
 
 def run_tasks(
@@ -64,6 +66,7 @@ class ClientRunner:
         self._timers = Timers()  # by the client's clock
         #: requests that were sent; those that have ended are removed from time to time
         self._sent: list[PendingCall[Any]] = []
+        self._drop_at = _DROP_FROM
 
     def submit(self, request: Request[T]) -> PendingCall[T]:
         """See Runner. Raises DeadlineError after the deadline."""
@@ -83,6 +86,8 @@ class ClientRunner:
             request.address, request.call, timeout_ms=timeout_ms
         )
         self._sent.append(pending)
+        if len(self._sent) > self._drop_at:
+            self._drop_ended()
         return pending
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -130,8 +135,12 @@ class ClientRunner:
 
     def _has_open_requests(self) -> bool:
         if self._sent and self._sent[-1].is_done:
-            self._sent = [each for each in self._sent if not each.is_done]
+            self._drop_ended()
         return bool(self._sent)
+
+    def _drop_ended(self) -> None:
+        self._sent = [each for each in self._sent if not each.is_done]
+        self._drop_at = max(_DROP_FROM, 2 * len(self._sent))
 
     def _wait_ms(self) -> int:
         due_ms = self._timers.next_ms()

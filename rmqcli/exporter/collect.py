@@ -8,7 +8,6 @@ they vanish. So do the values of a group that is deleted, at once.
 
 from __future__ import annotations
 
-import gc
 from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,7 +23,7 @@ from rmqcli.admin.lag.trend import Samples, compare, judge
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import LagState, is_retry
 from rmqcli.errors import RmqError
-from rmqcli.exporter.limit import limit_series
+from rmqcli.exporter.limit import OF_QUEUES, QueueRows, limit_series
 from rmqcli.exporter.metrics import (
     BROKER_INFO,
     BROKER_QUEUES,
@@ -48,7 +47,7 @@ from rmqcli.model import dlq_topic
 from rmqcli.units import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow, ThreadPoolQueue
@@ -143,17 +142,16 @@ class MetricsCollector:
         found = Collected(at_ms=self._client.clock.epoch_ms())
         details = self._read_brokers(found)
         reading = self._read_lags(found)
-        # Errors refer to the frames that raised them, and these to the errors. With
-        # 5,000 groups that is 40 MB, which Python would keep for several collections.
-        gc.collect()
         self._keep_brokers(found, details)
-        lags: list[GroupLag] = []
+        groups: set[str] = set()
         silent: set[str] | None = None
+        of_queues = QueueRows(self._options.series_max)
         if reading is not None:
             silent = {each.broker_name for each in reading.failures}
-            lags = self._add_groups(found, reading, details)
-        self._keep_queues(found, details, silent, {lag.group for lag in lags})
+            groups = self._add_groups(found, reading, details, of_queues)
+        self._keep_queues(found, details, silent, groups, of_queues.left_out)
         found.rows, left_out = limit_series(found.rows, self._options.series_max)
+        left_out += of_queues.left_out
         self._rows = dict(found.rows)
         found.rows[LEFT_OUT] = {(group,): (n,) for group, n in left_out.items()}
         return found
@@ -199,30 +197,34 @@ class MetricsCollector:
         return reading
 
     def _add_groups(
-        self, found: Collected, reading: LagReading, details: Sequence[BrokerDetail]
-    ) -> list[GroupLag]:
+        self,
+        found: Collected,
+        reading: LagReading,
+        details: Sequence[BrokerDetail],
+        of_queues: QueueRows,
+    ) -> set[str]:
+        """Add the rows of the groups, and return which groups there are."""
         brokers: dict[str, _Read] = {}
         for detail in details:  # the master first
             cluster = label_text(detail.row.cluster)
             read = _Read(cluster, _reserved_ms(detail))
             brokers.setdefault(detail.row.broker_name, read)
-        lags = []
-        for each in reading.groups:
-            if self._options.has(each.group):
-                lags.append(compute_lag(each))
-            # From here on only the lags are needed, which saves memory.
-            each.queues.clear()
-        # Without an answer of any broker, they are those that are remembered.
-        found.groups = len(lags) if found.has_values else None
         then_ms, before = self._samples.baseline(at_ms=reading.at_ms)
         elapsed_ms = reading.at_ms - then_ms
-        rows = _GroupRows(found.rows, brokers, at_ms=reading.at_ms)
+        rows = _GroupRows(found.rows, brokers, of_queues, at_ms=reading.at_ms)
         # One that has left the route is not up, and is no error of this collection.
         listed = set(self._client.cluster_info().brokers)
         kept = set()
-        for lag in lags:
+        sample: dict[str, tuple[QueueLag, ...]] = {}
+        # Each is dropped after its turn: what is known of all groups may take 30 MB.
+        reading.groups.reverse()
+        while reading.groups:
+            of_group = reading.groups.pop()
+            if not self._options.has(of_group.group):
+                continue
+            lag = compute_lag(of_group)
+            sample[lag.group] = lag.queues
             earlier = before.get(lag.group)
-            # One after the other: the trends of all queues at once take 10 MB.
             trend = None
             if earlier is not None:
                 trend = compare(earlier, lag, elapsed_ms=elapsed_ms)
@@ -242,11 +244,13 @@ class MetricsCollector:
             elif self._keep_group(found, lag):
                 kept.add(label_text(lag.group))
         rows.end()
-        self._samples.add({lag.group: lag.queues for lag in lags}, at_ms=reading.at_ms)
+        # Without an answer of any broker, they are those that are remembered.
+        found.groups = len(sample) if found.has_values else None
+        self._samples.add(sample, at_ms=reading.at_ms)
         for labels, values in self._rows.get(GROUP_TOPICS, {}).items():
             if labels[0] in kept:
                 found.rows[GROUP_TOPICS].setdefault(labels, values)
-        return lags
+        return set(sample)
 
     def _keep_group(self, found: Collected, lag: GroupLag) -> bool:
         """Keep the total of a group that had one, while a broker does not answer.
@@ -288,8 +292,12 @@ class MetricsCollector:
         details: Sequence[BrokerDetail],
         silent: set[str] | None,
         groups: set[str],
+        left_out: Collection[str],
     ) -> None:
-        """Keep what was read of silent brokers' queues; `silent` is None for all."""
+        """Keep what was read of silent brokers' queues; `silent` is None for all.
+
+        Not those of `left_out`, of which no other queues are shown.
+        """
         known: set[str] = set()
         if silent is None:
             kept = set(self._read_ms)
@@ -317,12 +325,13 @@ class MetricsCollector:
             for labels, values in self._rows.get(table, {}).items():
                 if labels[at] not in fresh or labels in of_table:
                     continue
-                if (
-                    silent is None
-                    or table is TOPICS
-                    or labels[table.labels.index("group")] in known
-                ):
-                    of_table[labels] = values
+                if silent is not None and table is not TOPICS:
+                    group = labels[table.labels.index("group")]
+                    if group not in known:
+                        continue
+                    if table in OF_QUEUES and group in left_out:
+                        continue
+                of_table[labels] = values
         if silent is None:
             self._keep_all_groups(found)
         found.rows[BROKER_QUEUES] = {
@@ -357,16 +366,21 @@ class MetricsCollector:
 class _GroupRows:
     """Makes the rows of groups, one group after the other."""
 
-    def __init__(self, rows: Rows, brokers: Mapping[str, _Read], *, at_ms: int) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        brokers: Mapping[str, _Read],
+        of_queues: QueueRows,
+        *,
+        at_ms: int,
+    ) -> None:
         self._rows = rows
+        self._of_queues = of_queues
         self._brokers = brokers
         self._at_ms = at_ms
         #: (cluster, broker, topic) -> queue id -> (max offset, rate)
         self._topics: dict[Labels, dict[int, tuple[int | None, float | None]]] = {}
-        for table in (
-            *(GROUP_STATES, GROUPS, GROUP_TOPICS, GROUP_BROKERS, CLIENTS),
-            *(QUEUES, HELD_QUEUES),
-        ):
+        for table in (GROUP_STATES, GROUPS, GROUP_TOPICS, GROUP_BROKERS):
             rows[table] = {}
 
     def add(self, lag: GroupLag, trend: GroupTrend | None) -> None:
@@ -377,6 +391,7 @@ class _GroupRows:
         self._rows[GROUPS][group,] = self._group_values(lag, trend)
         self._add_topics(group, lag)
         places: dict[tuple[str, str, str], list[QueueLag]] = {}
+        of_queues = self._client_rows(group, lag)
         for queue in lag.queues:
             if queue.topic is None or queue.queue_id is None:
                 continue  # stands for queues that are not known
@@ -392,7 +407,8 @@ class _GroupRows:
                 self._retention(queue),
                 _lost(queue),
             )
-            self._add_known(QUEUES, (*place, group, str(queue.queue_id)), values)
+            labels = (*place, group, str(queue.queue_id))
+            _add_known(of_queues[QUEUES], labels, values)
             self._take_end(place, queue, trend)
         for place, queues in places.items():
             of_broker = (
@@ -402,18 +418,12 @@ class _GroupRows:
                 if trend is None
                 else _sum(_rate(trend.queues[queue.key].rate_out) for queue in queues),
             )
-            self._add_known(GROUP_BROKERS, (*place, group), of_broker)
-        self._add_clients(group, lag)
-
-    def _add_known(
-        self, table: MetricTable, labels: Labels, values: MetricValues
-    ) -> None:
-        """Add a row, unless nothing is known: then an earlier one may be kept."""
-        if any(each is not None for each in values):
-            self._rows[table][labels] = values
+            _add_known(self._rows[GROUP_BROKERS], (*place, group), of_broker)
+        self._of_queues.add(group, of_queues)
 
     def end(self) -> None:
-        """Add the rows of the topics, after those of the groups."""
+        """Add the rows of queues and topics, after those of the groups."""
+        self._rows.update(self._of_queues.take())
         self._rows[TOPICS] = {
             place: (
                 _sum(end for end, _ in of_topic.values()),
@@ -489,10 +499,12 @@ class _GroupRows:
             return None
         return queue.age_ms / broker.reserved_ms
 
-    def _add_clients(self, group: str, lag: GroupLag) -> None:
+    def _client_rows(self, group: str, lag: GroupLag) -> Rows:
+        """Return the rows of a group's members and of what they have cached."""
+        rows: Rows = {table: {} for table in OF_QUEUES}
         for name, client in (lag.reading.clients or {}).items():
             client_id = label_text(name)
-            self._rows[CLIENTS][group, client_id] = (float(client.failure is None),)
+            rows[CLIENTS][group, client_id] = (float(client.failure is None),)
             for held in client.queues:
                 queue = held.queue
                 broker = self._brokers.get(queue.broker_name)
@@ -505,13 +517,22 @@ class _GroupRows:
                     str(queue.queue_id),
                 )
                 if not held.dropped:
-                    self._rows[HELD_QUEUES][labels] = (
+                    rows[HELD_QUEUES][labels] = (
                         held.span,
                         None if client.is_orderly else held.span_limit,
                         held.cached_count,
                         float(FLOW_CONTROL in held.flags),
                         float(STUCK_HEAD in held.flags),
                     )
+        return rows
+
+
+def _add_known(
+    rows: dict[Labels, MetricValues], labels: Labels, values: MetricValues
+) -> None:
+    """Add a row, unless nothing is known: then an earlier one may be kept."""
+    if any(each is not None for each in values):
+        rows[labels] = values
 
 
 def _process(row: BrokerRow) -> str:

@@ -8,7 +8,9 @@ none: a sum over half of them would look like a lag.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.exporter.metrics import (
@@ -27,8 +29,45 @@ if TYPE_CHECKING:
 
     Rows = Mapping[MetricTable, dict[Labels, MetricValues]]
 
+OF_QUEUES: Final = (CLIENTS, QUEUES, HELD_QUEUES)
 #: Tables that may be left out, in the order in which the limit is spent.
-_LEVELS: Final = ((GROUP_TOPICS, GROUP_BROKERS, TOPICS), (CLIENTS, QUEUES, HELD_QUEUES))
+_LEVELS: Final = ((GROUP_TOPICS, GROUP_BROKERS, TOPICS), OF_QUEUES)
+
+
+class QueueRows:
+    """The rows about queues of the groups that need the least, up to a limit.
+
+    A cluster may have ten times as many, which are not kept until all of them are read.
+    What is left out here `limit_series` would leave out, too.
+    """
+
+    def __init__(self, series_max: int) -> None:
+        #: group -> series
+        self.left_out: Counter[str] = Counter()
+        self._left = series_max
+        #: (series, group, rows), the most series last
+        self._groups: list[tuple[int, str, Rows]] = []
+
+    def add(self, group: str, rows: Rows) -> None:
+        """Add the rows of a group."""
+        size = sum(len(table.metrics) * len(found) for table, found in rows.items())
+        self._left -= size
+        insort(self._groups, (size, group, rows), key=itemgetter(0, 1))
+        while self._left < 0:
+            size, group, _ = self._groups.pop()
+            self._left += size
+            self.left_out[group] += size
+
+    def take(self) -> dict[MetricTable, dict[Labels, MetricValues]]:
+        """Return the rows that are kept, of all groups."""
+        return {
+            table: {
+                labels: values
+                for _, _, rows in self._groups
+                for labels, values in rows[table].items()
+            }
+            for table in OF_QUEUES
+        }
 
 
 def limit_series(

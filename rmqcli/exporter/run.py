@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from rmqcli.exporter.metrics import Labels, MetricTable, MetricValues
     from rmqcli.exporter.render import RenderedPages
     from rmqcli.exporter.site import MetricsSite
+
+#: Garbage is looked for after so many collections without an error.
+_GARBAGE_AFTER = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,5 +104,8 @@ class Exporter:
             read_ms = began_ms if run.collected.has_values else None
             site.update(run.pages, run.stale_pages, read_ms=read_ms)
             on_collection(run)
+            # Scrapes wait while garbage is looked for; only errors leave much of it.
+            if run.collected.errors or self._collections % _GARBAGE_AFTER == 0:
+                gc.collect()
             spent_ms = self._clock.monotonic_ms() - began_ms
             self._clock.wait_ms(stop, self._interval_ms - spent_ms % self._interval_ms)

@@ -174,3 +174,16 @@ def test_after_the_deadline_nothing_is_called_any_more():
         runner.call_later(0, lambda: woken.append(2))
         runner.turn(0)
     assert woken == [1]
+
+
+def test_requests_that_have_ended_are_dropped_while_others_are_sent(client):
+    """A reading of 10,000 groups kept all answers of a broker until its end."""
+    with Peer(counting) as peer:
+        runner = ClientRunner(client)
+
+        def task():
+            for _ in range(4):
+                yield All([ask(peer.address)] * 500)
+            return len(runner._sent)
+
+        assert runner.run([task()])[0] < 2_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.exporter.limit import limit_series
+from rmqcli.exporter.limit import OF_QUEUES, QueueRows, limit_series
 from rmqcli.exporter.metrics import GROUP_TOPICS, GROUPS, QUEUES, TOPICS
 
 _GROUP = (0.0,) * len(GROUPS.metrics)  # 10 series
@@ -73,3 +73,20 @@ def test_a_group_keeps_all_of_its_queues_or_none_and_the_limit_holds(queues, lim
         assert of_group == count or (of_group == 0 and left_out[group] >= 6 * count)
     series = sum(len(table.metrics) * len(kept[table]) for table in rows)
     assert series <= max(limit, 10 * len(queues))
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 30)),
+    st.integers(0, 600),
+)
+def test_queues_that_are_left_out_one_by_one_are_those_of_the_limit(queues, limit):
+    kept, left_out = limit_series(rows_of(**queues), limit)
+    rows = QueueRows(limit)
+    for group, count in queues.items():
+        found = rows_of(**{group: count})
+        rows.add(group, {table: found.get(table, {}) for table in OF_QUEUES})
+        assert sum(map(len, rows.take().values())) * len(QUEUES.metrics) <= limit
+    assert rows.left_out.keys() <= left_out.keys()
+    again, rest = limit_series({**rows_of(**queues), **rows.take()}, limit)
+    assert again[QUEUES] == kept[QUEUES]
+    assert rest + rows.left_out == left_out

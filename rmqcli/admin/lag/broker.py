@@ -21,7 +21,7 @@ MixAll.isSysConsumerGroup in apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmqcli.api.calls.consumer import (
     get_consumer_connection_list,
@@ -48,7 +48,7 @@ from rmqcli.wire.message.properties import lite_topic_of
 from rmqcli.wire.version import V5_0_0, V5_5_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeAlias
 
     from rmqcli.admin.lag.assemble import (
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     Log: TypeAlias = dict[MessageQueue, TopicOffset] | RmqError
     Logs: TypeAlias = tuple[Log, ...]
 
+T = TypeVar("T")
+
+#: So many requests about groups or topics wait for one broker's answers at a time.
+_ASKED_AT_ONCE_MAX: Final = 1_000
 #: With more ambiguous zeros than this, the broker's whole table is the smaller answer.
 _ZEROS_ONE_BY_ONE_MAX = 64
 #: At most this many removed queues of a group and topic are asked for their ends.
@@ -233,11 +237,11 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[Logs]:
     )
     if query.members_unknown:
         return tuple(logs)
-    groups = sorted(part.known_groups)
-    outcomes = yield _all(part, *map(get_consumer_connection_list, groups))
-    for group, outcome in zip(groups, outcomes, strict=True):
-        if not _is_failure(part, group, outcome) and outcome is not None:
-            part.connections[group] = outcome
+    for groups in _portions(sorted(part.known_groups)):
+        outcomes = yield _all(part, *map(get_consumer_connection_list, groups))
+        for group, outcome in zip(groups, outcomes, strict=True):
+            if not _is_failure(part, group, outcome) and outcome is not None:
+                part.connections[group] = outcome
     _drop_unsubscribed(part)
     yield from _read_inflight(part)
     return tuple(logs)
@@ -387,18 +391,16 @@ def _drop_unsubscribed(part: BrokerPart) -> None:
 
 def _read_inflight(part: BrokerPart) -> Task[None]:
     """Read how much is pulled and not committed; only online groups have any."""
-    groups = sorted(part.connections)
-    if not groups:
-        return
-    outcomes = yield _all(part, *map(get_consume_stats, groups))
-    for group, outcome in zip(groups, outcomes, strict=True):
-        if _is_failure(part, group, outcome):
-            continue
-        for queue, item in outcome.offsets.items():
-            if item.pull_offset is not None:
-                ahead = max(0, item.pull_offset - item.consumer_offset)
-                inflight = part.inflight.setdefault((group, queue.topic), {})
-                inflight[queue.queue_id] = ahead
+    for groups in _portions(sorted(part.connections)):
+        outcomes = yield _all(part, *map(get_consume_stats, groups))
+        for group, outcome in zip(groups, outcomes, strict=True):
+            if _is_failure(part, group, outcome):
+                continue
+            for queue, item in outcome.offsets.items():
+                if item.pull_offset is not None:
+                    ahead = max(0, item.pull_offset - item.consumer_offset)
+                    inflight = part.inflight.setdefault((group, queue.topic), {})
+                    inflight[queue.queue_id] = ahead
 
 
 def _find_lite_topics(
@@ -439,24 +441,23 @@ def _read_ends(part: BrokerPart, query: LagQuery) -> Task[None]:
         for topic in seen.subscriptions:
             if not query.topics or topic in query.topics:
                 part.committed.setdefault((group, topic), {})
-    topics = sorted({topic for _, topic in part.committed}.union(query.topics))
-    if not topics:
-        return
+    topics = {topic for _, topic in part.committed}.union(query.topics)
     yield from _read_ends_of(part, topics)
 
 
-def _read_ends_of(part: BrokerPart, topics: list[str]) -> Task[None]:
+def _read_ends_of(part: BrokerPart, topics: Iterable[str]) -> Task[None]:
     """Read the ends of topics; where the broker refuses to tell them, note why."""
-    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
-    for topic, outcome in zip(topics, outcomes, strict=True):
-        if isinstance(outcome, NotFoundError):
-            part.ends[topic] = None
-            continue
-        ends = _ends_of(outcome)
-        if isinstance(ends, RmqError):
-            part.unread_topics[topic] = ends.message
-        else:
-            part.ends[topic] = ends
+    for portion in _portions(sorted(topics)):
+        outcomes = yield _all(part, *map(get_topic_stats_info, portion))
+        for topic, outcome in zip(portion, outcomes, strict=True):
+            if isinstance(outcome, NotFoundError):
+                part.ends[topic] = None
+                continue
+            ends = _ends_of(outcome)
+            if isinstance(ends, RmqError):
+                part.unread_topics[topic] = ends.message
+            else:
+                part.ends[topic] = ends
 
 
 def _read_unread_queues(part: BrokerPart, version: Callable[[], int]) -> Task[None]:
@@ -548,32 +549,35 @@ def _read_waiting(
     members that do not subscribe to it.
     """
     groups = query.groups or sorted(part.known_groups.union(part.connections))
-    retries = [] if query.topics else _retries_left_out(part, query, groups)
-    topics = [*(topic for _, topic in retries), *map(dlq_topic, groups)]
-    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
+    asked = [] if query.topics else _retries_left_out(part, query, groups)
+    asked += [(group, dlq_topic(group)) for group in groups]
     zeros: list[tuple[str, MessageQueue]] = []
-    for (group, topic), outcome in zip(retries, outcomes, strict=False):
-        ends = _ends_of(outcome)
-        if isinstance(ends, RmqError):
-            part.unread_retries[group, topic] = ends.message
-        elif any(low < high for low, high in ends.values()):
-            part.committed[group, topic] = {}
-            part.ends[topic] = ends
-            zeros += [
-                (group, MessageQueue(topic, part.broker_name, queue_id))
-                for queue_id in ends
-            ]
-    for group, outcome in zip(groups, outcomes[len(retries) :], strict=True):
-        ends = _ends_of(outcome)
-        if isinstance(ends, RmqError):
-            part.unread_letters[group] = ends.message
-        else:
-            part.dead_letters[group] = sum(high - low for low, high in ends.values())
+    for pairs in _portions(asked):
+        outcomes = yield _all(
+            part, *(get_topic_stats_info(topic) for _, topic in pairs)
+        )
+        for (group, topic), outcome in zip(pairs, outcomes, strict=True):
+            ends = _ends_of(outcome)
+            is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            if isinstance(ends, RmqError) and is_retry:
+                part.unread_retries[group, topic] = ends.message
+            elif isinstance(ends, RmqError):
+                part.unread_letters[group] = ends.message
+            elif not is_retry:
+                count = sum(high - low for low, high in ends.values())
+                part.dead_letters[group] = count
+            elif any(low < high for low, high in ends.values()):
+                part.committed[group, topic] = {}
+                part.ends[topic] = ends
+                zeros += [
+                    (group, MessageQueue(topic, part.broker_name, queue_id))
+                    for queue_id in ends
+                ]
     if zeros:
         yield from _resolve_zeros(part, zeros, version())
         yield from _drop_retries_of_others(part)
         # Max offsets are read after committed offsets, as everywhere.
-        yield from _read_ends_of(part, sorted({queue.topic for _, queue in zeros}))
+        yield from _read_ends_of(part, {queue.topic for _, queue in zeros})
 
 
 def _drop_retries_of_others(part: BrokerPart) -> Task[None]:
@@ -630,7 +634,7 @@ def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Tas
     pairs = list(wanted)
     known = part.ends.keys() | part.unread_topics.keys()
     try:
-        yield from _read_ends_of(part, sorted({topic for _, topic in pairs} - known))
+        yield from _read_ends_of(part, {topic for _, topic in pairs} - known)
     except TransportError as error:
         part.failure = error
         return
@@ -655,6 +659,12 @@ def _ends_of(
     return {
         q.queue_id: (item.min_offset, item.max_offset) for q, item in outcome.items()
     }
+
+
+def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield the items by the thousand: requests for all at once take much memory."""
+    for first in range(0, len(items), _ASKED_AT_ONCE_MAX):
+        yield items[first : first + _ASKED_AT_ONCE_MAX]
 
 
 def _all(part: BrokerPart, *calls: Call[Any]) -> All:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import zlib
 from contextlib import suppress
@@ -165,6 +166,7 @@ def exporter(common: Common, options: ExporterCommandOptions) -> int:
                 " this cluster"
             )
         sys.setswitchinterval(_SWITCH_S)
+        gc.disable()  # `Exporter.run` collects garbage, between its collections
         reporter = _Reporter(common, stale_after_ms=collects.stale_after_ms)
         with suppress(KeyboardInterrupt), server:
             sys.stdout.write(f"http://{server.address}/metrics\n")

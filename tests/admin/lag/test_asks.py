@@ -7,13 +7,14 @@ import threading
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, ClientConfig
 from rmqcli.admin.lag.explain import explain
 from rmqcli.admin.lag.members import Members
 from rmqcli.admin.lag.model import BrokerFailure, GroupReading, compute_lag
 from rmqcli.admin.lag.process_queues import read_running_info
 from rmqcli.cli.main import run
 from rmqcli.engine.queue_lag import QueueReading
+from rmqcli.errors import NoBrokerError
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.consumer import (
@@ -862,3 +863,25 @@ def test_messages_in_queues_that_were_removed_from_a_topic_are_told(
     rmq("topic", "update", "orders", "--queues", "3", "--yes")
     code, (found,) = rmq("lag", "billing")
     assert (found["total_lag"], said_of_removed_queues(found["notes"])) == (9, [])
+
+
+def test_a_broker_is_asked_about_a_thousand_groups_at_a_time(rmq_cluster):
+    """Questions about 10,000 groups at once took 50 MB of the asker."""
+
+    def asking(timeout_ms):
+        namesrv = (rmq_cluster.namesrv,)
+        return Admin(client=ClientConfig(namesrv=namesrv, timeout_ms=timeout_ms))
+
+    groups = [f"group-{number:04}" for number in range(1_001)]
+    for group in groups:
+        rmq_cluster.create_group(group)
+    asked = rmq_cluster.faults.observe(code=203)
+    with asking(60_000) as admin:
+        told = admin.lags().groups
+    assert [each.group for each in told] == groups
+    assert {each.reading.dead_letters for each in told} == {0}
+    assert len(asked.requests) == 1_001
+    rmq_cluster.faults.add(faults.drop_request(), code=203, times=1)
+    with asking(1_000) as admin, pytest.raises(NoBrokerError):
+        admin.lags()
+    assert len(asked.requests) <= 2_001
