@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import (
     ChangeUnknownError,
     DeniedError,
@@ -19,7 +20,8 @@ from rmqcli.errors import (
     UnsupportedError,
     UsageError,
 )
-from rmqcli.units import counted, format_duration
+from rmqcli.hint import Hint
+from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -188,24 +190,38 @@ def errors_json(errors: Mapping[str, RmqError]) -> list[dict[str, str]]:
 
 def warn_about_departed(common: Common, client: Client) -> None:
     """Warn of brokers that have left the route: a list does not have what was there."""
+    for text in departed_texts(client):
+        common.messages.warn(with_flags(text))
+
+
+def departed_texts(client: Client) -> list[Hint]:
+    """Return a sentence for each broker that has left the route."""
     from rmqcli.admin.lag.memory import departed_brokers
 
     now_ms = client.clock.epoch_ms()
     found = departed_brokers(client, client.cluster_info().brokers)
-    for name, seen in sorted(found.items()):
-        ago = format_duration(max(0, now_ms - seen.seen_ms))
-        common.messages.warn(
-            f"{name} is no longer in the route (last seen {ago} ago): what was only"
-            " there is not listed; if it was removed for good: rmq lag --forget"
+    return [
+        Hint(
+            f"{name} is no longer in the route ({seen.last_seen(now_ms)}): what was"
+            " only there is not listed; ",
+            seen.as_error(name).hint,
         )
+        for name, seen in sorted(found.items())
+    ]
 
 
 def warn_about_slaves(common: Common, client: Client) -> None:
     """Warn of brokers without a master: a list has what their slaves have copied."""
+    for text in slave_texts(client):
+        common.messages.warn(text)
+
+
+def slave_texts(client: Client) -> list[str]:
+    """Return a sentence for each broker without a master."""
     from rmqcli.admin.lag.memory import slave_errors
 
-    for error in slave_errors(client.cluster_info().brokers.values()).values():
-        common.messages.warn(f"{error.message}: what it lacks is not listed")
+    errors = slave_errors(client.cluster_info().brokers.values()).values()
+    return [f"{error.message}: what it lacks is not listed" for error in errors]
 
 
 def nothing_found(text: str, *, hint: str = "") -> NotFoundError:

@@ -563,6 +563,10 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     if unknown := len(messages) - len(known):
         count = f"at least {count}, {counted(unknown, 'queue')} unknown"
         count = count if known else "messages unknown"
+    queues = counted(len(messages), "queue")
+    if detail.errors.keys() - {row["broker_name"] for row in data["queues"]}:
+        queues = f"at least {queues}"
+        count = count if unknown else f"at least {count}"
     if detail.compacted:
         count += " (compacted: older messages with the key of a newer one are removed)"
     groups = ", ".join(map(safe, detail.groups)) or "none"
@@ -570,7 +574,7 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
         groups = f"at least {groups}" if detail.groups else "unknown"
     sys.stdout.write(
         f"topic {safe(detail.topic)}: {safe(kind)},"
-        f" {counted(len(messages), 'queue')}, {count}\n"
+        f" {queues}, {count}\n"
         f"groups: {groups}\n"
         "\n"
     )

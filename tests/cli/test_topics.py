@@ -16,6 +16,7 @@ from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -249,6 +250,30 @@ def test_of_a_topic_that_one_broker_denies_the_least_is_told(
     assert run(["topic", "show", "orders", "-n", cluster.namesrv]) == 6
     assert capsys.readouterr().out.splitlines()[:2] == [
         "topic orders: normal, 2 queues, at least 1 message, 1 queue unknown",
+        "groups: at least billing",
+    ]
+
+
+def test_of_a_topic_on_a_broker_that_has_left_the_least_is_told(
+    rmq_cluster_factory, capsys
+):
+    """It said "1 queue, 1 message", as if the topic had been nowhere else."""
+    cluster = rmq_cluster_factory(brokers=2, queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    words = ["-n", cluster.namesrv]
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        commit = update_consumer_offset("billing", "orders", 0, commit_offset=0)
+        for broker in ("broker-a", "broker-b"):
+            cluster.send("orders", ["x"], broker=broker)
+            client.invoke(cluster.broker(broker).address, commit)
+        assert run(["lag", *words]) == 0
+        cluster.broker("broker-b").kill()
+        wait_until(lambda: "broker-b" not in client.cluster_info(refresh=True).brokers)
+    capsys.readouterr()
+    assert run(["topic", "show", "orders", *words]) == 6
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "topic orders: normal, at least 1 queue, at least 1 message",
         "groups: at least billing",
     ]
 

@@ -257,8 +257,11 @@ def _speed(topic: str, status: ConsumeStatus, client: ClientQueues) -> str | Non
     )
     if status.consume_failed_msgs:
         words += f" ({status.consume_failed_msgs} in the last hour)"
-    if taken_ms:
-        words += f", and its listener takes {format_duration(max(1, round(taken_ms)))}"
+    if 0 < taken_ms < 1:
+        # An average of whole milliseconds, of which most are 0: no limit follows.
+        words += ", and its listener takes less than 1ms"
+    elif taken_ms:
+        words += f", and its listener takes {format_duration(round(taken_ms))}"
         if client.threads and not client.is_orderly:
             # With batches, one call consumes several messages.
             most = client.threads * 1_000 / taken_ms

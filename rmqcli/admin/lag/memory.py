@@ -60,6 +60,10 @@ class SeenBroker:
     address: str | None
     seen_ms: int
 
+    def last_seen(self, now_ms: int) -> str:
+        """Say how long ago it was listed."""
+        return f"last seen {format_duration(max(0, now_ms - self.seen_ms))} ago"
+
     def as_error(self, name: str) -> NoBrokerError:
         """Return what stands for the answer of this broker when it has left."""
         return NoBrokerError(
@@ -161,12 +165,9 @@ def warnings_of_departed(
     now_ms = client.clock.epoch_ms()
     return [
         Hint(
-            f"{name} is no longer in the route (last seen"
-            f" {format_duration(max(0, now_ms - seen.seen_ms))} ago): what it may have"
-            f" of the topic is not {done}; if it was removed for good: ",
-            LibraryCall("Admin.lag"),
-            " ",
-            LibraryCall("LagMemory.forget"),
+            f"{name} is no longer in the route ({seen.last_seen(now_ms)}): what it may"
+            f" have of the topic is not {done}; ",
+            seen.as_error(name).hint,
         )
         for name, seen in sorted(_departed_of(client, names).items())
     ]
@@ -228,10 +229,8 @@ def check_departed(client: Client, kind: NameKind, name: str) -> None:
             )
         else:
             continue
-        ago = format_duration(max(0, client.clock.epoch_ms() - seen.seen_ms))
-        raise PartialError(
-            f"{text} (last seen {ago} ago)", hint=seen.as_error(broker).hint
-        )
+        since = seen.last_seen(client.clock.epoch_ms())
+        raise PartialError(f"{text} ({since})", hint=seen.as_error(broker).hint)
 
 
 def departed_errors_of(client: Client, topics: Iterable[str]) -> dict[str, RmqError]:
@@ -652,8 +651,7 @@ def _left(name: str, seen: SeenBroker, topics: Topics, *, now_ms: int) -> str:
 
     The broker may have been seen after its queues were read: other commands note it.
     """
-    ago = format_duration(max(0, now_ms - seen.seen_ms))
-    text = f"{name} is no longer in the route; last seen {ago} ago"
+    text = f"{name} is no longer in the route; {seen.last_seen(now_ms)}"
     lags = [lag for _, lag in topics.values() if lag is not None]
     if len(lags) < len(topics):
         return text

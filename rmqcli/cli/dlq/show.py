@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.dlq.read import LetterReader
     from rmqcli.api.client import Client
     from rmqcli.decode import Decode
+    from rmqcli.model import MessageQueue
     from rmqcli.redrive.log import LetterStates
     from rmqcli.wire.message.record import DecodeFailure
 
@@ -133,9 +134,6 @@ def show(common: Common, options: ShowOptions) -> None:
     NAME.
     """
     from rmqcli.admin.dlq.read import LetterReader
-    from rmqcli.admin.reset.cluster_identity import identity_of
-    from rmqcli.model import dlq_topic
-    from rmqcli.redrive.log import default_path, read_log
 
     options.check()
     as_messages = f"-o {common.output}"
@@ -171,12 +169,7 @@ def show(common: Common, options: ShowOptions) -> None:
             shown = _write_as_messages(common, reader, options.decode)
             _say_shown(common, reader, shown, is_cut=is_cut)
             return
-        cluster = identity_of(client.route(dlq_topic(options.group)))
-        path = options.log or default_path(os.environ, options.group, cluster)
-        # Without a log it is unknown: a log may be on another machine.
-        states = None
-        if path.exists():
-            states, _, _ = read_log(path, options.group, cluster)
+        states = redrives_of(client, options.group, options.log)
         writer = RowWriter(
             columns=_columns(options), fmt=common.output, color=common.use_color
         )
@@ -228,10 +221,8 @@ def _rows(
 ) -> Iterator[list[dict[str, object]]]:
     from rmqcli.admin.dlq.letter import facts_of, place_of
     from rmqcli.admin.message.origin import find_origins
-    from rmqcli.redrive.log import LetterPlace
 
     group, lines = options.group, JsonWriter(options.decode)
-    words = ("no", "maybe", "yes")
     names = [column.name for column in _columns(options)]
     for queue, letters in reader:
         rows = []
@@ -243,13 +234,6 @@ def _rows(
             row["letter"] = place_of(queue, letter.queue_offset)
             if isinstance(letter, StoredMessage):
                 facts = facts_of(group, letter)
-                place = LetterPlace(
-                    queue.broker_name,
-                    queue.queue_id,
-                    letter.queue_offset,
-                    letter.commit_log_offset,
-                    letter.store_timestamp_ms,
-                )
                 row |= {
                     "origin_topic": facts.origin_topic,
                     "origin_msg_id": facts.origin_msg_id,
@@ -258,10 +242,44 @@ def _rows(
                     "deliveries": facts.deliveries,
                     "redriven_times": facts.redriven_times,
                     "redriven_from": facts.redriven_from,
-                    "redriven": None if states is None else words[states.get(place)],
+                    "redriven": is_redriven(states, queue, letter),
                 }
             rows.append(row)
         yield rows
+
+
+def redrives_of(
+    client: Client, group: str, log: Path | None = None
+) -> LetterStates | None:
+    """Read which letters of a group were redriven, of the usual log without `log`.
+
+    None if there is no log: nothing is known then, for it may be on another machine.
+    """
+    from rmqcli.admin.reset.cluster_identity import identity_of
+    from rmqcli.model import dlq_topic
+    from rmqcli.redrive.log import default_path, read_log
+
+    cluster = identity_of(client.route(dlq_topic(group)))
+    path = log or default_path(os.environ, group, cluster)
+    return read_log(path, group, cluster)[0] if path.exists() else None
+
+
+def is_redriven(
+    states: LetterStates | None, queue: MessageQueue, letter: StoredMessage
+) -> str | None:
+    """Return yes, no, or maybe if a redrive was killed; None if it is not known."""
+    from rmqcli.redrive.log import LetterPlace
+
+    if states is None:
+        return None
+    place = LetterPlace(
+        queue.broker_name,
+        queue.queue_id,
+        letter.queue_offset,
+        letter.commit_log_offset,
+        letter.store_timestamp_ms,
+    )
+    return ("no", "maybe", "yes")[states.get(place)]
 
 
 def _count(

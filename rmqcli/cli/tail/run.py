@@ -51,7 +51,7 @@ from rmqcli.position import (
     Latest,
 )
 from rmqcli.queue_selector import select_queues
-from rmqcli.units import counted, format_duration, listed
+from rmqcli.units import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -276,11 +276,10 @@ def _departed(
     for name, seen in sorted(departed_brokers_of(client, options.topics).items()):
         if is_wanted(name):
             found.append(name)
-            ago = format_duration(max(0, now_ms - seen.seen_ms))
             common.messages.warn(
-                f"{name} is no longer in the route (last seen {ago} ago), and groups"
-                " had queues of the topic there: they are not read; if it was removed"
-                " for good: rmq lag --forget"
+                f"{name} is no longer in the route ({seen.last_seen(now_ms)}), and"
+                " groups had queues of the topic there: they are not read; if it was"
+                " removed for good: rmq lag --forget"
             )
     brokers = [each for t in options.topics for each in client.route(t).brokers]
     for name, error in slave_errors(brokers).items():

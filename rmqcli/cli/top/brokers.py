@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.brokers import BrokerRow, list_brokers, show_broker
 from rmqcli.admin.doctor.diagnose import diagnose
+from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
 from rmqcli.cli.monitoring.doctor import finding_json
@@ -15,6 +17,7 @@ from rmqcli.cli.top.view import View, clock_time
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.hint import placed, with_options
+from rmqcli.model import MASTER_ID
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -22,13 +25,12 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.admin.doctor.model import Diagnosis
+    from rmqcli.admin.lag.memory import SeenBroker
     from rmqcli.api.client import Client
     from rmqcli.cli.ui.output import Row
 
-_BROKERS_COLUMNS = (
-    *(column for column in TABLE_COLUMNS if column.name != "error"),
-    Column("error", title="TROUBLE", priority=1),
-)
+#: What is wrong with a broker is below the table, where it hides no column.
+_BROKERS_COLUMNS = tuple(each for each in TABLE_COLUMNS if each.name != "error")
 _FINDING_COLUMNS = (
     Column("status", states={"problem": "bad", "warning": "warn", "unknown": "warn"}),
     Column("check", priority=20),
@@ -44,6 +46,8 @@ _SETTING_COLUMNS = (Column("name"), Column("value", shorten=True))
 @dataclass(slots=True, kw_only=True)
 class _Brokers:
     rows: list[BrokerRow]
+    #: by name, those that were known to an earlier run, and have left
+    departed: dict[str, SeenBroker]
     at_ms: int
 
 
@@ -68,14 +72,14 @@ class BrokersView(View):
         if self._found is None:
             return ()
         listed = {_process(each): self._row(each) for each in self._found.rows}
-        return [
-            *listed.values(),
-            *(
-                self._row_of_missing(broker, answered_ms)
-                for process, (broker, answered_ms) in self._answered.items()
-                if process not in listed
-            ),
-        ]
+        missing = {
+            process: f"it answered at {clock_time(answered_ms)}"
+            for process, (_, answered_ms) in self._answered.items()
+            if process not in listed
+        }
+        for name, seen in self._found.departed.items():
+            missing[name, MASTER_ID] = seen.last_seen(self._found.at_ms)
+        return [*listed.values(), *starmap(self._row_of_missing, missing.items())]
 
     def _row(self, broker: BrokerRow) -> dict[str, Any]:
         row = row_of(COLUMNS, broker)
@@ -85,17 +89,11 @@ class BrokersView(View):
             row["error"] = f"no answer since {since}: {broker.error.message}"
         return row
 
-    def _row_of_missing(self, broker: BrokerRow, answered_ms: int) -> dict[str, Any]:
+    def _row_of_missing(self, process: tuple[str, int], since: str) -> dict[str, Any]:
         """Return the row of a broker that name servers do not list any more."""
-        unknown = BrokerRow(
-            cluster=broker.cluster,
-            broker_name=broker.broker_name,
-            broker_id=broker.broker_id,
-            address=broker.address,
-        )
-        since = clock_time(answered_ms)
-        error = f"not in the list of brokers any more; it answered at {since}"
-        return row_of(COLUMNS, unknown) | {"error": error}
+        error = f"not in the list of brokers any more; {since}"
+        names = {"broker_name": process[0], "broker_id": process[1]}
+        return {**dict.fromkeys(c.name for c in COLUMNS), **names, "error": error}
 
     def key_of(self, row: Row) -> Any:
         return row["broker_name"], row["broker_id"]
@@ -105,7 +103,11 @@ class BrokersView(View):
         errors = [each.error for each in found if each.error is not None]
         if len(errors) == len(found):
             client.raise_if_none_answers(errors)
-        return _Brokers(rows=found, at_ms=client.clock.epoch_ms())
+        return _Brokers(
+            rows=found,
+            departed=departed_brokers(client, client.cluster_info().brokers),
+            at_ms=client.clock.epoch_ms(),
+        )
 
     def take(self, answer: _Brokers) -> None:
         self._found = answer
@@ -118,6 +120,13 @@ class BrokersView(View):
             return ()
         counts = Counter(each.cluster for each in self._found.rows)
         return [f"{name}: {counted(count, 'broker')}" for name, count in counts.items()]
+
+    def notes(self) -> Sequence[str]:
+        return [
+            f"{_BROKERS_COLUMNS[0].text(row)}: {row['error']}"
+            for row in self.rows()
+            if row["error"] is not None
+        ]
 
     def open(self, row: Row) -> View:
         return BrokerView(row["broker_name"])

@@ -274,7 +274,9 @@ class GroupView(View):
     @property
     def command(self) -> list[str]:
         words = ["lag", *placed(self.group)]
-        return with_options(words, ["--process-queues", "--explain"])
+        if self.part:
+            return with_options(words, ["--process-queues"])
+        return with_options(words, ["--explain", "--sample", "10s"])
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -18,7 +18,7 @@ from rmqcli.admin.tail.batch import Batcher, TailCounts
 from rmqcli.admin.tail.filter import make_filter
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.cli.dlq.show import COLUMNS as LETTER_COLUMNS
-from rmqcli.cli.dlq.show import LAST_DEFAULT
+from rmqcli.cli.dlq.show import LAST_DEFAULT, is_redriven, redrives_of
 from rmqcli.cli.message.show import (
     GROUP_COLUMNS,
     known_backups,
@@ -29,9 +29,9 @@ from rmqcli.cli.selection import readable_queues
 from rmqcli.cli.tail.command import LOOK_BACK
 from rmqcli.cli.top.frame import wrap
 from rmqcli.cli.top.view import View, ViewKey, clock_time, refresh
-from rmqcli.cli.ui.escape import safe_bytes
 from rmqcli.cli.ui.output import Column, row_of
-from rmqcli.cli.ui.records.text import Pretty
+from rmqcli.cli.ui.records.text import Pretty, cut_text
+from rmqcli.cli.ui.rich.table import shortened
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, RmqError
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.top.view import Reads
     from rmqcli.cli.ui.output import Row
     from rmqcli.model import MessageQueue, OffsetRange
+    from rmqcli.redrive.log import LetterStates
     from rmqcli.wire.message.record import Record
 
 #: Messages of a tail that are kept.
@@ -76,6 +77,7 @@ _LETTER_NAMES = (
     "letter",
     "origin_topic",
     "deliveries",
+    "redriven",
     "store_timestamp",
     "keys",
     "body",
@@ -88,7 +90,7 @@ _LETTER_TABLE = tuple(
 def _body_of(message: Any) -> str:
     """Return the beginning of a body as one line, or why it cannot be read."""
     try:
-        return safe_bytes(message.body[:_BODY_BYTES_MAX])
+        return cut_text(message.body, _BODY_BYTES_MAX)
     except DecodeError as error:
         return f"error: {error.message}"
 
@@ -309,6 +311,14 @@ class TailView(View):
         return MessageView(f"{place}:{row['queue_offset']}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """Dead letters, and which of them were redriven; None where no log says so."""
+
+    found: DeadLetters
+    redriven: LetterStates | RmqError | None
+
+
 class LettersView(View):
     """The last dead letters of a group."""
 
@@ -320,7 +330,7 @@ class LettersView(View):
         super().__init__(f"dead letters of {group}")
         self.group = group
         self.keys = {"o": ViewKey("origin", self._origin)}
-        self._found: DeadLetters | None = None
+        self._found: _Letters | None = None
 
     @property
     def command(self) -> list[str]:
@@ -329,11 +339,15 @@ class LettersView(View):
     def rows(self) -> Sequence[Row]:
         if self._found is None:
             return ()
+        states = self._found.redriven
+        if isinstance(states, RmqError):
+            states = None
         return [
             {
                 "letter": place_of(each.queue, each.queue_offset),
                 "origin_topic": each.origin_topic,
                 "deliveries": each.deliveries,
+                "redriven": is_redriven(states, each.queue, each.message),
                 "store_timestamp": format_rfc3339(each.message.store_timestamp_ms),
                 "keys": each.message.keys,
                 "body": _body_of(each.message),
@@ -341,7 +355,7 @@ class LettersView(View):
                 "origin_msg_id": each.origin_msg_id,
             }
             for each in sorted(
-                self._found.letters,
+                self._found.found.letters,
                 key=lambda each: each.message.store_timestamp_ms,
                 reverse=True,
             )
@@ -350,9 +364,9 @@ class LettersView(View):
     def key_of(self, row: Row) -> Any:
         return row["letter"]
 
-    def read(self, client: Client) -> DeadLetters:
+    def read(self, client: Client) -> _Letters:
         # As many of each broker as `rmq dlq show` reads.
-        return read_letters(
+        found = read_letters(
             client,
             self.group,
             start=Earliest(),
@@ -360,16 +374,20 @@ class LettersView(View):
             last=LAST_DEFAULT,
             limit=KEPT_MAX,
         )
+        try:
+            return _Letters(found, redrives_of(client, self.group))
+        except RmqError as error:
+            return _Letters(found, error)
 
-    def take(self, answer: DeadLetters) -> None:
+    def take(self, answer: _Letters) -> None:
         self._found = answer
         # Up to 4.9.1 the topic is write-only, and some brokers show nothing of it.
-        self.none = "not read: see below" if answer.errors else View.none
+        self.none = "not read: see below" if answer.found.errors else View.none
 
     def notes(self) -> Sequence[str]:
-        found = self._found
-        if found is None:
+        if self._found is None:
             return ()
+        found = self._found.found
         notes = [f"{queue}: {error.message}" for queue, error in found.errors.items()]
         hints = [self.worded(error.hint) for error in found.errors.values()]
         notes += filter(None, dict.fromkeys(hints))
@@ -380,6 +398,8 @@ class LettersView(View):
         if found.is_cut:
             more = shlex.join(["rmq", *self.command_for(None)])
             notes.append(f"there are more: {more}")
+        if isinstance(self._found.redriven, RmqError):
+            notes.append(f"REDRIVEN is not known: {self._found.redriven.message}")
         return notes
 
     def open(self, row: Row) -> View:
@@ -480,7 +500,8 @@ class MessageView(View):
         if row is not None:
             because = [text for text in (row["evidence"], row["reason"]) if text]
             verdict = [f"{row['group']}: {row['verdict']}. {'; '.join(because)}"]
-        return [*self._pretty[:3], stored_text(found), *verdict]
+        body = shortened(f"  {_body_of(found.message)}", self.width)
+        return [self._pretty[0], body, stored_text(found), *verdict]
 
     def notes(self) -> Sequence[str]:
         if self._found is None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
-from rmqcli.admin.lag.memory import open_memory
+from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.topics import list_topics, show_topic
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.cli.by_broker import departed_texts, slave_texts
 from rmqcli.cli.lag.view import summary_columns, summary_row
 from rmqcli.cli.top.messages import TailView
 from rmqcli.cli.top.view import View, ViewKey
@@ -19,7 +20,7 @@ from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, queue_rows
 from rmqcli.cli.ui.output import number_column, pick, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
-from rmqcli.hint import placed, with_options
+from rmqcli.hint import placed
 from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _Number = TypeVar("_Number", int, float)
 
 #: With more topics, only those on the screen are asked for their offsets.
 ASKED_MAX = 200
-#: With more groups of a topic, the command that prints the same names none of them.
-_NAMED_MAX = 5
 #: Kinds of topics that are shown, as by `rmq topics`.
 _USERS = ("normal", "static")
 #: Rates are of about this time.
@@ -44,7 +43,7 @@ _RATE = number_column("rate_in", title="IN/S")
 _TABLE = (
     *pick(COLUMNS, "topic message_type perm write_queue_nums"),
     _RATE,
-    number_column("messages", priority=15),
+    number_column("messages", priority=15)._replace(is_wanted=True),
     *pick(COLUMNS, "brokers"),
 )
 
@@ -87,6 +86,8 @@ class _Topics:
     found: TopicList
     #: topic -> (rate, messages); those that were not asked for are missing
     numbers: dict[str, tuple[float | None, int | None]]
+    #: what is missing from the list, in words
+    untold: list[str]
 
 
 class TopicsView(View):
@@ -139,11 +140,15 @@ class TopicsView(View):
             wanted = set(self.on_screen)
             topics = [each for each in topics if each.topic in wanted]
         places = _places(client, topics, silent=set(found.errors))
+        for topic in _topics_of_departed(client) & places.keys():
+            del places[topic]
         self._rates.keep(
             {(topic, name) for topic, names in places.items() for name in names}
         )
         return _Topics(
-            found=found, numbers=self._numbers(client, places, set(found.errors))
+            found=found,
+            numbers=self._numbers(client, places, set(found.errors)),
+            untold=[*departed_texts(client), *slave_texts(client)],
         )
 
     def _numbers(
@@ -191,10 +196,11 @@ class TopicsView(View):
             return ()
         errors = self._found.found.errors.items()
         notes = [f"{name}: {error.message}" for name, error in errors]
+        notes += map(self.worded, self._found.untold)
         asked = [row for row in self.rows() if row["kind"] == "normal"]
         if len(asked) < len(self.rows()):
             notes.append("offsets of static topics do not tell IN/S and MESSAGES")
-        if len(asked) > len(self._found.numbers):
+        if len(asked) > ASKED_MAX:
             notes.append("IN/S and MESSAGES are read of the topics on the screen only")
         return notes
 
@@ -218,6 +224,15 @@ def _places(
             else:
                 places[topic].update(queue.broker_name for queue in route.queues)
     return places
+
+
+def _topics_of_departed(client: Client) -> set[str]:
+    """Return the topics that groups read on brokers that have left the route."""
+    departed = departed_brokers(client, client.cluster_info().brokers)
+    memory = open_memory(client) if departed else None
+    if memory is None:
+        return set()
+    return set().union(*memory.topics_on(departed).values())
 
 
 def _sum(values: Collection[_Number | None]) -> _Number | None:
@@ -254,10 +269,7 @@ class TopicQueuesView(View):
     def command(self) -> list[str]:
         if not self.part:
             return ["topic", "show", *placed(self.topic)]
-        groups = [] if self._found is None else self._found.detail.groups
-        if len(groups) > _NAMED_MAX:
-            groups = []  # then it shows all groups of the topic, and takes longer
-        return with_options(["lag", *placed(*groups)], ["--topic", self.topic])
+        return ["lag", "--topic", self.topic]
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -313,6 +325,8 @@ class TopicQueuesView(View):
         kind = detail.kind if detail.message_type is None else detail.message_type
         brokers = ", ".join(each.broker_name for each in detail.brokers)
         groups = ", ".join(detail.groups) or "none that is known"
+        if detail.groups and detail.errors:
+            groups = f"at least {groups}"
         return (f"{kind} topic on {brokers}", f"groups: {groups}")
 
     def notes(self) -> Sequence[str]:

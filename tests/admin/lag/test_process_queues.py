@@ -174,3 +174,17 @@ def test_an_explanation_says_how_fast_each_member_consumes():
         " 0.2/s (41 in the last hour), and its listener takes 1.2s (calls on all"
         " threads: at most 16.7/s)."
     )
+
+
+def test_no_limit_is_computed_of_a_listener_that_takes_less_than_a_millisecond():
+    """Of 20 threads and 0.0037 ms it said "1ms (... at most 5.405e+06/s)"."""
+    quick = ConsumeStatus(consume_rt=0.0037, consume_ok_tps=17.6)
+    info = ConsumerRunningInfo(
+        properties={"PROP_THREADPOOL_CORE_SIZE": "20"}, statuses={"T": quick}
+    )
+    client = read_running_info("c1", info, now_ms=NOW_MS)
+    reading = GroupReading(group="G", clients={"c1": client})
+    assert explain(compute_lag(reading))[-1] == (
+        "c1 has 20 threads and 0 cached messages; of T it consumes 17.6/s, fails 0/s,"
+        " and its listener takes less than 1ms."
+    )

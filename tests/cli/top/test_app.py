@@ -65,7 +65,7 @@ def test_from_a_group_to_a_queue_to_a_message_and_its_verdicts(cluster):
         await screen.until("billing")
         await screen.press("enter")
         await screen.until("billing has 7 messages to read", "KNOWN")
-        assert screen.line("$") == "$ rmq lag billing --process-queues --explain"
+        assert screen.line("$") == "$ rmq lag billing --explain --sample 10s"
         assert screen.line("orders").split()[:5] == [
             "orders",
             "broker-a",
@@ -137,7 +137,7 @@ def test_topics_with_their_queues_and_groups(cluster):
         assert screen.line("broker-a").split()[:4] == ["broker-a", "0", "0", "10"]
         await screen.press("tab")
         await screen.until("STOPPED")
-        assert screen.line("$") == "$ rmq lag billing idle --topic orders"
+        assert screen.line("$") == "$ rmq lag --topic orders"
         await screen.press("enter")
         await screen.until("billing has 7 messages to read")
 
@@ -372,13 +372,13 @@ def test_a_broker_that_is_silent_or_left_the_list_stays_on_the_screen():
             await screen.press("3")
             await screen.until("broker-b  MASTER")
             cluster.broker("broker-b").hang()
-            await screen.until("no answer since")
-            assert "no answer" not in screen.line("broker-a")
+            await screen.until("broker-b: no answer since")
+            assert "broker-a: " not in screen.text
             cluster.broker("broker-b").resume()
             await screen.until_gone("no answer since")
             cluster.broker("broker-b").kill()
-            await screen.until("not in the list of brokers any more; it answered at")
-            assert screen.line("broker-b").split()[:3] == ["broker-b", "MASTER", "-"]
+            await screen.until("not in the list of brokers any more; last seen")
+            assert screen.line("broker-b").split()[:3] == ["broker-b", "-", "-"]
 
         on_screen(cluster.namesrv, story, timeout_ms=1_000, size=(150, 24))
 

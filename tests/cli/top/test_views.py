@@ -12,6 +12,7 @@ import pytest
 from rmqcli import Admin
 from rmqcli.api.client import Client
 from rmqcli.cli.lag.view import queue_columns, summary_columns
+from rmqcli.cli.main import run
 from rmqcli.cli.top import messages
 from rmqcli.cli.top.brokers import BrokersView, BrokerView
 from rmqcli.cli.top.feed import Closed
@@ -27,7 +28,7 @@ from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 from tests.cli.top.test_app import commit
 from tests.cli.top.test_frame import content, lines_of
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from rmqcli.cli.top.view import View
@@ -172,26 +173,132 @@ def test_beyond_a_number_of_topics_only_those_on_the_screen_have_numbers(
     assert [row["messages"] for row in view.rows()] == [None, 1, None]
 
 
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ("ab", "lag a b --topic orders"),
-        # All of them: it named the first five, as if there were no others.
-        ("abcdef", "lag --topic orders"),
-    ],
-)
-def test_the_command_for_the_groups_of_a_topic_leaves_none_out(
-    rmq_cluster, groups, words
+def test_the_command_for_the_groups_of_a_topic_prints_the_same_table(
+    rmq_cluster, capsys, monkeypatch
 ):
+    """It named the groups, and printed their queues without members and letters."""
+    monkeypatch.setenv("NAMESRV_ADDR", rmq_cluster.namesrv)
     rmq_cluster.create_topic("orders", queues=1)
-    for group in groups:
+    for group in "abc":
         commit(rmq_cluster, group, "orders", 0)
     view = TopicQueuesView("orders")
     view.next_part()
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
         view.take(view.read(client))
-    assert [row["group"] for row in view.rows()] == list(groups)
-    assert " ".join(view.command) == words
+    assert [row["group"] for row in view.rows()] == list("abc")
+    assert run(list(view.command)) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == [
+        column.heading for column in view.columns if column.title is not None
+    ]
+    assert [row.split()[0] for row in rows] == list("abc")
+
+
+def test_the_command_of_a_group_prints_its_rates_too():
+    """It printed the queues without the rates and the time to drain of the screen."""
+    view = GroupView("billing")
+    assert " ".join(view.command) == "lag billing --explain --sample 10s"
+    view.next_part()
+    assert " ".join(view.command) == "lag billing --process-queues"
+
+
+def left_by_broker_b(factory):
+    """Return a cluster that broker-b has left, where a group had read orders."""
+    cluster = factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.send("orders", ["x"] * 3, broker="broker-a")
+    cluster.send("orders", ["x"] * 4, broker="broker-b")
+    for broker in (0, 1):
+        commit(cluster, "billing", "orders", 0, broker=broker)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view = TopicsView()
+        view.take(view.read(client))
+        assert [row["messages"] for row in view.rows()] == [7]
+        groups = GroupsView()
+        groups.take(groups.read(client))
+        cluster.broker("broker-b").kill()
+        wait_until(lambda: "broker-b" not in client.cluster_info(refresh=True).brokers)
+    return cluster
+
+
+def test_a_topic_that_a_broker_had_that_has_left_has_no_number_of_messages(
+    rmq_cluster_factory,
+):
+    """It had that of the brokers that were left, and nothing said so."""
+    cluster = left_by_broker_b(rmq_cluster_factory)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic("quiet", queue_nums=1, brokers=["broker-a"])
+    cluster.send("quiet", ["x"], broker="broker-a")
+    view = TopicsView()
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert [(row["topic"], row["messages"]) for row in view.rows()] == [
+        ("orders", None),
+        ("quiet", 1),
+    ]
+    (note,) = view.notes()
+    assert note.startswith("broker-b is no longer in the route (last seen ")
+    assert note.endswith(
+        "what was only there is not listed; if it was removed for good: rmq lag"
+        " --forget"
+    )
+
+
+def test_a_broker_that_had_left_before_is_a_row(rmq_cluster_factory):
+    """A screen that was opened later showed one healthy broker, and nothing else."""
+    cluster = left_by_broker_b(rmq_cluster_factory)
+    view = BrokersView()
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    left, gone = view.rows()
+    assert (left["broker_name"], left["error"]) == ("broker-a", None)
+    assert (gone["broker_name"], gone["version"]) == ("broker-b", None)
+    assert gone["error"].startswith("not in the list of brokers any more; last seen ")
+
+
+def test_groups_of_a_topic_are_not_all_of_them_while_a_broker_is_away(
+    rmq_cluster_factory,
+):
+    cluster = left_by_broker_b(rmq_cluster_factory)
+    view = TopicQueuesView("orders")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        view.take(view.read(client))
+    assert view.intro(None)[1] == "groups: at least billing"
+
+
+def test_a_long_body_is_not_shown_as_if_it_were_whole(rmq_cluster):
+    """On a wide terminal it ended after 200 bytes, or in the midst of its JSON."""
+    rmq_cluster.create_topic("orders", queues=1)
+    body = '{"name": "' + "ä" * 300 + '"}'
+    rmq_cluster.send("orders", [body])
+    message = MessageView("orders@broker-a:0:0")
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        message.take(message.read(client))
+    message.width = 60
+    assert message.intro(None)[1] == (
+        '  {"name": "ääääääääääääääääää…äääääääää... (412 bytes more)'
+    )
+
+
+def test_a_letter_that_was_redriven_is_marked(rmq_cluster, monkeypatch):
+    """As by rmq dlq show. It looked like one that nobody has dealt with."""
+    monkeypatch.setenv("NAMESRV_ADDR", rmq_cluster.namesrv)
+    rmq_cluster.create_topic("orders", queues=1)
+    make_letters(rmq_cluster, "billing", "orders", ["a", "b"])
+    found = []
+    with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
+        for words in ((), ("--grep", "a"), ()):
+            if words:
+                redrive = ["dlq", "redrive", "billing", *words, "--execute", "--yes"]
+                assert run(redrive) == 0
+            view = LettersView("billing")
+            view.take(view.read(client))
+            found.append(sorted((r["body"], r["redriven"]) for r in view.rows()))
+    assert found == [
+        [("a", None), ("b", None)],
+        [("a", "yes"), ("b", "no")],
+        [("a", "yes"), ("b", "no")],
+    ]
 
 
 def test_the_number_of_messages_of_a_compacted_topic_is_unknown(rmq_cluster):

@@ -172,8 +172,7 @@ def _broker_answers(facts: Facts) -> Iterator[Finding]:
     for name, seen in sorted(facts.departed.items()):
         yield problem(
             name,
-            f"{seen.as_error(name).message}; it was last seen"
-            f" {format_duration(max(0, facts.at_ms - seen.seen_ms))} ago"
+            f"{seen.as_error(name).message}; it was {seen.last_seen(facts.at_ms)}"
             + (f" at {seen.address}" if seen.address else ""),
             "what is stored there is missing from all numbers; if it was removed for"
             " good, let rmq forget it",
