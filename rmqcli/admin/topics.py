@@ -810,7 +810,7 @@ def _known_configs(
     client.raise_if_none_answers(failed.values())
     answering = with_address(masters, failed)
     if change.attributes or change.removed:
-        _check_attributes(client, answering)
+        check_attributes(client, answering)
     known, errors = split_answers(topic_configs(client, topic, answering))
     return known, failed | errors
 
@@ -1260,7 +1260,8 @@ def _how_to_create(topic: str) -> str:
     return Hint("create it with: ", LibraryCall("Admin.create_topic", topic))
 
 
-def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
+def check_attributes(client: Client, masters: Mapping[str, str]) -> None:
+    """Raise UnsupportedError for a broker without attributes, which came with 5.0."""
     for name, address in masters.items():
         version = client.broker_version(address)
         if version < V5_0_0:

@@ -70,9 +70,7 @@ def permission(
         changed = []
         for name, config in known.items():
             if isinstance(config, RmqError):
-                common.messages.warn(f"{name}: {config.message}")
-                if masters[name] is not None:  # it may answer when it is changed
-                    changed.append(name)
+                common.messages.warn(f"{name} is left alone: {config.message}")
             elif config is not None and config.perm != perm:
                 changed.append(name)
                 before, after = perm_text([config.perm]), perm_text([perm])
@@ -133,7 +131,7 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
     Brokers know which attributes there are, and which of them cannot be changed; what
     they refuse is said. A change is confirmed, and read back.
     """
-    from rmqcli.admin.topics import TopicChange, check_removed
+    from rmqcli.admin.topics import TopicChange, check_attributes, check_removed
 
     given = dict(options.attributes or ())
     removed = tuple(each.removeprefix("+") for each in options.remove or ())
@@ -152,9 +150,13 @@ def attributes(common: Common, options: TopicAttributesOptions) -> None:
         ]
         if len(there) == len(known):  # all masters answered
             check_removed(f"topic {topic}", there, removed)
+        shown = {n: c for n, c in known.items() if not isinstance(c, RmqError)}
+        check_attributes(
+            client, {name: at for name in shown if (at := masters[name]) is not None}
+        )
         for name, config in known.items():
             if isinstance(config, RmqError):
-                common.messages.warn(f"{name}: {config.message}")
+                common.messages.warn(f"{name} is left alone: {config.message}")
                 continue
             has = {} if config is None else config.attributes
             for key, will in {**given, **dict.fromkeys(removed, "removed")}.items():

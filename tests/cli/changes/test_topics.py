@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.kit.terminal import typed
 
 SET_TOPIC = 17
 
@@ -50,18 +52,37 @@ def test_a_broker_that_confirms_and_does_nothing_is_found_out(rmq, cluster):
     assert rows[1]["error"] == said
 
 
-def test_a_broker_that_does_not_show_the_topic_is_not_changed_without_a_question(
+def test_a_broker_that_does_not_show_the_topic_is_left_alone_and_not_in_the_question(
     rmq, cluster
 ):
+    """The question named the broker, which the change then left alone."""
     rmq("topic", "create", "T")
-    rmq("topic", "permission", "T", "r", "--broker", "broker-a", "--yes")
     busy = faults.answer(2, "busy")
+    change = ("topic", "permission", "T", "r")
     cluster.faults.next(busy, code=RequestCode.GET_TOPIC_CONFIG, broker="broker-b")
-    code, rows, err = rmq("topic", "permission", "T", "r")
+    with typed("no\n"):
+        code, rows, err = rmq(*change)
     assert (code, rows) == (7, None)
-    assert "warning: broker-b: " in err
-    code, rows, _ = rmq("topic", "permission", "T", "r", "--yes")
-    assert (code, rows[1]["server"], rows[1]["result"]) == (0, "broker-b", "changed")
+    assert "warning: broker-b is left alone: " in err
+    assert "This changes the permissions of topic T on broker-a. [y/N]" in err
+    cluster.faults.next(busy, code=RequestCode.GET_TOPIC_CONFIG, broker="broker-b")
+    code, rows, _ = rmq(*change, "--yes")
+    assert (code, [row["result"] for row in rows]) == (6, ["changed", "failed"])
+    code, rows, _ = rmq(*change, "--yes")
+    assert (code, [row["result"] for row in rows]) == (0, ["unchanged", "changed"])
+
+
+def test_brokers_without_attributes_are_named_before_any_plan(
+    rmq_cluster_factory, capsys
+):
+    """The plan said what the attribute will be, and the change was refused then."""
+    old = rmq_cluster_factory(like="4.6.0")
+    old.create_topic("orders", queues=1)
+    words = ("topic", "attributes", "orders", "+message.type=FIFO")
+    assert run([*words, "-n", old.namesrv]) == 1
+    err = capsys.readouterr().err
+    assert "broker-a runs RocketMQ 4.6.0, and attributes need 5.0.0" in err
+    assert "will be" not in err
 
 
 def test_attributes_are_shown_set_and_removed(rmq):
