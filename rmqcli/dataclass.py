@@ -1,15 +1,16 @@
 """`dataclass` as in the standard library, but quick to apply to a class.
 
-Python compiles up to seven methods of a dataclass when its module is imported, and
-that takes longer than all the rest of the import. A command imports hundreds of classes
-and makes objects of a few. So here `__init__` is compiled when it is first looked up,
-and the other methods are closures. What they do is the same, and `fields`, `replace`,
-`inspect.signature`, `copy` and `pickle` see no difference. `order`, `unsafe_hash` and
-`InitVar` are not supported.
+Python examines the fields of a dataclass, and compiles up to seven methods of it, when
+its module is imported, and that takes longer than all the rest of the import. A command
+imports hundreds of classes and makes objects of a few. So here all that waits until it
+is first looked up, and only slots are made at once. What classes and their objects do
+is the same, and `fields`, `replace`, `inspect.signature`, `copy` and `pickle` see no
+difference. `order`, `unsafe_hash` and `InitVar` are not supported.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -37,48 +38,128 @@ def _make(
 ) -> Any:
     own = {name for name, value in vars(cls).items() if value is not None}
     cls.__doc__ = cls.__doc__ or cls.__name__  # else Python makes one of the signature
-    # Python refuses to derive a frozen class from one that is not, and the reverse.
-    params = [getattr(base, "__dataclass_params__", None) for base in cls.__mro__[1:]]
-    cls = dataclasses.dataclass(
-        init=False,
-        repr=False,
-        eq=False,
-        frozen=any(each.frozen for each in params if each is not None),
-        slots=slots,
-        kw_only=kw_only,
-    )(cls)
-    cls.__dataclass_params__.frozen = frozen
-    methods: dict[str, Any] = {}
+    defaults = {
+        name: vars(cls).get(name, dataclasses.MISSING)
+        for name, kind in cls.__annotations__.items()
+        if "ClassVar" not in str(kind)
+    }
+    for name, default in defaults.items():
+        if type(default).__hash__ is None:
+            raise ValueError(f"{cls.__name__}.{name} has a default that can change")
+    methods: dict[str, Any] = {
+        "__dataclass_params__": _PARAMS[frozen],
+        "__dataclass_fields__": _Late(lambda cls: _fields(cls, defaults, kw_only)),
+        "__match_args__": _Late(_match_args),
+    }
     if init:
-        methods["__init__"] = _Init(cls, is_frozen=frozen)
+        methods["__init__"] = _Late(lambda cls: _compile_init(cls, is_frozen=frozen))
     if repr:
         methods["__repr__"] = _shown
     if eq:
-        methods["__eq__"] = _equality(cls)
-        methods["__hash__"] = _hash(cls) if frozen else None
+        methods["__eq__"] = _Late(_equality)
+        methods["__hash__"] = _Late(_hash) if frozen else None
     if frozen:
         methods["__setattr__"] = methods["__delattr__"] = _refuse
     if frozen and slots:
         methods["__getstate__"] = _state
         methods["__setstate__"] = _set_state
-    for name in methods.keys() - own:
-        setattr(cls, name, methods[name])
+    added = {name: value for name, value in methods.items() if name not in own}
+    if slots:
+        return _with_slots(cls, defaults, added)
+    for name, default in defaults.items():
+        if isinstance(default, dataclasses.Field):
+            if default.default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, default.default)
+    for name, value in added.items():
+        setattr(cls, name, value)
+        if isinstance(value, _Late):
+            value.__set_name__(cls, name)
     return cls
 
 
-class _Init:
-    """Stands for the `__init__` of a class until it is first looked up."""
+def _is_keyword_marker(kind: object) -> bool:
+    return "KW_ONLY" in str(kind)
 
-    __slots__ = ("_cls", "_is_frozen")
 
-    def __init__(self, cls: type, *, is_frozen: bool) -> None:
-        self._cls = cls
-        self._is_frozen = is_frozen
+def _with_slots(cls: Any, defaults: dict[str, Any], added: dict[str, Any]) -> Any:
+    """Return a class like `cls` with slots for the fields that its bases do not have.
+
+    `added` are attributes that it has beside: to set them later takes longer.
+    """
+    there = {
+        name for base in cls.__mro__[1:-1] for name in vars(base).get("__slots__", ())
+    }
+    slots = [
+        name
+        for name, kind in cls.__annotations__.items()
+        if name in defaults and name not in there and not _is_keyword_marker(kind)
+    ]
+    # Without those of a class that has no slots.
+    without = {"__dict__", "__weakref__", *defaults}
+    body = {name: value for name, value in vars(cls).items() if name not in without}
+    body |= {**added, "__slots__": tuple(slots)}
+    made = type(cls)(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _fields(
+    cls: Any, defaults: dict[str, Any], kw_only: object
+) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of the bases of a class, and its own."""
+    fields: dict[str, dataclasses.Field[Any]] = {}
+    for base in reversed(cls.__mro__[1:]):
+        fields |= getattr(base, "__dataclass_fields__", {})
+    for name, default in defaults.items():
+        kind = cls.__annotations__[name]
+        if _is_keyword_marker(kind):
+            kw_only = True
+            continue
+        is_field = isinstance(default, dataclasses.Field)
+        each = default if is_field else dataclasses.field(default=default)
+        each.name, each.type = name, kind
+        each._field_type = _FIELD_TYPE  # noqa: SLF001  # which `fields` looks at
+        if each.kw_only is dataclasses.MISSING:
+            each.kw_only = kw_only
+        fields[name] = each
+    return fields
+
+
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Example:
+    """What the standard library makes of a class."""
+
+    value: int
+
+
+_FIELD_TYPE: Any = dataclasses.fields(_Example)[0]._field_type  # type: ignore[attr-defined]  # noqa: SLF001
+#: Whether a class is frozen -> what says so
+_PARAMS: dict[bool, Any] = {
+    is_frozen: copy.copy(_Example.__dataclass_params__)  # type: ignore[attr-defined]
+    for is_frozen in (False, True)
+}
+_PARAMS[True].frozen = True
+
+
+class _Late:
+    """Stands for an attribute of a class until it is first looked up."""
+
+    __slots__ = ("_cls", "_make", "_name")
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._cls = owner
+        self._name = name
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        method = _compile_init(self._cls, is_frozen=self._is_frozen)
-        type.__setattr__(self._cls, "__init__", method)
-        return method.__get__(instance, owner)
+        value = self._make(self._cls)
+        type.__setattr__(self._cls, self._name, value)
+        bind = getattr(value, "__get__", None)
+        return value if bind is None else bind(instance, owner)
 
 
 class _Factory:
@@ -130,6 +211,11 @@ def _compile_init(cls: Any, *, is_frozen: bool) -> Any:
     method.__module__ = cls.__module__
     method.__annotations__ = {**annotations, "return": None}
     return method
+
+
+def _match_args(cls: Any) -> tuple[str, ...]:
+    fields = dataclasses.fields(cls)
+    return tuple(each.name for each in fields if each.init and not each.kw_only)
 
 
 def _equality(cls: Any) -> Any:

@@ -9,6 +9,7 @@ import pickle
 import re
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -41,6 +42,7 @@ def declare(dataclass):
         """A changeable one, with fields that are no arguments."""
 
         first: int
+        limit: ClassVar[int] = 3
         _: dataclasses.KW_ONLY
         second: int | None = None
         counted: int = dataclasses.field(default=0, init=False)
@@ -239,6 +241,36 @@ def test_the_init_is_compiled_when_it_is_first_used():
     assert not inspect.isfunction(vars(made)["__init__"])
     assert made(1).y == 2
     assert inspect.isfunction(vars(made)["__init__"])
+
+
+def test_the_fields_are_examined_when_they_are_first_looked_up():
+    made = declare(dataclass)["Narrow"]
+    assert not isinstance(vars(made)["__dataclass_fields__"], dict)
+    assert [each.name for each in dataclasses.fields(made)] == ["x", "y", "z"]
+    assert isinstance(vars(made)["__dataclass_fields__"], dict)
+
+
+def test_a_variable_of_the_class_is_no_field_and_no_slot():
+    mixed = declare(dataclass)["Mixed"]
+    assert (mixed.limit, mixed(1).limit) == (3, 3)
+    assert "limit" not in mixed.__slots__
+    assert "limit" not in repr(mixed(1))
+
+
+def test_objects_are_matched_by_the_order_of_their_fields():
+    kind = declare(dataclass)["Narrow"]
+    match kind(1, 2, "a"):
+        case kind(x, y, z):
+            assert (x, y, z) == (1, 2, "a")
+
+
+def test_a_default_that_can_change_is_refused():
+    for made in (dataclass, dataclasses.dataclass):
+        with pytest.raises(ValueError, match="words"):
+
+            @made(slots=True)
+            class _Shared:
+                words: list[str] = []  # noqa: RUF012
 
 
 def test_threads_may_make_the_first_objects_at_the_same_time():

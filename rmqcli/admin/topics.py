@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.errors import DeniedError, NameKind
     from rmqcli.model import QueueData, TopicRoute
-    from rmqcli.tasks import Task
+    from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.route import ClusterInfo
     from rmqcli.wire.bodies.stats import TopicOffset
 
@@ -402,16 +402,17 @@ def _ask_broker(client: Client, address: str, topic: str) -> Task[list[Any]]:
 
     Returns the ends of its queues, its settings, and one or more lists of groups.
     """
-    ends, groups = yield All(
-        [
-            Request(address, get_topic_stats_info(topic)),
-            Request(address, query_topic_consume_by_who(topic)),
-        ]
-    )
+    questions: list[Part] = [
+        Request(address, get_topic_stats_info(topic)),
+        Request(address, query_topic_consume_by_who(topic)),
+    ]
+    if client.known_version(address) is not None:
+        questions.append(_ask_config(client, address, topic))
+    ends, groups, *configs = yield All(questions)
     if isinstance(ends, RmqError):
         return [ends, None]
     # The broker has answered, so that its version is known now.
-    (config,) = yield All([_ask_config(client, address, topic)])
+    (config,) = configs or (yield All([_ask_config(client, address, topic)]))
     if not isinstance(groups, RmqError) and topic in groups:
         (groups,) = yield All([_groups_of_5_3(address, topic, groups)])
     bound: list[Any] = []

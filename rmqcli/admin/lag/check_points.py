@@ -35,8 +35,9 @@ from rmqcli.api.calls.offset import (
     search_offset_by_timestamp,
 )
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import BodyError
+from rmqcli.errors import BodyError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import All, Request
 from rmqcli.units import read_count
@@ -145,7 +146,7 @@ def read_deliveries(
     address: str,
     broker_name: str,
     *,
-    revive_queues: Collection[MessageQueue],
+    revive_topic: str,
     places: Collection[PopPlace],
     since_ms: int,
 ) -> Task[PopDeliveries]:
@@ -153,11 +154,20 @@ def read_deliveries(
 
     `since_ms` (epoch ms by the broker's clock) is when the oldest of them was stored.
     Records before the last 13 hours are found, too, unless there are too many since. A
-    place without a record is not in the result. Raises RmqError.
+    place without a record is not in the result. Raises NotFoundError for a broker that
+    has never used POP, and other RmqErrors.
     """
     scan = _Scan(address, broker_name, (), places)
-    yield from scan.read_timers(since_ms)
-    yield from scan.read_copies(revive_queues)
+    ends, timers = yield All(
+        [
+            Request(address, get_topic_stats_info(revive_topic)),
+            scan.read_timers(since_ms),
+        ]
+    )
+    for each in (ends, timers):
+        if isinstance(each, RmqError):
+            raise each
+    yield from scan.read_copies(ends.keys())
     yield from scan.read_acknowledgements()
     return scan.deliveries()
 

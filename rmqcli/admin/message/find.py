@@ -81,7 +81,7 @@ from rmqcli.wire.message.record import DecodeFailure, has_key
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.admin.reset.target import PastMessage
@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import PulledMessage
     from rmqcli.model import MessageQueue
     from rmqcli.tasks import Task
+    from rmqcli.wire.bodies.stats import TopicOffset
 
 #: Messages of one key that are looked up on one broker.
 FOUND_MAX = 1_000
@@ -812,10 +813,17 @@ class _Search:
 
         An index that was switched off still tells what was stored before.
         """
-        searched = yield from self.search(begin_ms, end_ms)
+        searched, stats = yield All(
+            [
+                self.search(begin_ms, end_ms),
+                Request(self.address, get_topic_stats_info(self.topic)),
+            ]
+        )
+        if isinstance(searched, RmqError):
+            raise searched
         questions = [] if self.batches is None else [self.batches]
         if searched.is_empty or not (is_id(self.key) or searched.has_more):
-            questions.append(self._lacks_index(begin_ms, end_ms))
+            questions.append(self._lacks_index(stats, begin_ms, end_ms))
         answers = yield All(questions)
         if self.batches is not None:
             searched.has_batches = answers.pop(0) is True
@@ -826,7 +834,7 @@ class _Search:
                 raise lacks
             else:  # a broker that refuses to be asked has told what its index has
                 searched.has_more = not isinstance(lacks, BrokerError)
-        return searched
+        return searched  # type: ignore[no-any-return]  # of the search
 
     def search(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
         """Look the key up until the broker has no more."""
@@ -924,18 +932,21 @@ class _Search:
             and has_key(message, self.key)
         )
 
-    def _lacks_index(self, begin_ms: int, end_ms: int) -> Task[bool]:
+    def _lacks_index(
+        self,
+        stats: Mapping[MessageQueue, TopicOffset] | RmqError,
+        begin_ms: int,
+        end_ms: int,
+    ) -> Task[bool]:
         """Whether the index does not find the newest message of the topic either.
 
         It is looked up between the same times, as far as they allow it.
         """
-        try:
-            stats = yield Request(self.address, get_topic_stats_info(self.topic))
-        except NotFoundError:
-            if self.topic not in PENDING_TOPICS:
-                raise
+        if isinstance(stats, NotFoundError) and self.topic in PENDING_TOPICS:
             # Nothing has waited there yet, or it is 4.6.0, which does not tell.
             return (yield from self._has_index_off())
+        if isinstance(stats, RmqError):
+            raise stats
         newest = max(
             (
                 (offsets.last_update_timestamp, queue, offsets.max_offset - 1)

@@ -23,6 +23,7 @@ from rmqcli.admin.delayed import delay_levels_ms, delivered_levels
 from rmqcli.admin.dlq.letter import ORIGIN_MESSAGE_ID
 from rmqcli.admin.lag.check_points import (
     REVIVE_TOPIC_PREFIX,
+    PopDeliveries,
     PopPlace,
     read_deliveries,
 )
@@ -70,7 +71,7 @@ from rmqcli.api.calls.consumer import (
 from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 from rmqcli.api.calls.pop import orderly_pop_has_messages
 from rmqcli.api.calls.pull import pull_message
-from rmqcli.api.calls.stats import get_consume_stats, get_topic_stats_info
+from rmqcli.api.calls.stats import get_consume_stats
 from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
@@ -88,7 +89,7 @@ from rmqcli.model import (
     pop_retry_topics,
     retry_topic,
 )
-from rmqcli.tasks import Request
+from rmqcli.tasks import All, Request
 from rmqcli.units import DAY_MS, counted, read_count
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.message.properties import REAL_TOPIC, lmq_of
@@ -107,14 +108,14 @@ if TYPE_CHECKING:
     )
     from typing import TypeAlias
 
-    from rmqcli.admin.lag.check_points import PopDeliveries, PopDelivery
+    from rmqcli.admin.lag.check_points import PopDelivery
     from rmqcli.admin.lag.proxied import ProxiedMembers
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.topics import TopicDetail
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
-    from rmqcli.model import TopicRoute
+    from rmqcli.model import MessageQueue, TopicRoute
     from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
@@ -327,10 +328,9 @@ class _Reading:
         yield from self._read_offsets(evidence)
         copies = yield from self._read_members(evidence)
         yield from self._read_holders(evidence)
-        self._read_selection(evidence)
         yield from self._read_copies(evidence, copies)
-        yield from self._read_deliveries(evidence)
-        yield from self._read_locks(evidence)
+        yield from self._read_pop(evidence)
+        self._read_selection(evidence)
         self._read_filter_times(evidence)
         if backups:
             here = identity_of(self._client.route(self._queue.topic))
@@ -640,7 +640,6 @@ class _Reading:
             elif name in configs:
                 seen.retry_max_times = configs[name].retry_max_times
                 seen.is_orderly = configs[name].consume_message_orderly
-        yield from self._read_proxied(evidence)
         if not isinstance(configs, RmqError):
             self._read_lite_offsets(
                 address,
@@ -691,18 +690,50 @@ class _Reading:
                     " what it has handed out of lite topics where it cannot be read"
                 )
 
-    def _read_proxied(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
-        """Add members behind proxies in cluster mode, which brokers do not know."""
+    def _read_pop(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
+        """Read side by side what none of the others needs to be known for.
+
+        That is: members behind proxies, what POP recorded about the message and its
+        retries, and whether orderly POP has locked its queue.
+        """
         alone = [
             seen
             for seen in evidence.values()
             if seen.connection is None and seen.no_members is None
         ]
-        if not alone:
-            return
         brokers = self._client.cluster_info().brokers
-        answers = yield {"proxied": ask_proxied_members(self._client, brokers)}
-        proxied: ProxiedMembers = answers["proxied"]
+        proxied: dict[Any, Part] = {}
+        if alone:
+            proxied["proxied"] = ask_proxied_members(self._client, brokers)
+        places = self._deliveries_wanted(evidence)
+        unread = self._no_records()
+        deliveries = {
+            name: ("deliveries", id(self), name)
+            for name in places
+            if name != self._queue.broker_name or unread is None
+        }
+        locks = self._locks_asked(evidence) if unread is None else {}
+        answers = yield {
+            **proxied,
+            **{
+                key: self._deliveries(name, self._brokers[name], places[name])
+                for name, key in deliveries.items()
+            },
+            **locks,
+        }
+        if alone:
+            self._take_proxied(alone, answers["proxied"])
+        for name, wanted in places.items():
+            read = answers[deliveries[name]] if name in deliveries else unread
+            self._take_deliveries(name, wanted, read, evidence)
+        self._take_locks(
+            {name: answers["lock", name, q] for _, name, q in locks}, evidence
+        )
+
+    def _take_proxied(
+        self, alone: Iterable[GroupEvidence], proxied: ProxiedMembers
+    ) -> None:
+        """Add members behind proxies in cluster mode, which brokers do not know."""
         for seen in alone:
             if seen.group in proxied.by_group:
                 seen.connection = proxied.by_group[seen.group][0]
@@ -1038,8 +1069,13 @@ class _Reading:
             ]
         return gone
 
-    def _read_deliveries(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
-        """Read what POP recorded about the message and its retries."""
+    def _deliveries_wanted(
+        self, evidence: Mapping[str, GroupEvidence]
+    ) -> dict[str, list[PopPlace]]:
+        """Return the places of the message and its retries, by their broker's name.
+
+        Without those of which POP has no records.
+        """
         message = self._message
         own = PopPlace(
             group="",
@@ -1057,30 +1093,27 @@ class _Reading:
                 if copy.is_pop:
                     place = _place_of(name, copy)
                     wanted.setdefault(copy.message.broker_name, []).append(place)
-        for broker_name, places in wanted.items():
-            yield from self._read_deliveries_of(broker_name, places, evidence)
+        return {name: wanted[name] for name in wanted if self._is_5(name)}
 
-    def _read_deliveries_of(
+    def _is_5(self, broker_name: str) -> bool:
+        address = self._brokers.get(broker_name)
+        return address is not None and self._client.broker_version(address) >= V5_0_0
+
+    def _take_deliveries(
         self,
         broker_name: str,
         places: Sequence[PopPlace],
+        read: PopDeliveries | RmqError | str | None,
         evidence: Mapping[str, GroupEvidence],
-    ) -> _Asking[None]:
-        address = self._brokers.get(broker_name)
-        if address is None or self._client.broker_version(address) < V5_0_0:
-            return
-        is_own = broker_name == self._queue.broker_name
+    ) -> None:
+        """Note what POP recorded, or the reason why its records were not read."""
         found: dict[PopPlace, PopDelivery] = {}
-        reason = self._no_records() if is_own else None
-        read = None
-        if not reason:
-            key = ("deliveries", id(self), broker_name)
-            read = (yield {key: self._deliveries(broker_name, address, places)})[key]
+        reason = read if isinstance(read, str) else None
         if isinstance(read, RmqError):
             reason = f"the records of POP were not read: {read.message}"
             for place in places:
                 self._note_untold(place.group, read, broker_name)
-        elif read is not None:
+        elif isinstance(read, PopDeliveries):
             found, reason = read.found, read.reason
         for place in places:
             seen = evidence[place.group]
@@ -1096,38 +1129,40 @@ class _Reading:
                 for copy in seen.copies
             ]
 
-    def _read_locks(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
-        """Ask whether orderly POP waits for what it has handed out of the queue.
+    def _locks_asked(
+        self, evidence: Mapping[str, GroupEvidence]
+    ) -> dict[tuple[str, str, MessageQueue], Task[tuple[Any, Any]]]:
+        """Return the questions whether orderly POP has locked the queue, by group.
 
-        The offset is read again afterwards: a queue whose offset has moved meanwhile
-        may be locked for what comes behind the message.
+        Not where other POP is not recorded: the answer may count what that has handed
+        out.
         """
-        client, queue, address = self._client, self._queue, self._address
-        if address is None or client.broker_version(address) < V5_0_0:
-            return
-        if self._no_records() is not None:
-            return  # then the answer may count what other POP has handed out
-        offset = self._message.queue_offset
-        asked = {
-            name: seen
+        queue, offset = self._queue, self._message.queue_offset
+        if not self._is_5(queue.broker_name):
+            return {}
+        address = self._brokers[queue.broker_name]
+        return {
+            ("lock", name, queue): _ask_lock(address, name, queue)
             for name, seen in evidence.items()
             if seen.committed is not None and seen.committed <= offset
-            if seen.delivery is None and seen.holder is None
+            if seen.holder is None
             if seen.is_pop or seen.connection is None
         }
-        if not asked:
-            return
-        place = (queue.topic, queue.queue_id)
-        finds = yield {
-            name: Request(address, orderly_pop_has_messages(name, *place))
-            for name in asked
-        }
-        offsets = yield {
-            name: Request(address, query_consumer_offset(name, *place))
-            for name in asked
-        }
-        for name, seen in asked.items():
-            found, committed = finds[name], offsets[name]
+
+    def _take_locks(
+        self,
+        answers: Mapping[str, tuple[Any, Any]],
+        evidence: Mapping[str, GroupEvidence],
+    ) -> None:
+        """Note for which groups orderly POP waits for what it has handed out.
+
+        A queue whose offset has moved meanwhile may be locked for what comes behind the
+        message.
+        """
+        for name, (found, committed) in answers.items():
+            seen = evidence[name]
+            if seen.delivery is not None:
+                continue
             if isinstance(found, RmqError):
                 seen.no_lock = (
                     f"whether POP has handed it out is not known: {found.message}"
@@ -1160,14 +1195,12 @@ class _Reading:
     ) -> Task[PopDeliveries | None]:
         """Read the records; None if the broker has never used POP."""
         cluster = self._client.cluster_info().brokers[broker_name].cluster
-        topic = f"{REVIVE_TOPIC_PREFIX}{cluster}"
         try:
-            ends = yield Request(address, get_topic_stats_info(topic))
             return (
                 yield from read_deliveries(
                     address,
                     broker_name,
-                    revive_queues=ends.keys(),
+                    revive_topic=f"{REVIVE_TOPIC_PREFIX}{cluster}",
                     places=places,
                     since_ms=self._message.store_timestamp_ms - _CLOCK_SLACK_MS,
                 )
@@ -1201,6 +1234,14 @@ def _owner(
             if stored == topic and is_pop_retry(topic, group):
                 return group, True
     return name, False
+
+
+def _ask_lock(address: str, group: str, queue: MessageQueue) -> Task[tuple[Any, Any]]:
+    """Ask whether POP has messages for a group, then for the group's offset."""
+    place = (queue.topic, queue.queue_id)
+    found = yield All([Request(address, orderly_pop_has_messages(group, *place))])
+    committed = yield All([Request(address, query_consumer_offset(group, *place))])
+    return found[0], committed[0]
 
 
 def _place_of(group: str, copy: MessageCopy) -> PopPlace:

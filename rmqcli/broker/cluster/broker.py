@@ -122,6 +122,7 @@ class EmbeddedBroker:
             raise
         self._state = state
         self._port.core = Broker(state, BROKER_REQUESTS)
+        self._port.version = state.profile.version
         self._port.flush = self._before_answers
         self._port.settle = self._announce_topics
         if not self.settings.flush_disk_sync:

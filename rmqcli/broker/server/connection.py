@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.frame import Frame, FrameBuffer
+from rmqcli.wire.version import V5_5_0
 
 if TYPE_CHECKING:
     import socket
@@ -85,6 +86,8 @@ class Port:
         self.flush: Callable[[], None] | None = None
         #: called before other cores and callers see the changes of a turn or a call
         self.settle: Callable[[], None] | None = None
+        #: what the server's own answers, such as those of faults, have in their headers
+        self.version = V5_5_0
         self.is_hung = False
         self.was_used = False
 

@@ -221,6 +221,7 @@ def _answer(
     if command.is_oneway or command.is_response:
         return
     answer = _refusal(command, code=code, remark=remark)
+    answer.version = connection.port.version
     answer.ext_fields = ext_fields or {}
     answer.body = body
     server.write(connection, encode_command(answer))

@@ -37,6 +37,7 @@ from rmqcli.cli.ui.records.output import (
     record_schema,
     write_messages,
 )
+from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, PartialError, UsageError
 from rmqcli.units import counted
@@ -159,6 +160,7 @@ def find(common: Common, options: FindOptions) -> int:
 def _look_up(
     common: Common, options: FindOptions, begin_ms: int, end_ms: int | None
 ) -> FoundMessages:
+    from rmqcli.admin.lag.memory import warnings_of_departed
     from rmqcli.admin.message.find import find_by_index
     from rmqcli.admin.message.place import set_removed_aside
 
@@ -171,6 +173,11 @@ def _look_up(
             end_ms=end_ms,
         )
         if not found.without_index:
+            # Those that may have the topic are errors already if nothing was found.
+            for text in warnings_of_departed(
+                client, [options.topic] if found.messages else [], done="searched"
+            ):
+                common.messages.warn(with_flags(text))
             set_removed_aside(client, found)
     return found
 

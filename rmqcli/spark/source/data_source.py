@@ -26,7 +26,14 @@ from rmqcli.model import OffsetRange
 from rmqcli.spark.shown_errors import open_client, warn, with_hints
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import DECODE_NAMES, default_start, parse_options
-from rmqcli.spark.source.pinned import Pinned, check_trimmed, cut_ranges, data_loss, pin
+from rmqcli.spark.source.pinned import (
+    Pinned,
+    check_trimmed,
+    cut_ranges,
+    data_loss,
+    pin,
+    warn_of_departed,
+)
 from rmqcli.spark.source.progress import behind_latest
 from rmqcli.spark.source.read import Reading, arrow_schema
 
@@ -202,6 +209,7 @@ class RocketMQDataSource(DataSource):
             start = default_start(is_stream=False)
             with with_hints(), open_client(self._options.client_config()) as client:
                 self._pinned = pin(client, self._options, start=start)
+                warn_of_departed(client, self._options, self._pinned.plans)
         return self._pinned
 
 

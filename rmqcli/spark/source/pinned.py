@@ -115,6 +115,18 @@ def departed_error(
     return None
 
 
+def warn_of_departed(
+    client: Client, options: SourceOptions, queues: Iterable[MessageQueue]
+) -> None:
+    """Name the brokers that have left and may have had the topics of these queues."""
+    from rmqcli.admin.lag.memory import warnings_of_departed
+
+    if not options.subscription.assigned:
+        topics = sorted({queue.topic for queue in queues})
+        for text in warnings_of_departed(client, topics, done="read"):
+            warn(text)
+
+
 def _refusal(options: SourceOptions, found: Sequence[ResolvedRange]) -> RmqError | None:
     """Why a batch would read nothing, against what the options say."""
     if not found:

@@ -32,6 +32,7 @@ from rmqcli.spark.source.pinned import (
     cut_ranges,
     data_loss,
     departed_error,
+    warn_of_departed,
 )
 from rmqcli.spark.source.progress import (
     BEGUN_AGAIN,
@@ -360,6 +361,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         departed = departed_error(client, self._options, queues)
         if departed is not None:
             raise departed
+        warn_of_departed(client, self._options, queues)
         default = default_start(is_stream=True)
         own = {queue: start.of(queue) or default for queue in queues}
         check_groups(client, queues, own.values())

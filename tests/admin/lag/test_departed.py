@@ -382,6 +382,27 @@ def test_a_key_may_have_more_messages_on_a_broker_that_left_and_an_id_more_group
     assert "broker-b did not answer: it is no longer in the route" in err
 
 
+def test_a_key_of_a_topic_that_no_group_reads_may_be_on_a_broker_that_left_too(
+    half_gone, capfd
+):
+    """It said "1 found by the index", and nothing of the broker."""
+    half_gone.create_topic("payments")
+    half_gone.send("payments", [Seed(body=b"x", keys=["k"])], broker="broker-a")
+    words = ["message", "find", "payments", "--key", "k", "-n", half_gone.namesrv]
+    assert run(words) == 0
+    err = capfd.readouterr().err
+    assert "1 found by the index\n" in err
+    assert "warning: broker-b is no longer in the route (last seen " in err
+    assert (
+        "): what it may have of the topic is not searched; if it was removed for good:"
+        " rmq lag --forget\n" in err
+    )
+    run(["lag", "--forget", "-n", half_gone.namesrv])
+    capfd.readouterr()
+    assert run(words) == 0
+    assert "broker-b" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("words", ["topics", "groups", "brokers", "topics --all"])
 def test_lists_say_that_a_broker_has_left_and_how_to_forget_it(half_gone, capfd, words):
     command = [*words.split(), "-n", half_gone.namesrv]

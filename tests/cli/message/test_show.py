@@ -1199,9 +1199,36 @@ def test_a_broker_that_has_left_the_route_may_have_retries(rmq_cluster_factory, 
     )
 
 
+def test_whether_pop_holds_a_message_is_asked_beside_what_pop_recorded(
+    rmq_cluster_factory, show
+):
+    """One after the other took more than half of the time that the command took.
+
+    A broker that does not answer one of two questions is not asked the other later.
+    """
+    cluster = rmq_cluster_factory(queues=1)
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    sent = send(cluster)
+    commit(cluster, "billing", 0)
+    records = cluster.faults.add(
+        faults.drop_request(),
+        code=RequestCode.GET_TOPIC_STATS_INFO,
+        topic="rmq_sys_REVIVE_LOG_DefaultCluster",
+    )
+    locks = cluster.faults.observe(code=RequestCode.NOTIFICATION)
+    words = [sent.msg_id, "-t", "orders", "-g", "billing", "--timeout", "1s"]
+    found = verdict(show(cluster, *words))
+    assert (len(records.requests), len(locks.requests)) == (1, 1)
+    assert found["verdict"] == "waiting"
+
+
 @pytest.mark.parametrize("command", ["show", "trace"])
 def test_a_silent_broker_is_waited_for_once(rmq_cluster_factory, capsys, command):
-    """Each of the questions to it took the whole --timeout: show had five of them."""
+    """Each of the questions to it took the whole --timeout: show had five of them.
+
+    The first two are asked side by side.
+    """
     cluster = rmq_cluster_factory(brokers=2, queues=1)
     for topic in ("orders", "RMQ_SYS_TRACE_TOPIC"):
         cluster.create_topic(topic)
@@ -1212,7 +1239,8 @@ def test_a_silent_broker_is_waited_for_once(rmq_cluster_factory, capsys, command
     err = " ".join(capsys.readouterr().err.split())
     assert "broker-b did not answer" in err
     assert "in 2000 ms" in err
-    assert [each.command.code for each in rule.requests] == [RequestCode.QUERY_MESSAGE]
+    asked = [each.command.code for each in rule.requests]
+    assert asked == [RequestCode.QUERY_MESSAGE, RequestCode.GET_TOPIC_STATS_INFO]
 
 
 def test_a_silent_member_is_waited_for_once_for_all_messages_of_a_key(cluster, show):

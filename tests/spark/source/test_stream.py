@@ -266,6 +266,35 @@ def test_a_broker_that_leaves_fails_unless_loss_is_allowed(
 
 
 @pytest.mark.parametrize(
+    ("options", "is_said"),
+    [
+        ({}, True),
+        ({"failOnDataLoss": "false"}, True),
+        ({"assign": '{"orders": {"broker-a": [0]}}', "subscribe": None}, False),
+    ],
+)
+def test_a_broker_that_left_may_have_had_a_topic_that_no_group_reads(
+    rmq_cluster_factory, stream_reader, capsys, options, is_said
+):
+    """Half of the topic was read without a word."""
+    both = rmq_cluster_factory(brokers=2)
+    both.create_topic("orders", queues=1)
+    both.send("orders", ["m"], broker="broker-a")
+    with Admin(namesrv=both.namesrv) as admin:
+        admin.groups()
+    both.broker("broker-b").kill()
+    said = "rocketmq: broker-b is no longer in the route (last seen "
+    batch = reading.batch_reader(reading.data_source(both, **options))
+    assert rows_of(batch) == [(0, 0)]
+    err = capsys.readouterr().err
+    assert (said in err) == is_said
+    assert ("what it may have of the topic is not read" in err) == is_said
+    reader = stream_reader(both, startingOffsets="earliest", **options)
+    assert reader.initialOffset() == {"orders": {"broker-a": {"0": 0}}}
+    assert (said in capsys.readouterr().err) == is_said
+
+
+@pytest.mark.parametrize(
     ("settings", "hidden"),
     [
         (
