@@ -134,7 +134,7 @@ class FlushPlan:
     `topics` are they, by the topic to which they were first sent. `left_out` are the
     others, by reason. `doubtful` names those that an earlier flush may have copied
     already, at most 100,000 of `doubtful_count`. `unread` has the brokers of which not
-    all is known: a plan with such brokers is not carried out. `scanned` counts messages
+    all is known: a flush copies what waits on the others. `scanned` counts messages
     of all groups that were read. `members` is how many members are connected, None if
     a broker did not tell. `pop` is what POP has handed out, which no flush can bring
     forward; None if nothing shows that the group uses POP.
@@ -194,7 +194,8 @@ def plan_flush(
     scanned = 0
     rules = None
     popped, errors = _popped(client, group, addresses)
-    unread.update(errors)
+    # A slave may be behind, so that nothing is copied from it.
+    unread |= errors | departed_errors_of_group(client, group, addresses)
     try:
         rules = _Rules(request, find_target(client, retry_topic(group)), popped)
     except NotFoundError:
@@ -254,10 +255,10 @@ def plan_flush(
             doubtful_count += 1
             if len(doubtful) < DOUBTFUL_NAMED_MAX:
                 doubtful.append(str(place))
-    if addresses and len(unread) == len(addresses):
-        client.raise_if_none_answers(unread.values())
-        raise denial_of(unread.values()) or next(iter(unread.values()))
-    unread |= departed_errors_of_group(client, group, addresses)
+    if addresses and unread.keys() >= addresses.keys():
+        asked = [unread[name] for name in addresses]
+        client.raise_if_none_answers(asked)
+        raise denial_of(asked) or asked[0]
     pop = read_pop_lag(client, group)
     online = ask_each(client, addresses, get_consumer_connection_list(group))
     if not topics and not left_out and not unread:

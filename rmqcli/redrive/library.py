@@ -133,16 +133,19 @@ class FlushReport(SendReport):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each message of the plan was copied, or came due meanwhile."""
-        return self.stored + self.came_due == self.plan.count and not self.unread
+        """Whether each message was copied, or came due meanwhile.
+
+        False when the plan lacks what waits on a broker that did not tell.
+        """
+        unread = self.unread or self.plan.unread
+        return self.stored + self.came_due == self.plan.count and not unread
 
 
-def refuse_unread(plan: RedrivePlan | FlushPlan) -> None:
-    """Raise RefusedError for a plan of which a queue or a broker was not read."""
+def refuse_unread(plan: RedrivePlan) -> None:
+    """Raise RefusedError for a plan of which a queue was not read."""
     if plan.unread:
-        what = "queue" if isinstance(plan, RedrivePlan) else "broker"
         raise RefusedError(
-            f"{counted(len(plan.unread), what)} could not be read to the end:"
+            f"{counted(len(plan.unread), 'queue')} could not be read to the end:"
             " nothing was sent",
             hint=next(iter(plan.unread.values())).hint
             or "try again when all brokers can be reached",
@@ -195,8 +198,8 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
         can use the log; if it raises an error, nothing is sent. `on_batch` is called
         with the results of each batch, once they are known. An error that it raises
         ends the run between two batches; the next one goes on there. Raises as `plan`
-        does, and RefusedError while another run uses the log or when a queue could not
-        be read: nothing was sent. That sending stopped later is in the report. Raises
+        does, and RefusedError while another run uses the log or when a queue of dead
+        letters could not be read: nothing was sent. That sending stopped later is in the report. Raises
         TypeError for a function that does not run to its end when it is called, such as
         a coroutine function, and ConfigError for a rate that is not greater than 0.
         """
@@ -213,7 +216,8 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
                 log = open_log(path, group, identity, at_ms=now_ms, kind=self._kind)
                 stack.callback(log.close)
             plan = self._planned(client, LetterStates() if log is None else log.states)
-            refuse_unread(plan)
+            if isinstance(plan, RedrivePlan):
+                refuse_unread(plan)
             if on_plan is not None:
                 check_returned(on_plan(plan), "on_plan")
             report = self._report(plan)

@@ -151,18 +151,15 @@ def flush(common: Common, options: FlushOptions) -> int:
 def _only_plan(common: Common, plan: FlushPlan, path: Path | None) -> int:
     _write(common, plan, path, None)
     _warn(common, plan)
-    if plan.unread:
-        common.messages.warn("this plan is incomplete and would be refused")
-        return ExitCode.PARTIAL
     if plan.count:
         common.messages.info("nothing was changed; add --execute to store the copies")
     else:
         _say_nothing(common, plan)
-    return ExitCode.OK
+    return ExitCode.PARTIAL if plan.unread else ExitCode.OK
 
 
 def _say_nothing(common: Common, plan: FlushPlan) -> None:
-    if not plan.left_out:
+    if not plan.left_out and not plan.unread:
         common.messages.info(
             f"nothing of group {plan.request.group} waits in a delay level; what"
             " orderly consumers retry waits in the consumers"
@@ -185,18 +182,15 @@ def _execute(
 ) -> int:
     from rmqcli.cli.confirm import confirm_by_name
     from rmqcli.cli.ui.interrupts import pending_since_ms
-    from rmqcli.redrive.library import FlushReport, refuse_unread
+    from rmqcli.redrive.library import FlushReport
     from rmqcli.redrive.redrive import RedriveRun
 
-    if plan.unread:
-        _warn(common, plan)
-    refuse_unread(plan)
     done = FlushReport(plan=plan)
     if not plan.count:
         _write(common, plan, path, done)
         _warn(common, plan)
         _say_nothing(common, plan)
-        return ExitCode.OK
+        return ExitCode.PARTIAL if plan.unread else ExitCode.OK
     if not common.assume_yes:
         import sys
 
@@ -237,7 +231,7 @@ def _warn(common: Common, plan: FlushPlan) -> None:
     if request.topic is not None:
         say.info(f"only messages with --topic {request.topic}")
     for name, error in sorted(plan.unread.items()):
-        say.warn(f"what waits on {name} is not known: {error.message}")
+        say.warn(f"not all that waits on {name} can be flushed: {error.message}")
     if plan.doubtful_count:
         say.warn(doubtful_words(plan, "message", "flush"))
     if plan.count:
