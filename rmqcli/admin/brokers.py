@@ -271,8 +271,9 @@ class BrokerRow:
     `page_cache_lock_ms` is how long a message is being written to the page cache now.
 
     A master has `slaves` connected, of which `slaves_in_sync` are in sync; before 5.0 a
-    broker does not report them, and `slaves_reason` says why they are not known. A
-    slave is `behind_bytes` behind its master. If a controller elects the master, its
+    broker does not report them, and `slaves_reason` says why they are not known. The
+    name server lists `slaves_registered` of it, which may be connected or not. A slave
+    is `behind_bytes` behind its master. If a controller elects the master, its
     `sync_state` is the controller's; `sync_state_reason` says why it is not known.
     """
 
@@ -295,6 +296,7 @@ class BrokerRow:
     slaves: int | None = None
     slaves_in_sync: int | None = None
     slaves_reason: str | None = None
+    slaves_registered: int | None = None
     sync_state: SyncState | None = None
     sync_state_reason: str | None = None
     behind_bytes: int | None = None
@@ -392,7 +394,10 @@ def read_brokers(
         info, shown = infos[place], settings.get(place)
         row = _row(place, info)
         if row.error is None and row.broker_id == MASTER_ID:
-            row = _with_slaves(row, replication.get(place))
+            row = replace(
+                _with_slaves(row, replication.get(place)),
+                slaves_registered=sum(each[:2] == place[:2] for each in places) - 1,
+            )
             match sync_states.get(row.broker_name):
                 case SyncState() as state:
                     row = replace(row, sync_state=state)

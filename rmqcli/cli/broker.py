@@ -26,11 +26,7 @@ from rmqcli.units import counted, format_duration, format_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.admin.brokers import (
-        BrokerDetail,
-        BrokerRow,
-        SyncState,
-    )
+    from rmqcli.admin.brokers import BrokerDetail, BrokerRow
     from rmqcli.errors import RmqError
 
 
@@ -43,8 +39,12 @@ def _pool_column(pool: str) -> Column:
     )
 
 
-def _in_sync(of: BrokerRow | SyncState) -> str | None:
-    return None if of.slaves is None else f"{of.slaves_in_sync}/{of.slaves}"
+def _in_sync(row: BrokerRow) -> str | None:
+    of = row.sync_state or row
+    if of.slaves is None:
+        return None
+    # A slave that does not copy is registered, and not connected.
+    return f"{of.slaves_in_sync}/{max(of.slaves, row.slaves_registered or 0)}"
 
 
 COLUMNS = (
@@ -86,15 +86,18 @@ COLUMNS = (
     ),
     number_column(
         "in_sync",
-        "slaves of a master that are in sync, of those that are connected, or that its"
-        " controller knows",
+        "slaves of a master that are in sync, of those that are registered or"
+        " connected, or that its controller knows",
         title="IN SYNC",
-        value=lambda row: _in_sync(row.sync_state or row),
+        value=_in_sync,
         priority=55,
     ),
     Column("slaves", "slaves that are connected to a master", title=None),
     Column("slaves_in_sync", "how many of them are in sync", title=None),
     Column("slaves_reason", "why these are not known", title=None),
+    Column(
+        "slaves_registered", "slaves of a master that name servers list", title=None
+    ),
     Column(
         "sync_state",
         "what the controller of a master says: master_epoch, sync_state_set_epoch, and"

@@ -146,6 +146,19 @@ def test_a_master_shows_its_slaves_and_each_slave_how_far_it_is_behind(
     assert rows_of(cluster.namesrv)[0].slaves == 1
 
 
+def test_a_slave_that_copies_nothing_is_counted_as_out_of_sync(rmq_cluster_factory):
+    """Its master tells of connected slaves only."""
+    cluster = rmq_cluster_factory()
+    cluster.add_slave()
+    cluster.add_slave()
+    body = b'{"master":true,"inSyncSlaveNums":1,"haConnectionInfo":[{"addr":"a:1"}]}'
+    cluster.faults.add(answer(0, body=body), code=RequestCode.GET_BROKER_HA_STATUS)
+    master, *slaves = (row_of(COLUMNS, each) for each in rows_of(cluster.namesrv))
+    names = ("in_sync", "slaves", "slaves_in_sync", "slaves_registered")
+    assert [master[name] for name in names] == ["1/2", 1, 1, 2]
+    assert [row["slaves_registered"] for row in slaves] == [None, None]
+
+
 def test_a_broker_of_4_x_says_why_its_slaves_are_not_known(rmq_cluster_factory):
     cluster = rmq_cluster_factory(like="4.9.7")
     cluster.add_slave()
@@ -191,6 +204,7 @@ def test_each_value_has_its_place():
         pull_queue=ThreadPoolQueue(size=2, capacity=100_000, head_wait_ms=0),
         dispatch_behind_bytes=0,
         slaves_reason=master.slaves_reason,
+        slaves_registered=1,
     )
     assert slave == BrokerRow(
         cluster="C",

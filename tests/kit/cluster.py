@@ -32,12 +32,12 @@ _PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 _START_TIMEOUT_MS = 180_000
 #: How long a broker is given to register by itself.
 _REGISTERED_AFTER_S = 3
-#: Broker i listens on block + 4 (i + 1); -2 is its fast port and +1 its HA port.
+#: Broker i listens on block + 4 i + 2; -2 is its fast port and +1 its HA port.
 _PORTS_PER_BROKER = 4
-BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER - 1
-#: Ports of a proxy, from the block's first port: gRPC, and its own remoting port.
-_PROXY_GRPC_PORT = 8
-_PROXY_REMOTING_PORT = 9
+BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER
+#: The ports that brokers leave free, from the block's first port: of the name server,
+#: of its controller, and of a proxy for gRPC and for remoting.
+_NAMESRV_PORT, _CONTROLLER_PORT, _PROXY_GRPC_PORT, _PROXY_REMOTING_PORT = 1, 5, 9, 13
 
 
 class RealCluster:
@@ -68,9 +68,11 @@ class RealCluster:
         superuser: Account | None = None,
         is_brief: bool = False,
         controller: bool = False,
+        slaves: Sequence[Mapping[str, str | int]] = (),
     ) -> None:
-        if not 1 <= brokers <= (1 if proxy else BROKERS_MAX):
-            raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
+        count = brokers + len(slaves)
+        if not 1 <= brokers <= count <= (1 if proxy else BROKERS_MAX):
+            raise ValueError(f"brokers {count} not in 1 to {BROKERS_MAX}")
         self.version = version
         self._is_proxy = proxy
         self.is_brief = is_brief
@@ -80,11 +82,12 @@ class RealCluster:
         self._conf = dict(conf or {})
         self._heap_mb = heap_mb
         self._namesrv: ServerProcess | None = None
-        self._brokers: list[ServerProcess | None] = [None] * brokers
+        self._brokers: list[ServerProcess | None] = [None] * count
+        self._slaves = slaves
         self._ports = PortBlock()
         self._controller: dict[str, str] = {}
         if controller:
-            address = f"127.0.0.1:{self._ports.first + 1}"
+            address = f"127.0.0.1:{self._ports.first + _CONTROLLER_PORT}"
             self._conf |= configuration.replica(address)
             self._controller = configuration.controller(
                 address, folder=directory / "controller"
@@ -92,9 +95,9 @@ class RealCluster:
         self._lay_out(log_level)
         try:
             self.start_namesrv()
-            for index in range(brokers):
+            for index in range(count):
                 self._launch_broker(index)
-            for index in range(brokers):
+            for index in range(count):
                 self._await_broker(index)
         except BaseException:
             self.close()
@@ -103,7 +106,7 @@ class RealCluster:
     @property
     def namesrv(self) -> str:
         """`127.0.0.1:port` of the name server."""
-        return f"127.0.0.1:{self._ports.first}"
+        return f"127.0.0.1:{self._ports.first + _NAMESRV_PORT}"
 
     @property
     def endpoints(self) -> str:
@@ -115,7 +118,7 @@ class RealCluster:
     @property
     def broker_count(self) -> int:
         """Number of masters, running or not."""
-        return len(self._brokers)
+        return len(self._brokers) - len(self._slaves)
 
     def broker_address(self, index: int = 0) -> str:
         """`127.0.0.1:port` of a broker, whether it runs or not."""
@@ -312,14 +315,15 @@ class RealCluster:
             )
             (conf / f"logback_{name}.xml").write_text(text)
         (conf / "namesrv.conf").write_text(
-            f"listenPort={self._ports.first}\nbindAddress=127.0.0.1\n"
+            f"listenPort={self._ports.first + _NAMESRV_PORT}\n"
+            "bindAddress=127.0.0.1\n"
             + "".join(f"{name}={each}\n" for name, each in self._controller.items())
         )
 
     def _broker_port(self, index: int) -> int:
-        if not 0 <= index < self.broker_count:
-            raise ValueError(f"broker {index} not in 0 to {self.broker_count - 1}")
-        return self._ports.first + _PORTS_PER_BROKER * (index + 1)
+        if not 0 <= index < len(self._brokers):
+            raise ValueError(f"broker {index} not in 0 to {len(self._brokers) - 1}")
+        return self._ports.first + _PORTS_PER_BROKER * index + 2
 
     def _launch_broker(
         self, index: int, own_conf: Mapping[str, str | int] | None = None
@@ -328,6 +332,8 @@ class RealCluster:
             raise RuntimeError(f"{self.broker_name(index)} is already running")
         file = self.tools_home() / "conf" / f"{self.broker_name(index)}.conf"
         conf = {**self._conf, **(own_conf or {})}
+        if (slave := index - self.broker_count) >= 0:
+            conf |= configuration.slave(slave + 1) | dict(self._slaves[slave])
         if self._superuser is not None:
             folder = self.directory / f"auth-{self.broker_name(index)}"
             conf |= configuration.access_control(self._superuser, folder=folder)

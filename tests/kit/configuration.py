@@ -82,6 +82,15 @@ def broker_properties(
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
+def slave(broker_id: int) -> dict[str, str | int]:
+    """Return the settings of a slave of broker-a."""
+    return {
+        "brokerName": broker_name(0),
+        "brokerId": broker_id,
+        "brokerRole": "SLAVE",
+    }
+
+
 def controller(address: str, *, folder: Path) -> dict[str, str]:
     """Return the settings of a namesrv.conf with which it is a controller, too."""
     return {

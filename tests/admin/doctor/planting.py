@@ -81,14 +81,16 @@ def plant_settings(cluster: Any, broker: str = "broker-a", **changes: str) -> No
     )
 
 
-def heartbeat(client: Client, group: str, client_id: str) -> None:
+def heartbeat(
+    client: Client, group: str, client_id: str, *, topic: str = "orders"
+) -> None:
     """Make the client of `client` a member of a group, which consumes nothing."""
     member = ConsumerData(
         group_name=group,
         consume_type="CONSUME_PASSIVELY",
         message_model="CLUSTERING",
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
-        subscriptions=(SubscriptionData(topic="orders", sub_string="*"),),
+        subscriptions=(SubscriptionData(topic=topic, sub_string="*"),),
     )
     body = HeartbeatData(client_id=client_id, consumers=(member,))
     address = client.cluster_info().brokers["broker-a"].addresses[MASTER_ID]

@@ -6,12 +6,17 @@ import json
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.admin.doctor.diagnose import diagnose
 from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.cli.broker import COLUMNS
+from rmqcli.cli.ui.output import row_of
+from rmqcli.clock import SYSTEM_CLOCK
 from tests.admin.doctor.planting import heartbeat, open_client
 from tests.conftest import start_cluster
 from tests.consumer.collecting import Seen, consumer
 from tests.kit import raw
+from tests.kit.half_messages import send_half
 from tests.kit.waiting import wait_until
 
 pytestmark = [
@@ -54,13 +59,13 @@ def must(cluster, code, body, *, broker, fields=None):
     assert answer.code == 0, answer
 
 
-def send(cluster, topic, *, broker=0):
+def send(cluster, topic, *, broker=0, queue_id=0):
     fields = {
         "producerGroup": "P",
         "topic": topic,
         "defaultTopic": "TBW102",
         "defaultTopicQueueNums": "4",
-        "queueId": "0",
+        "queueId": str(queue_id),
         "sysFlag": "0",
         "bornTimestamp": "1",
         "flag": "0",
@@ -231,3 +236,72 @@ def test_each_planted_trouble_is_found_and_no_other(rmq_version, tmp_path, monke
     }
     assert (found.pop("known-cves", None) is not None) == (rmq_version == "4.6.0")
     assert found == PLANTED | BESIDES
+
+
+def replication(cluster):
+    """Return what `rmq brokers` shows of a master, and how far slaves are behind."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        rows = [row_of(COLUMNS, each) for each in admin.brokers()]
+    assert [row["error"] for row in rows] == [None, None, None]
+    behind = [row["behind_bytes"] for row in rows]
+    return rows[0]["in_sync"], rows[0]["slaves_registered"], behind
+
+
+def test_slaves_disks_and_messages_that_nobody_gets_are_found(
+    rmq_version, tmp_path, monkeypatch
+):
+    """The second slave has a wrong haMasterAddress, so that it copies nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    tells_slaves = rmq_version != "4.6.0"
+    limit = "haMaxGapNotInSync" if tells_slaves else "haSlaveFallbehindMax"
+    conf = {
+        "transactionCheckInterval": 1_000,
+        "transactionTimeOut": 1_000,
+        "diskMaxUsedSpaceRatio": 10,
+        limit: 4_000,
+    }
+    slaves = [{}, {"haMasterAddress": "127.0.0.1:9"}]
+    with start_cluster(
+        rmq_version, tmp_path / "cluster", conf=conf, slaves=slaves
+    ) as cluster:
+        cluster.create_topic("orders", queues=2)
+        for queue_id in [0] * 40 + [1]:
+            send(cluster, "orders", queue_id=queue_id)
+        config = '{"groupName":"billing","retryQueueNums":0}'
+        must(cluster, _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config, broker=0)
+        with open_client(cluster.namesrv) as client:
+            for queue_id, offset in ((0, 40), (1, 0)):
+                call = update_consumer_offset(
+                    "billing", "orders", queue_id, commit_offset=offset
+                )
+                client.invoke(cluster.broker_address(), call)
+            cluster.create_topic("orders", queues=1)
+            send_half(
+                client,
+                cluster.broker_address(),
+                "orders",
+                key="k",
+                born_ms=SYSTEM_CLOCK.epoch_ms(),
+            )
+        wait_until(lambda: replication(cluster)[2][:2] == [None, 0])
+        in_sync, registered, behind = replication(cluster)
+        # Until the broker has asked the producer for the first time.
+        wait_until(lambda: found_by(diagnosed(cluster), "transactions"))
+        diagnosis = diagnosed(cluster)
+    # Before 5.0 a master does not tell its slaves.
+    assert (in_sync, registered) == ("1/2" if tells_slaves else None, 2)
+    assert behind[2] > 4_000
+    found = {
+        check: {(status, subject) for status, subject, _ in found_by(diagnosis, check)}
+        for check in ("slaves", "transactions", "removed-queues", "retry-queues")
+    }
+    assert found == {
+        "slaves": {("problem", "broker-a:2")}
+        | ({("problem", "broker-a")} if tells_slaves else set()),
+        "transactions": {("problem", "shop")},
+        "removed-queues": {("warning", "billing")},
+        "retry-queues": {("warning", "billing")},
+    }
+    # How full the disk is, is for the machine; the broker begins at 10 % of it.
+    disks = {subject for _, subject, _ in found_by(diagnosis, "disk")}
+    assert {"broker-a", "broker-a:1"} <= disks

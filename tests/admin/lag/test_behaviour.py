@@ -17,8 +17,8 @@ from tests.admin.lag.behaviour_day import (
     MINUTE_MS,
     START_MS,
     WINDOW_MS,
-    Day,
-    Fault,
+    ClusterDay,
+    judge_days,
     members,
 )
 
@@ -272,49 +272,17 @@ def test_a_queue_that_stands_still_is_found_whatever_arrives(arrivals, waiting):
         assert observed_ms(series.points, WINDOW_MS) == MINUTE_MS * min(index, 10)
 
 
-def planted_day(seed):
-    rng = random.Random(seed)
-    at = [hour * HOUR_MS + rng.randrange(50) * MINUTE_MS for hour in range(24)]
-    queue = [rng.randrange(6) for _ in range(24)]
-    return Day(
-        seed,
-        faults=[
-            Fault("STALLED", at[2], at[2] + 40 * MINUTE_MS, queue[2]),
-            Fault("STOPPED", at[5], at[5] + HOUR_MS),
-            Fault("REWOUND", at[8], at[8] + HOUR_MS, queue[8]),
-            # An orderly listener that fails at one message again and again.
-            Fault("STALLED", at[11], at[11] + HOUR_MS, queue[11]),
-            Fault("GROWING", at[14], at[14] + 70 * MINUTE_MS, queue[14]),
-            Fault("STALLED", at[20], at[20] + 2 * HOUR_MS, queue[20]),
-        ],
-        silent=[
-            ("broker-a", at[17], at[17] + 20 * MINUTE_MS),
-            ("broker-b", at[17] + 5 * MINUTE_MS, at[17] + 9 * MINUTE_MS),
-        ],
-        jumps=[(at[1], HOUR_MS), (at[10], -2 * HOUR_MS), (at[18], 5 * HOUR_MS)],
-    )
-
-
-def assert_day_is_judged_rightly(seed):
-    quiet = Day(seed, jumps=planted_day(seed).jumps)
-    assert quiet.run() == [], f"seed {seed}: false alarms on a healthy day"
-    day = planted_day(seed)
-    assert day.run() == [], f"seed {seed}: false alarms"
-    for fault in day.faults:
-        if fault.verdict == "REWOUND" and not any(
-            0 <= run_ms - fault.begin_ms <= 5 * MINUTE_MS for run_ms in day.runs
-        ):
-            continue  # no run of the check, and the rewind was soon made up for
-        limit_ms = {"REWOUND": 5, "GROWING": 40}.get(fault.verdict, 16) * MINUTE_MS
-        assert day.delay_ms(fault) <= limit_ms, (seed, fault)
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_a_day_has_no_false_alarm_and_every_fault_is_found(seed):
-    assert_day_is_judged_rightly(seed)
+    judge_days(seed)
+
+
+@pytest.mark.slow
+def test_a_day_of_a_cluster_has_no_false_alarm_and_every_fault_is_found():
+    judge_days(0, ClusterDay)
 
 
 @pytest.mark.slow
 def test_many_days_have_no_false_alarm_and_every_fault_is_found():
     for seed in range(2, 12):
-        assert_day_is_judged_rightly(seed)
+        judge_days(seed)
