@@ -247,7 +247,8 @@ def raise_if_silent(
 ) -> None:
     """Raise PartialError if a broker did not answer: results may be missing.
 
-    One whose version cannot say it, or of which only a part is not known, has answered.
+    One whose version cannot say it, of which only a part is not known, or which does not
+    have what was asked for, has answered.
     Raises `denial`, if that is given: all brokers have denied all that they were asked.
     """
     if denial is not None:
@@ -257,7 +258,7 @@ def raise_if_silent(
         words = "did not answer"
         if isinstance(error, DeniedError):
             words = "denied access"
-        elif isinstance(error, UnsupportedError | PartialError):
+        elif isinstance(error, UnsupportedError | PartialError | NotFoundError):
             words = ""
         alike.setdefault((words, error.message), []).append(name)
     reasons = []

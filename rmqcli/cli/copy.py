@@ -370,6 +370,12 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
     if plan.copied:
         copied = counted(plan.copied, "message is", "messages are")
         messages.info(f"{copied} copied already, by the log")
+    if plan.present:
+        there = counted(plan.present, "message that the log", "messages that the log")
+        messages.warn(
+            f"topic {plan.request.target_topic} has {there} does not know: if they were"
+            " copied with another log, they come twice"
+        )
     if plan.expired:
         messages.warn(
             f"{counted(plan.expired, 'message was', 'messages were')} deleted before"
@@ -501,6 +507,14 @@ def _execute(common: Common, options: CopyOptions, job: Copy, to: ClientConfig) 
     return ExitCode.OK if report.is_complete else ExitCode.PARTIAL
 
 
+def _others(count: int, topic: str) -> str:
+    came = counted(count, "message that is", "messages that are")
+    return (
+        f"at least {came} not of this copy came to {topic} meanwhile: if another copy"
+        " with another log is running, messages come twice"
+    )
+
+
 def _left_out(report: CopyReport) -> list[str]:
     """Return a warning for each reason why messages are not copied."""
     return [
@@ -537,6 +551,8 @@ def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
             report.missing, "message of the range is", "messages of the range are"
         )
         common.messages.warn(f"{missing} not stored any more")
+    if report.others:
+        common.messages.warn(_others(report.others, plan.request.target_topic))
     for text in _left_out(report):
         common.messages.warn(text)
     if report.unknown:
@@ -605,7 +621,7 @@ def _write(
     request = plan.request
     unread = plan.unread
     done: dict[str, Any] = dict.fromkeys(
-        ("copied", "weak", "scanned", "missing", "left_out", "unknown")
+        ("copied", "weak", "scanned", "missing", "others", "left_out", "unknown")
     )
     if report is not None:
         unread = report.unread
@@ -615,6 +631,7 @@ def _write(
             "weak": report.weak,
             "scanned": report.scanned,
             "missing": report.missing,
+            "others": report.others,
             "left_out": [{"reason": why, "count": count} for why, count in left_out],
             "unknown": [str(span) for span in report.unknown],
         }
@@ -628,6 +645,7 @@ def _write(
             "queues": rows,
             "count": plan.count,
             "copied_before": plan.copied,
+            "present": plan.present,
             "expired": plan.expired,
             "unproven": [str(queue) for queue in plan.unproven],
             "doubtful": [str(span) for span in plan.doubtful],

@@ -174,8 +174,9 @@ class CopyPlan:
     filter by SQL. `unproven` are queues of the source of which all messages are deleted
     that the log could recognize; all that is stored there is copied. `doubtful` are
     spans that an earlier run may have stored: they are sent again. `copied` is how many
-    messages `log` knows to be copied. `departed` names brokers that have left, and of
-    which it is not known whether they had the topic.
+    messages `log` knows to be copied. While it knows none, `present` is how many the
+    target has; None if that is not known. `departed` names brokers that have left, and
+    of which it is not known whether they had the topic.
     """
 
     request: CopyRequest
@@ -184,6 +185,7 @@ class CopyPlan:
     targets: tuple[MessageQueue, ...]
     doubtful: tuple[SourceSpan, ...]
     copied: int
+    present: int | None
     unread: Mapping[MessageQueue, RmqError] = field(hash=False)
     unproven: tuple[MessageQueue, ...] = ()
     departed: tuple[str, ...] = ()
@@ -326,6 +328,7 @@ def plan_copy(
         targets=targets,
         doubtful=tuple(state.doubtful),
         copied=state.copied,
+        present=None if state.written else _count(target, targets),
         unread=unread,
         unproven=tuple(sorted(compared.unproven)),
         departed=tuple(
@@ -368,6 +371,16 @@ def _unwritten(
     return errors | compared.errors
 
 
+def _count(client: Client, queues: Sequence[MessageQueue]) -> int | None:
+    """Return how many messages queues have, or None if a broker does not tell."""
+    found, errors = split_answers(
+        resolve_ranges_each(client, list(queues), Earliest(), Latest())
+    )
+    if errors:
+        return None
+    return sum(each.offsets.end - each.offsets.start for each in found.values())
+
+
 def _key_of(queue: MessageQueue) -> QueueKey:
     return queue.broker_name, queue.queue_id
 
@@ -379,11 +392,12 @@ class CopyReport:
     `copied` counts the messages that are stored, and `weak` those of them that brokers
     could not flush or replicate in time. `scanned` counts those that were read,
     `expired` those that were deleted after the last run, before they were copied, and
-    `missing` offsets that brokers no longer have. `named` has the first of those that
-    were left out, by reason. `unknown` are spans without an answer: the next run sends
-    them again. `unread` are queues that could not be read to their end; a copy that
-    follows tries again. `added` are queues that the source got while it was followed:
-    this run does not copy them.
+    `missing` offsets that brokers no longer have. `others` counts messages between
+    copies of this run in a queue of the target: of producers, or of a copy with another
+    log. `named` has the first of those that were left out, by reason. `unknown` are
+    spans without an answer: the next run sends them again. `unread` are queues that
+    could not be read to their end; a copy that follows tries again. `added` are queues
+    that the source got while it was followed: this run does not copy them.
     """
 
     copied: int = 0
@@ -391,6 +405,7 @@ class CopyReport:
     scanned: int = 0
     expired: int = 0
     missing: int = 0
+    others: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
     named: dict[str, list[str]] = field(default_factory=dict)
     unknown: list[SourceSpan] = field(default_factory=list)
@@ -464,6 +479,8 @@ class CopyRun:
         self._index = {_key_of(q.queue): n for n, q in enumerate(plan.queues)}
         self._to = {_key_of(q.queue): q.target for q in plan.queues}
         self._next_ms = 0.0
+        #: where the copies of this run end in each queue of the target
+        self._ends: dict[QueueKey, int] = {}
         #: ends requests that are repeated
         self._stop = threading.Event()
 
@@ -723,12 +740,21 @@ class CopyRun:
         stored = sum(len(run.offsets) for run in runs)
         self.report.copied += stored
         self.report.weak += sum(outcome.weak for outcome in outcomes)
+        self._count_others(runs)
         self.report.unknown = unknown
         if errors:
             self.report.given_up = errors[0]
         if self._rate is not None:
             self._next_ms += count * 1000 / self._rate
         return stored
+
+    def _count_others(self, runs: Iterable[StoredRun]) -> None:
+        """Count the messages in the target before each run, up to the one before."""
+        for run in runs:
+            key = run.target_broker, run.target_queue
+            end = self._ends.get(key, run.target_offset)
+            self.report.others += max(0, run.target_offset - end)
+            self._ends[key] = run.target_offset + len(run.offsets)
 
     def _last_read(
         self, pending: Mapping[QueueKey, _Pending]

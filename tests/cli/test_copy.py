@@ -14,7 +14,7 @@ import pytest
 from rmqcli import Admin
 from rmqcli.api.calls.config import update_broker_config
 from rmqcli.api.calls.offset import update_consumer_offset
-from rmqcli.cli.copy import _left_out
+from rmqcli.cli.copy import _left_out, _others
 from rmqcli.cli.main import run
 from rmqcli.copy.copy import CopyReport
 from rmqcli.testing import faults
@@ -110,6 +110,28 @@ def test_a_copy_goes_on_where_the_last_one_ended(copy, source, target):
     code, found, _ = copy("--execute", "--yes")
     assert (code, found["copied"], found["copied_before"]) == (0, 1, 10)
     assert stored(target, "dst") == stored(source, "src")
+
+
+def test_messages_in_the_target_that_the_log_does_not_know_are_counted(
+    copy, target, tmp_path
+):
+    """A copy with another log stored all of them a second time, and said nothing."""
+    code, found, err = copy("--execute", "--yes")
+    assert (code, found["present"], found["others"]) == (0, 0, 0)
+    assert "come twice" not in err
+    said = "topic dst has 10 messages that the log does not know: if they were copied"
+    code, found, err = copy("--log", str(tmp_path / "other"))
+    assert (code, found["present"], said in err) == (0, 10, True)
+    code, found, err = copy()  # of its own copies nothing is said
+    assert (code, found["present"], "come twice" in err) == (0, None, False)
+
+
+def test_messages_that_come_to_the_target_between_the_copies_are_counted():
+    """As those of a copy that runs at the same time with another log."""
+    assert _others(3, "dst") == (
+        "at least 3 messages that are not of this copy came to dst meanwhile: if"
+        " another copy with another log is running, messages come twice"
+    )
 
 
 def test_messages_that_may_be_stored_are_named_before_they_are_sent_again(copy, target):

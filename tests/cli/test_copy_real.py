@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
+from itertools import chain
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, Producer, ProducerMessage
 from rmqcli.api.calls.config import update_broker_config
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.cli.main import run
@@ -64,3 +67,40 @@ def test_sql_that_a_broker_does_not_evaluate_copies_nothing(fresh_cluster, capsy
     assert run([*words, "--sql", "n >>> 5"]) == 2
     assert "the expression is not valid SQL92: Encountered" in capsys.readouterr().err
     assert stored(cluster, "dst") == {}
+
+
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_a_copy_that_follows_and_is_killed_loses_nothing(real_cluster, tmp_path):
+    """It is killed three times amid new messages; the last run copies the rest."""
+    source, target = (f"{kind}-{uuid.uuid4().hex[:12]}" for kind in "st")
+    for topic in (source, target):
+        real_cluster.create_topic(topic, queues=2)
+    words = [sys.executable, "-m", "rmqcli", "copy", source, target, "--yes"]
+    words += ["--execute", "--log", str(tmp_path / "log"), "-n", real_cluster.namesrv]
+    sent = 0
+
+    def copied():
+        return len({*chain(*stored(real_cluster, target).values())})
+
+    with Producer(namesrv=real_cluster.namesrv) as producer:
+        for _ in range(3):
+            with subprocess.Popen([*words, "--follow", "-q"]) as process:
+                try:
+                    for _ in range(200):
+                        sent += 1
+                        producer.send(ProducerMessage(source, b"%d" % sent))
+                    wait_until(lambda at=sent: copied() >= at)
+                    sent += 1
+                    producer.send(ProducerMessage(source, b"%d" % sent))
+                finally:
+                    process.kill()
+    assert subprocess.run([*words, "-q"], check=False).returncode == 0
+    wanted_of = stored(real_cluster, source)
+    assert sum(map(len, wanted_of.values())) == 603
+
+    def in_order():
+        found = stored(real_cluster, target)
+        return {queue: [*dict.fromkeys(bodies)] for queue, bodies in found.items()}
+
+    # What a batch had stored when it was killed may come twice.
+    wait_until(lambda: in_order() == wanted_of)

@@ -361,6 +361,25 @@ def test_two_copies_at_once_are_refused(cluster, log):
         file.close()
 
 
+def test_a_copy_at_the_same_time_with_another_log_is_noticed(cluster, log, tmp_path):
+    """Each of them stored all messages, and neither of them said a word."""
+    cluster.send("src", bodies(30))
+    with prepared(cluster, cluster, log, batch_max=9) as first:
+        batches = first.batches()
+        stored_first = next(batches)
+        with prepared(cluster, cluster, tmp_path / "other") as second:
+            for _ in second.batches():
+                pass
+        for _ in batches:
+            pass
+    assert (first.plan.present, second.plan.present) == (0, stored_first)
+    # Of the queue in which its copies are on both sides of them.
+    assert (first.report.others, second.report.others) == (10, 0)
+    assert first.report.copied == second.report.copied == 30
+    with prepared(cluster, cluster, log) as again:
+        assert again.plan.present is None
+
+
 def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(cluster, log):
     cluster.send("src", bodies(9))
     copied(cluster, cluster, log)
