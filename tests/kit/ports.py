@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+import pytest
+
 BLOCK_PORTS = 16
 _FIRST_PORT = 12_000
 _END_PORT = 32_000
@@ -62,3 +64,11 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def need_ipv6() -> None:
+    """Skip the test on a machine without IPv6."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")

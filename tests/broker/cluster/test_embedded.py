@@ -19,6 +19,7 @@ from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies.route import parse_topic_route
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests.broker.wire_client import WireClient
+from tests.kit.ports import need_ipv6
 from tests.kit.waiting import wait_until
 
 PULL, ROUTE, MAX_OFFSET = 11, 105, 30
@@ -332,10 +333,7 @@ def test_old_clients_reach_a_broker_two_ports_below_its_own():
 
 
 def test_a_cluster_of_an_ipv6_address_is_reached_by_each_address_that_it_names():
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        pytest.skip("this machine has no IPv6")
+    need_ipv6()
     with EmbeddedCluster(host="::1", proxy=ProxyOptions(remoting_port=0)) as cluster:
         cluster.create_topic("T", queues=1)
         addresses = (

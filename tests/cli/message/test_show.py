@@ -36,6 +36,7 @@ from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import client_of, kill
 from tests.kit.clock import SetClock
 from tests.kit.half_messages import roll_back, send_half
+from tests.kit.ports import need_ipv6
 from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 
@@ -1637,3 +1638,21 @@ def test_the_offset_of_a_slave_does_not_show_that_a_message_waits(
         "broker-a currently has no master, only slaves, whose committed offsets may be"
         " old"
     )
+
+
+def test_a_message_of_a_broker_with_an_ipv6_address_is_found_by_all_its_names(
+    rmq_cluster_factory, show
+):
+    need_ipv6()
+    cluster = rmq_cluster_factory(queues=1, host="::1")
+    cluster.create_topic("orders")
+    cluster.create_group("billing")
+    with Producer("shop", namesrv=cluster.namesrv) as producer:
+        sent = producer.send(ProducerMessage("orders", b"a"))
+    offset_id = sent.offset_msg_id or ""
+    assert len(offset_id) == 56
+    for ref in (sent.msg_id, offset_id, offset_id.lower(), "orders@broker-a:0:0"):
+        code, (row,), err = show(cluster, ref)
+        assert (code, err) == (0, "")
+        assert (row["msg_id"], row["body"]) == (sent.msg_id, "a")
+        assert row["store_host"].startswith("[")
