@@ -199,9 +199,10 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
         with the results of each batch, once they are known. An error that it raises
         ends the run between two batches; the next one goes on there. Raises as `plan`
         does, and RefusedError while another run uses the log or when a queue of dead
-        letters could not be read: nothing was sent. That sending stopped later is in the report. Raises
-        TypeError for a function that does not run to its end when it is called, such as
-        a coroutine function, and ConfigError for a rate that is not greater than 0.
+        letters could not be read: nothing was sent. That sending stopped later is in
+        the report. Raises TypeError for a function that does not run to its end when it
+        is called, such as a coroutine function, and ConfigError for a rate that is not
+        greater than 0.
         """
         check_rate_per_s(rate_per_s)
         check_callback(on_plan, "on_plan")
