@@ -193,11 +193,13 @@ def plan_flush(
     left_out: dict[str, LeftOut] = {}
     scanned = 0
     rules = None
-    popped, errors = _popped(client, group, addresses)
+    committed, errors = _committed(client, group, addresses)
     # A slave may be behind, so that nothing is copied from it.
     unread |= errors | departed_errors_of_group(client, group, addresses)
+    pop = read_pop_lag(client, group)
     try:
-        rules = _Rules(request, find_target(client, retry_topic(group)), popped)
+        target = find_target(client, retry_topic(group))
+        rules = _Rules(request, target, committed, pop)
     except NotFoundError:
         raise_if_missing(client, group)  # nothing of the group has failed yet
 
@@ -259,7 +261,6 @@ def plan_flush(
         asked = [unread[name] for name in addresses]
         client.raise_if_none_answers(asked)
         raise denial_of(asked) or asked[0]
-    pop = read_pop_lag(client, group)
     online = ask_each(client, addresses, get_consumer_connection_list(group))
     if not topics and not left_out and not unread:
         if denial := denial_of(online.values()):
@@ -317,29 +318,36 @@ def _member_count(
     )
 
 
-def _popped(
+def _committed(
     client: Client, group: str, addresses: Mapping[str, str]
 ) -> tuple[set[str], dict[str, RmqError]]:
-    """Return the topics that a group consumes by POP, and the errors of brokers."""
+    """Return the topics in which a group has offsets, and the errors of brokers."""
     answers = ask_each(client, addresses, get_all_consumer_offset())
     tables, errors = split_answers(answers)
     committed: set[str] = set()
     for table in tables.values():
         committed |= committed_topics(table, group)
-    return popped_topics(committed, group), errors
+    return committed, errors
 
 
 class _Rules:
     """Which messages are flushed, and how their copies look.
 
-    `popped` are the topics that the group consumes by POP.
+    `committed` are the topics in which the group has offsets. With what POP has handed
+    out they show whether it reads its retry topic.
     """
 
     def __init__(
-        self, request: FlushRequest, target: PublishTarget, popped: set[str]
+        self,
+        request: FlushRequest,
+        target: PublishTarget,
+        committed: set[str],
+        pop: PopLag | None,
     ) -> None:
         self._request = request
-        self._popped = popped
+        self._popped = popped_topics(committed, request.group)
+        uses_pop = pop is not None and pop.reason is None
+        self._is_read = target.topic in committed or not uses_pop
         self.target = target
 
     def is_meant(self, message: StoredMessage) -> bool:
@@ -368,6 +376,11 @@ class _Rules:
                 return FAILED_AGAIN
         if topic in self._popped:
             return popped_fault(self._request.group, str(topic))
+        if not self._is_read:
+            return (
+                "the group consumes by POP and has committed nothing in"
+                f" {self.target.topic}, so nothing shows that it reads that topic"
+            )
         if not is_utf8(raw):
             return NOT_UTF8
         size_bytes = len(self._properties(queue, message)) + len(UNIQ_KEY) + 50
@@ -411,9 +424,9 @@ class _WaitingSource:
         brokers = {queue.broker_name for queue in plan.ends}
         self._addresses = {n: a for n, a in plan.addresses.items() if n in brokers}
         group = plan.request.group
-        popped, self.unread = _popped(client, group, self._addresses)
+        committed, self.unread = _committed(client, group, self._addresses)
         target = find_target(client, retry_topic(group))
-        self._rules = _Rules(plan.request, target, popped)
+        self._rules = _Rules(plan.request, target, committed, plan.pop)
         self.is_retry = True
         self.address = next(iter(target.addresses.values()))
 

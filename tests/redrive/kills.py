@@ -67,6 +67,8 @@ class Kills:
     #: how many letters a run sends, and the property that names the letter of a copy
     letters: int
     mark: str
+    #: A kill comes at most so long after a batch was noted: while it is sent.
+    pause_s = 0.1
 
     def __init__(self, namesrv: str, folder: Path, *, seed: int) -> None:
         self._namesrv = namesrv
@@ -129,7 +131,7 @@ class Kills:
                 size += rng.randrange(_LOG_BYTES)
                 while process.poll() is None and _size(log) <= size:
                     time.sleep(0.0002)
-                time.sleep(rng.uniform(0, 0.1))
+                time.sleep(rng.uniform(0, self.pause_s))
             process.kill()
         return process.returncode == -signal.SIGKILL
 
@@ -178,6 +180,8 @@ class FlushKills(Kills):
 
     letters = 4_000
     mark = "RMQ_FLUSHED_FROM"
+    #: The next batch is read before this one is sent.
+    pause_s = 1.5
 
     def _prepare(self) -> tuple[list[str], str]:
         group, topic = f"g-{uuid.uuid4().hex[:12]}", f"t-{uuid.uuid4().hex[:12]}"

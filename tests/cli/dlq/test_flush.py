@@ -265,6 +265,13 @@ def test_what_pop_has_handed_out_is_refused_with_the_reason(cluster, capsys):
         code, _, err = flush(cluster, capsys)
         assert code == 7, err
         assert "what POP has handed out (1 message) waits for an acknowledgement" in err
+        fail(cluster, "b")
+        code, done, err = execute(cluster, capsys)
+        assert (code, done["sent"], done["skipped"][0]["count"]) == (0, 0, 1), err
+        assert done["skipped"][0]["reason"].startswith(
+            "the group consumes by POP and has committed nothing in %RETRY%billing"
+        )
+        assert copies(cluster) == []
         popping.ack(found)
 
 

@@ -7,8 +7,10 @@ import uuid
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, ReceivedMessage, SimpleConsumer
 from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
+from tests.admin.dlq.letters import kill
 
 pytestmark = [
     pytest.mark.java,
@@ -80,3 +82,37 @@ def test_letters_of_message_groups_go_back_to_the_queues_that_the_proxy_chose(
         *((0, offset, b"a") for offset in range(6)),
         *((2, offset, b"c") for offset in range(6)),
     ]
+
+
+def test_of_a_pop_group_nothing_is_flushed_and_the_reason_is_told(proxy, capfd):
+    """Neither what POP holds, nor a retry: copies would stay in a topic not read."""
+    topic = proxy.create_topic(queues=1)
+    group = f"g-{uuid.uuid4().hex[:12]}"
+    with Admin(namesrv=proxy.namesrv) as admin:
+        admin.create_group(group)
+    grpc = ["--endpoints", proxy.endpoints, "--plaintext"]
+    flush = ["retry", "flush", group, "--execute", "--yes", "-n", proxy.namesrv]
+    for body in "ab":
+        rmq(capfd, "send", topic, body, *grpc)
+    config = ClientConfig(endpoints=(proxy.endpoints,), plaintext=True)
+    with SimpleConsumer(group, topic, client=config) as popping:
+        found: list[ReceivedMessage] = []
+        while not found:
+            found = popping.receive(1, invisible_duration_ms=600_000, await_ms=1_000)
+        _, err = rmq(capfd, *flush, code=7)
+        assert "what POP has handed out (1 message) waits for an ack" in err
+        with Admin(namesrv=proxy.namesrv) as admin:
+            sent = list(admin.read(topic))
+        kill(proxy, group, topic, sent, delay_level=18)
+        out, _ = rmq(capfd, *flush, "-o", "json")
+        done = json.loads(out)
+        assert (done["count"], done["sent"], done["pop_inflight"]) == (0, 0, 1)
+        (skipped,) = done["skipped"]
+        assert skipped["count"] == 2
+        assert skipped["reason"] == (
+            f"the group consumes by POP and has committed nothing in %RETRY%{group},"
+            " so nothing shows that it reads that topic"
+        )
+        with Admin(namesrv=proxy.namesrv) as admin:
+            assert list(admin.read(f"%RETRY%{group}")) == []
+        popping.ack(found)
