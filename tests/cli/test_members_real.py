@@ -44,6 +44,37 @@ def test_the_stacks_of_a_java_member_show_where_its_listener_waits(
         consumer.release()
 
 
+def test_a_slow_java_member_is_why_its_group_is_behind(real_cluster, new_topic, capsys):
+    topic, group = new_topic(queues=1), f"g-{uuid.uuid4().hex[:8]}"
+    with Producer(namesrv=real_cluster.namesrv) as producer:
+        message = ProducerMessage(topic, b"x")
+        for sent in [producer.submit(message) for _ in range(1200)]:
+            sent.result()
+
+    def explanation():
+        capsys.readouterr()
+        assert run(["lag", group, "--explain", "-n", real_cluster.namesrv]) == 0
+        return capsys.readouterr().out
+
+    with JavaConsumer(real_cluster, group, topic, block=True) as consumer:
+        consumer.wait_until(lambda: consumer.is_blocked, what="the listener")
+        client, queue = consumer.client_id, f"{topic}@{real_cluster.broker_name()}:0"
+        wait_until(lambda: "and has stopped fetching" in explanation())
+        lines = explanation().splitlines()
+        assert (
+            f"It has started in {queue}, and has not committed an offset there yet: the"
+            f" first message that {client} has not finished is at offset 0, and the"
+            " queue ends at 1200."
+        ) in lines
+        assert "1 member is online." in lines
+        (line,) = [each for each in lines if each.startswith(f"{client} holds ")]
+        assert line.endswith(
+            f" unprocessed messages of {queue} (limit 1,000) and has stopped fetching:"
+            " its listener is slow."
+        )
+        consumer.release()
+
+
 def test_a_producer_that_is_connected_is_found_by_its_group_and_by_its_topic(
     real_cluster, new_topic, rmq_version
 ):

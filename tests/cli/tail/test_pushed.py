@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,8 +23,10 @@ from rmqcli.broker.filter.sql92 import compile_sql92
 from rmqcli.cli.main import run
 from rmqcli.decode import parse_decode
 from rmqcli.testing import Seed
+from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import open_client
 from tests.kit.clock import SetClock
+from tests.kit.waiting import wait_until
 
 BEGIN_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 MINUTE_MS = 60_000
@@ -193,6 +196,28 @@ def test_a_slave_that_does_not_filter_by_sql_is_no_reason_to_fail(capfd):
         off = update_broker_config({"enablePropertyFilter": "false"})
         client.invoke(slave.address, off)
         assert read(cluster, capfd, "properties.a = 'x'")[:2] == (1, 2)
+
+
+def test_what_comes_later_is_judged_here(capfd):
+    """A broker that joins while a topic is followed may not filter by SQL92."""
+    conf = {"enable_property_filter": True}
+    with EmbeddedCluster(settings=conf) as cluster:
+        cluster.create_topic("orders", queues=1)
+        seeds = [Seed(body=b"1", properties={"a": "x"}), Seed(body=b"other")]
+        cluster.send("orders", seeds)
+        pulls = cluster.faults.observe(code=RequestCode.PULL_MESSAGE)
+
+        def send_later():
+            wait_until(lambda: len(pulls.requests) > 1)
+            cluster.send("orders", [seeds[1], seeds[0]])
+
+        sender = threading.Thread(target=send_later)
+        sender.start()
+        begin = ["--from", "earliest", "--count", "2", "-n", cluster.namesrv]
+        assert run(["tail", "orders", *begin, "--where", "properties.a = 'x'"]) == 0
+        sender.join()
+        # one of the two that were stored, and both of those that came
+        assert "2 shown, 3 read, nothing missing" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
