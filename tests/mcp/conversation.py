@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 
 import anyio
-from mcp.client.session import ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 
 def talk(folder, namesrv, conversation, *, options=()):
@@ -14,6 +12,10 @@ def talk(folder, namesrv, conversation, *, options=()):
 
     Without `namesrv` the options have to name the cluster, such as by a profile.
     """
+    # The SDK takes a second to load: not for each worker that only collects the tests.
+    from mcp.client.session import ClientSession
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "rmqcli", "mcp", *(["-n", namesrv] if namesrv else []), *options],

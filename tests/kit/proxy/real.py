@@ -47,6 +47,7 @@ class RealProxy:
             ),
             log=cluster.directory / f"proxy-{self._ports.first}.log",
             home=home,
+            is_brief=cluster.is_brief,
         )
         try:
             raw.wait_until(
