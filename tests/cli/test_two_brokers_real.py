@@ -10,12 +10,16 @@ import uuid
 import pytest
 
 from rmqcli import Admin
+from rmqcli.admin.doctor.diagnose import diagnose
 from rmqcli.api.client import Client
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
+from tests.exporter.pages import ShiftedClock
 from tests.kit import raw
 from tests.kit.proxy.real import RealProxy
 from tests.kit.waiting import wait_until
+from tests.transport.peer import free_port
 
 pytestmark = [
     pytest.mark.java,
@@ -238,6 +242,50 @@ def test_a_broker_that_is_read_only_is_writable_when_what_the_doctor_says_is_don
     code, (row,), _ = suggested(rmq, found, "--yes", *at)
     assert (code, row["broker_name"], row["new"]) == (0, "broker-a", "6")
     wait_until(lambda: perms_of(cluster, topic) == {"broker-a": 6, "broker-b": 6})
+
+
+def test_name_servers_that_differ_or_do_not_answer_are_found(cluster, rmq):
+    down = f"127.0.0.1:{free_port()}"
+    cluster.create_topic("0-first-of-five", queues=1)
+    with EmbeddedCluster() as other:
+        servers = f"{cluster.namesrv};{other.namesrv};{down}"
+        words = ["--only", "namesrv-answers", "--only", "namesrv-agree"]
+        code, rows, _ = rmq("doctor", *words, "-n", servers)
+        brokers = ", ".join(
+            f"{cluster.broker_name(each)} at {cluster.broker_address(each)}"
+            for each in range(2)
+        )
+        evidence = f"it does not know {brokers}, which another name server does"
+        assert ("problem", other.namesrv, evidence) in {
+            (row["status"], row["subject"], row["evidence"]) for row in rows
+        }
+    assert code == 2
+    # The embedded one may have system topics that the version lacks.
+    places = {(row["check"], row["status"], row["subject"]) for row in rows}
+    assert places - {("namesrv-agree", "warning", cluster.namesrv)} == {
+        ("namesrv-answers", "problem", down),
+        ("namesrv-agree", "problem", cluster.namesrv),
+        ("namesrv-agree", "problem", other.namesrv),
+        ("namesrv-agree", "warning", other.namesrv),
+        ("namesrv-agree", "unknown", down),
+    }
+    assert any("0-first-of-five" in row["evidence"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "status"), [(0, "ok"), (30_000, "warning"), (-3_600_000, "problem")]
+)
+def test_the_clock_of_this_machine_is_compared_with_those_of_brokers(
+    cluster, ahead_ms, status
+):
+    clock = ShiftedClock()
+    clock.ahead_ms = ahead_ms
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=30_000)
+    with Client(config, clock=clock) as client:
+        (result,) = diagnose(client, only=["clock-skew"]).results
+    assert str(result.status) == status
+    wanted = [] if status == "ok" else ["broker-a", "broker-b"]
+    assert [each.subject for each in result.findings] == wanted
 
 
 @pytest.mark.rmq_versions("5.5.0")

@@ -13,6 +13,7 @@ brokers and keeps its history in files, as `rmq check lag --behaviour` does.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import statistics
@@ -96,6 +97,12 @@ class Day:
         runs = [t for t in self.runs if fault.begin_ms <= t <= fault.found_ms]
         gaps = zip([fault.begin_ms, *runs], runs, strict=False)
         return sum(min(after - before, WINDOW_MS // 2) for before, after in gaps)
+
+    def is_watched(self, fault):
+        """Whether the check ran each minute from the fault until it was found."""
+        runs = [t for t in self.runs if t <= fault.found_ms]
+        gaps = itertools.pairwise(runs)
+        return all(b - a <= 75_000 for a, b in gaps if b >= fault.begin_ms)
 
     def is_made_up_for(self, fault):
         """Whether a rewind was over before a run of the check could see it."""
@@ -357,19 +364,21 @@ def main():
                 told.append(f"{fault.verdict} between two runs")
                 continue
             after_ms = fault.found_ms - fault.begin_ms
-            found[fault.verdict].append((after_ms, day.delay_ms(fault)))
+            found[fault.verdict].append((after_ms, day.is_watched(fault)))
             told.append(f"{fault.verdict} after {format_duration(after_ms)}")
         print(f"seed {seed}: {len(day.runs)} runs, 0 false alarms; {', '.join(told)}")
     print(f"{runs} runs with faults, 0 false alarms, {missed} rewinds between two runs")
     for verdict, delays in found.items():
-        after = [each / MINUTE_MS for each, _ in delays]
-        looked = [each / MINUTE_MS for _, each in delays]
-        print(
-            f"{verdict}: {len(delays)} of {len(delays)} found, after"
-            f" {min(after):.1f} to {max(after):.1f} minutes"
-            f" (median {statistics.median(after):.1f}; without the time in which no"
-            f" check ran, at most {max(looked):.1f})"
-        )
+        line = f"{verdict}: {len(delays)} of {len(delays)} found, {summary(delays)}"
+        if watched := [each for each in delays if each[1]]:
+            line += f"; {len(watched)} without a missed run: {summary(watched)}"
+        print(line)
+
+
+def summary(delays):
+    after = [after_ms / MINUTE_MS for after_ms, _ in delays]
+    median = statistics.median(after)
+    return f"after {min(after):.1f} to {max(after):.1f} minutes (median {median:.1f})"
 
 
 if __name__ == "__main__":
