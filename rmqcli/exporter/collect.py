@@ -224,7 +224,7 @@ class MetricsCollector:
                 continue
             lag = compute_lag(of_group)
             sample[lag.group] = lag.queues
-            earlier = before.get(lag.group)
+            earlier = before.pop(lag.group, None)
             trend = None
             if earlier is not None:
                 trend = compare(earlier, lag, elapsed_ms=elapsed_ms)

@@ -108,14 +108,20 @@ class Samples:
         self.add(now, at_ms=at_ms)
         return trends
 
-    def baseline(self, *, at_ms: int) -> tuple[int, Sample]:
-        """Return the sample to compare one of `at_ms` with: empty if there is none."""
+    def baseline(self, *, at_ms: int) -> tuple[int, dict[str, tuple[QueueLag, ...]]]:
+        """Return the sample to compare one of `at_ms` with: empty if there is none.
+
+        The caller may take groups out of it, which saves memory.
+        """
         samples = self._samples
         while len(samples) > 1 and at_ms - samples[1][0] >= TREND_MIN_MS:
             del samples[0]
-        if samples and at_ms - samples[0][0] >= TREND_MIN_MS:
-            return samples[0]
-        return at_ms, {}
+        if not samples or at_ms - samples[0][0] < TREND_MIN_MS:
+            return at_ms, {}
+        then_ms, sample = samples[0]
+        if self._apart_ms >= TREND_MIN_MS:
+            del samples[0]  # the next one is compared with that of `at_ms`
+        return then_ms, dict(sample)
 
     def add(self, sample: Sample, *, at_ms: int) -> None:
         """Add a sample."""

@@ -455,3 +455,15 @@ def test_a_member_whose_listener_is_slow_is_one_line():
             " its listener is slow."
         )
     ]
+
+
+@pytest.mark.parametrize("apart_ms", [1_000, 10_000])
+def test_groups_may_be_taken_out_of_a_sample_that_another_is_compared_with(apart_ms):
+    samples = Samples(apart_ms=apart_ms)
+    for at_ms in range(0, 30_000, apart_ms):
+        then_ms, before = samples.baseline(at_ms=at_ms)
+        assert (then_ms, before) == (
+            (at_ms, {}) if at_ms < 10_000 else (at_ms - 10_000, {"billing": ()})
+        )
+        before.clear()
+        samples.add({"billing": ()}, at_ms=at_ms)
