@@ -946,6 +946,7 @@ complete -c rmq -n '__rmq_at \'doctor\'' -l tls-insecure -d 'Accept any certific
 complete -c rmq -n '__rmq_at \'doctor\'' -s h -l help -d 'Show this help'
 complete -c rmq -n '__rmq_at \'top\'' -l interval -x -d 'Refresh every DURATION'
 complete -c rmq -n '__rmq_at \'top\'' -l allow-changes -d 'Offer to reset the offsets of groups, too'
+complete -c rmq -n '__rmq_at \'top\'' -l serve -d 'Show the screen in a browser of this machine instead'
 complete -c rmq -n '__rmq_at \'top\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'top\'' -l profile -x -a '(__rmq_names profile)' -d 'Use the cluster of this profile'
 complete -c rmq -n '__rmq_at \'top\'' -s o -l output -x -a 'table help' -d 'Output format'

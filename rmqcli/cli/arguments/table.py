@@ -827,6 +827,7 @@ COMMANDS: dict[str, Any] = {
         (('group', False, 'text'),),
         {'--interval': ('interval', 'store', 'rmqcli.units:parse_duration_ms'),
          '--allow-changes': ('allow_changes', 'true', 'text'),
+         '--serve': ('serve', 'true', 'text'),
          '--output': ('output', 'store', ('choice', 'table')),
          '-o': ('output', 'store', ('choice', 'table'))},
         {},

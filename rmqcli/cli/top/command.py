@@ -16,12 +16,13 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     option,
+    refuse_together,
     require_extra,
 )
 from rmqcli.cli.ui.messages import is_screen, is_terminal
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, UsageError
-from rmqcli.hint import command_line
+from rmqcli.hint import command_line, placed, with_options
 
 if TYPE_CHECKING:
     from rmqcli.cli.top.app import TopApp
@@ -50,6 +51,9 @@ class TopOptions:
     allow_changes: Annotated[
         bool, option(help="Offer to reset the offsets of groups, too.")
     ] = False
+    serve: Annotated[
+        bool, option(help="Show the screen in a browser of this machine instead.")
+    ] = False
 
 
 @command_options(
@@ -68,12 +72,17 @@ def top(common: Common, options: TopOptions) -> int:
     lists the keys, and the line above the keys is the command that prints the same. It
     only reads; with
     --allow-changes, r plans a reset of a group's offsets, which is applied once you
-    type the group's name. It needs a terminal, and pip install 'rmqcli[tui]'.
+    type the group's name. It needs a terminal, and pip install 'rmqcli[tui]'; --serve
+    prints an address for a browser instead, and needs 'rmqcli[web]'.
     """
     if options.interval < _INTERVAL_MIN_MS:
         raise UsageError(f"--interval must be at least {_INTERVAL_MIN_MS}ms")
-    # Textual draws on stderr.
-    if not (
+    if options.serve:
+        _serve(common, options)
+        return ExitCode.OK
+    # Textual draws on stderr; a screen in a browser has no terminal.
+    is_served = "TEXTUAL_DRIVER" in os.environ
+    if not is_served and not (
         is_screen(sys.stdout) and is_terminal(sys.stdin) and is_terminal(sys.stderr)
     ):
         names = [] if options.group is None else [options.group]
@@ -83,7 +92,7 @@ def top(common: Common, options: TopOptions) -> int:
             hint=f"elsewhere run: {command_line('rmq lag', *names, options=watch)}",
         )
     require_extra("rmq top", "tui", "textual", "Textual")
-    if not common.use_color:
+    if not is_served and not common.use_color:
         os.environ["NO_COLOR"] = "1"  # which Textual follows
     elif common.color == "always":
         os.environ.pop("NO_COLOR", None)
@@ -100,12 +109,44 @@ def top(common: Common, options: TopOptions) -> int:
         ),
         interval_ms=options.interval,
         group=options.group,
-        is_ascii="utf8" not in locale.lower().replace("-", ""),
+        is_ascii=not is_served and "utf8" not in locale.lower().replace("-", ""),
     )
     code = _run(app)
     for line in app.done:
         common.messages.info(line)
     return code
+
+
+def _serve(common: Common, options: TopOptions) -> None:
+    """Print the address of the screen, and serve it until the user ends it."""
+    refuse_together(
+        {"--serve": True, "--allow-changes": options.allow_changes},
+        [("--serve", "--allow-changes")],
+    )
+    if common.acl_file == "-":
+        raise UsageError(
+            "--serve cannot use --acl-file -, because each page reads the credentials",
+            hint="name a file, or use a profile",
+        )
+    require_extra("rmq top --serve", "web", "textual_serve", "textual-serve")
+    from rmqcli.cli.top.serve import serve
+
+    cluster_flags = common.flags_to_repeat()
+    names = [] if options.group is None else placed(options.group)
+    more = [
+        "--interval",
+        f"{options.interval}ms",
+        "--timeout",
+        f"{common.timeout_ms}ms",
+    ]
+    common.client_config()  # what is wrong with it is said here, not in a browser
+
+    def say(address: str) -> None:
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        common.messages.info("open it in a browser of this machine; Ctrl-C ends it")
+
+    serve(with_options(["top", *names], [*more, *cluster_flags]), say)
 
 
 def _run(app: TopApp) -> int:
