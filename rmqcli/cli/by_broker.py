@@ -247,8 +247,8 @@ def raise_if_silent(
 ) -> None:
     """Raise PartialError if a broker did not answer: results may be missing.
 
-    One whose version cannot say it, of which only a part is not known, or which does
-    not have what was asked for, has answered. Raises `denial`, if that is given: all
+    One whose version cannot say it, of which only a part is not known, or that does not
+    have what it was asked for, has answered. Raises `denial`, if that is given: all
     brokers have denied all that they were asked.
     """
     if denial is not None:

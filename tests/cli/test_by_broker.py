@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.api.broker_errors import not_found
 from rmqcli.cli.by_broker import raise_if_silent
 from rmqcli.errors import DeniedError, PartialError, RmqError
 
@@ -29,3 +30,10 @@ def test_a_broker_that_denies_access_is_not_said_to_be_silent() -> None:
     with pytest.raises(PartialError) as caught:
         raise_if_silent({"broker-b": denied})
     assert caught.value.message == "broker-b denied access: 10.0.0.2:10911 answered"
+
+
+def test_a_broker_that_has_no_such_topic_is_not_said_to_be_silent() -> None:
+    """The text was "broker-a did not answer: topic T does not exist"."""
+    with pytest.raises(PartialError) as caught:
+        raise_if_silent({"broker-a": not_found("topic", "T")})
+    assert caught.value.message == "broker-a: topic T does not exist"

@@ -90,7 +90,9 @@ def clean_unused(
         )
         steps = apply_clean_unused(client, masters, steps)
     if not planned:
-        common.messages.info("no queue without a topic was known; brokers do not say")
+        common.messages.info(
+            "no queue without a topic was known; brokers do not say what they removed"
+        )
     if steps or common.output != "table":
         _show_results(common, steps, masters)
 
