@@ -20,17 +20,20 @@ from tests.kit.cluster import RealCluster
 from tests.kit.process import java_command, java_environment
 
 
-def write_config(store: Path, *, groups: int, topics: int, queues: int) -> None:
+def write_config(
+    store: Path, *, groups: int, topics: int, queues: int, has_letters: bool = False
+) -> None:
     """Write the config files that a broker reads at its start.
 
-    Each group has offsets in one topic.
+    Each group has offsets in one topic, and with `has_letters` one for dead letters.
     """
     config = store / "config"
     config.mkdir(parents=True)
     names = [f"bench-topic-{number:04}" for number in range(topics)]
     group_names = [f"bench-group-{number:04}" for number in range(groups)]
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    retry = [(f"%RETRY%{group}", 1) for group in group_names]
+    prefixes = ("%RETRY%", "%DLQ%") if has_letters else ("%RETRY%",)
+    own = [(prefix + group, 1) for group in group_names for prefix in prefixes]
     table = {
         name: {
             "topicName": name,
@@ -41,7 +44,7 @@ def write_config(store: Path, *, groups: int, topics: int, queues: int) -> None:
             "topicSysFlag": 0,
             "order": False,
         }
-        for name, count in [*((name, queues) for name in names), *retry]
+        for name, count in [*((name, queues) for name in names), *own]
     }
     offsets = {
         f"{names[number % topics]}@{group}": {str(q): 0 for q in range(queues)}

@@ -4,7 +4,7 @@
 
 Prints one JSON line per command, and the ratio to mqadmin's command that tells the most
 similar thing. The topic has a message with a key on each broker, and 20 groups; the
-list of dead letters is of one broker with `--groups` groups.
+list of dead letters is of one broker with `--groups` groups, each with a letter.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ def fill(cluster: RealCluster, topic: str) -> str:
         )
     assert sent[-1].msg_id is not None
     return sent[-1].msg_id
+
+
+def kill(namesrv: str, groups: int) -> None:
+    """Store a dead letter of each group."""
+    with Producer(namesrv=namesrv) as producer:
+        for number in range(groups):
+            producer.send(ProducerMessage(f"%DLQ%bench-group-{number:04}", b"a"))
 
 
 def compare(cluster: RealCluster, folder: str, runs: int, rows: list[Row]) -> None:
@@ -111,8 +118,11 @@ def main() -> None:
             compare(cluster, folder, arguments.runs, rows)
         directory = Path(folder) / "groups"
         store = directory / f"store-{configuration.broker_name(0)}"
-        write_config(store, groups=arguments.groups, topics=900, queues=8)
+        write_config(
+            store, groups=arguments.groups, topics=900, queues=8, has_letters=True
+        )
         with RealCluster(arguments.version, directory) as cluster:
+            kill(cluster.namesrv, arguments.groups)
             compare(
                 cluster, folder, arguments.runs, [("dlq list", ["dlq", "list"], [])]
             )
