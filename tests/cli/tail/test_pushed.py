@@ -108,7 +108,7 @@ CONDITIONS = st.recursive(
 def plain(text):
     """Return a condition with the same meaning by which nothing can be left out."""
     condition = parse_where(f"NOT NOT ({text})", decode=JSON)
-    assert condition.tags is condition.queue_ids is condition.sql is None
+    assert (condition.tags, condition.queue_ids, condition.sql) == (None,) * 3
     assert condition.store_times_ms == (float("-inf"), float("inf"))
     return condition
 
