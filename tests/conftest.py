@@ -13,6 +13,7 @@ import logging
 import os
 import pkgutil
 import signal
+import socket
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -341,6 +342,17 @@ def _folders_of_this_test(_folders_of_this_run, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", f"{folder}/config")
     monkeypatch.setenv("XDG_STATE_HOME", f"{folder}/state")
     monkeypatch.delenv("RMQ_PROFILE", raising=False)
+
+
+@pytest.fixture
+def closed_port():
+    """An address at which nothing listens, and nothing can until the test ends.
+
+    A port that is only free may become that of a server of another test.
+    """
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 from dataclasses import replace
 
 import pytest
@@ -38,14 +37,6 @@ def rmq(capfd):
         return code, out, err
 
     return run_it
-
-
-@pytest.fixture
-def closed_port():
-    """An address on which no process listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(

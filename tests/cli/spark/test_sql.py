@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import sys
 
 import pytest
@@ -32,13 +31,6 @@ def rmq(capfd):
         return code, out, err
 
     return run_it
-
-
-@pytest.fixture
-def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"127.0.0.1:{port}"
 
 
 @pytest.fixture

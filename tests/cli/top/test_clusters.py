@@ -49,7 +49,7 @@ def of_profile(name, cluster, **settings):
         name=name,
         title=f"profile {name}",
         flags=("--profile", name),
-        timeout_ms=1_000,
+        timeout_ms=5_000,
         **settings,
     )
 
@@ -324,7 +324,7 @@ def test_no_secret_is_shown_and_what_is_wrong_with_a_profile_is(write_profiles, 
         story,
         others=lambda: clusters_of_profiles(common, os.environ, allow_changes=False),
         size=(160, 40),
-        timeout_ms=2_000,
+        timeout_ms=5_000,
     )
     assert first.name == stage.namesrv
 

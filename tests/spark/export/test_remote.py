@@ -11,7 +11,6 @@ import os
 import pickle
 import re
 import secrets
-import socket
 
 import pytest
 from pyarrow import fs
@@ -39,14 +38,6 @@ from tests.spark.export.sources import MadeCluster, MadeSource
 pytest.importorskip("moto", reason="the extra dev has moto")
 
 QUEUES = {0: (0, 250), 1: (40, 90)}
-
-
-@pytest.fixture
-def closed_port():
-    """The address of a port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module", autouse=True)
