@@ -203,12 +203,23 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected tests
 def pytest_collection_modifyitems(config, items):
-    """Deselect tests of other versions, and put the longest first."""
+    """Deselect tests of other versions, and put in order what takes long to start."""
     of_no_version = [item for item in items if _has_no_version(item)]
     if of_no_version:
         config.hook.pytest_deselected(items=of_no_version)
         items[:] = [item for item in items if item not in of_no_version]
+    items.sort(key=_session_of_spark)
     long_tests.arrange(items)
+
+
+def _session_of_spark(item):
+    """Order tests by the session of Spark that they share: those with one come first.
+
+    The order of modules is random. The session ends, and with it Java, before a module
+    that does not use it, and the next one that does would start it again.
+    """
+    names = getattr(item, "fixturenames", ())
+    return "sql_session" not in names, "spark" not in names
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
