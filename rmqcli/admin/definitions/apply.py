@@ -458,8 +458,9 @@ def _loss(change: DefinitionChange, lost: Sequence[RemovedQueues]) -> str | None
 def apply_definitions(client: Client, plan: DefinitionsPlan) -> DefinitionsResult:
     """Carry out a plan, and read back what the brokers have.
 
-    Raises RefusedError, before anything is changed, when the cluster has changed since
-    the plan was made. The result reports later failures.
+    Raises RefusedError when the cluster has changed since the plan was made, and
+    PartialError when a name server does not store the fixed queues of an ordered topic;
+    no broker is changed in either case. The result reports later failures.
     """
     again, entries = _plan(client, plan)
     if _bare(again.changes) != _bare(plan.changes):
@@ -732,7 +733,11 @@ def _forget(
     orders: list[tuple[str, Call[None]]] = []
     deletions: list[tuple[str, Call[None]]] = []
     for name, deleted_on in topics.items():
-        is_elsewhere = bool(others) and not others.isdisjoint(_routed(client, name))
+        routed = _routed(client, name) if others else set()
+        if isinstance(routed, RmqError):
+            errors |= dict.fromkeys(servers, _maybe_listed(name, routed))
+            continue
+        is_elsewhere = not others.isdisjoint(routed)
         if is_elsewhere and not can_choose:
             for server in servers:
                 errors[server] = PartialError(
@@ -748,22 +753,24 @@ def _forget(
     _send(client, servers, dict.fromkeys(servers, orders), batch=_BATCH)
     failed = _send(client, servers, dict.fromkeys(servers, deletions), batch=_BATCH)
     for (name, server), error in failed.items():
-        errors.setdefault(
-            server,
-            PartialError(
-                f"it may still list topic {name}: {error.message}",
-                hint=error.hint,
-            ),
-        )
+        errors.setdefault(server, _maybe_listed(name, error))
     return errors
 
 
-def _routed(client: Client, topic: str) -> set[str]:
+def _maybe_listed(topic: str, error: RmqError) -> PartialError:
+    return PartialError(
+        f"it may still list topic {topic}: {error.message}", hint=error.hint
+    )
+
+
+def _routed(client: Client, topic: str) -> set[str] | RmqError:
     """Return the brokers on which name servers list a topic."""
     try:
         route = client.route(topic, refresh=True)
     except NotFoundError:
         return set()
+    except RmqError as error:
+        return error
     return {each.broker_name for each in route.brokers}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -193,6 +194,19 @@ def test_a_name_server_that_does_not_delete_a_topic_is_named(pair, admin):
     )
 
 
+@contextmanager
+def listed_in_another_cluster(cluster, topic):
+    """Create a topic, and register it for a broker of another cluster, too."""
+    cluster.create_topic(topic)
+    table = {"topicConfigTable": {topic: {"topicName": topic}}}
+    body = json.dumps({"topicConfigSerializeWrapper": table}).encode()
+    fields = {"clusterName": "Other", "brokerName": "other", "brokerId": "0"}
+    fields |= {"brokerAddr": "127.0.0.1:9", "haServerAddr": "127.0.0.1:8"}
+    with raw.Link(cluster.namesrv, timeout_ms=15_000) as link:
+        assert link.ask(RequestCode.REGISTER_BROKER, fields, body=body).code == 0
+        yield
+
+
 STILL_LISTED = (
     "it still lists topic T00 on broker-a: before 4.9.7 it would forget the topic in"
     " other clusters, too"
@@ -214,13 +228,7 @@ def test_a_topic_of_another_cluster_stays_in_the_route(
     rmq_cluster_factory, like, left, said
 ):
     cluster = rmq_cluster_factory(queues=1, like=like)
-    cluster.create_topic("T00")
-    table = {"topicConfigTable": {"T00": {"topicName": "T00"}}}
-    body = json.dumps({"topicConfigSerializeWrapper": table}).encode()
-    fields = {"clusterName": "Other", "brokerName": "other", "brokerId": "0"}
-    fields |= {"brokerAddr": "127.0.0.1:9", "haServerAddr": "127.0.0.1:8"}
-    with raw.Link(cluster.namesrv, timeout_ms=15_000) as link:
-        assert link.ask(RequestCode.REGISTER_BROKER, fields, body=body).code == 0
+    with listed_in_another_cluster(cluster, "T00"):
         with Admin(namesrv=cluster.namesrv) as admin:
             planned = admin.plan_definitions(
                 wanted(), cluster="DefaultCluster", prune=True
@@ -231,6 +239,29 @@ def test_a_topic_of_another_cluster_stays_in_the_route(
         with Admin(namesrv=cluster.namesrv) as admin:
             route = admin.topic("T00")
     assert sorted(broker.broker_name for broker in route.brokers) == left
+
+
+@pytest.mark.parametrize("answer", [faults.answer(2, "busy"), faults.disconnect()])
+def test_a_name_server_that_does_not_say_who_has_a_deleted_topic_is_named(
+    rmq_cluster_factory, answer
+):
+    """Its error was raised, and what had become of every change was lost."""
+    cluster = rmq_cluster_factory(queues=1)
+    with (
+        listed_in_another_cluster(cluster, "T00"),
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        planned = admin.plan_definitions(wanted(), cluster="DefaultCluster", prune=True)
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        cluster.faults.add(answer, code=code, topic="T00")
+        forgotten = cluster.faults.observe(code=RequestCode.DELETE_TOPIC_IN_NAMESRV)
+        done = admin.apply_definitions(planned)
+    assert outcome(done) == [("deleted", "T00", ("broker-a",))]
+    assert list(done.errors) == [cluster.namesrv]
+    assert done.errors[cluster.namesrv].message.startswith(
+        "it may still list topic T00: "
+    )
+    assert (forgotten.seen, done.is_complete) == (0, False)
 
 
 def test_whether_a_change_was_made_is_unknown_if_the_broker_is_not_read_again(
