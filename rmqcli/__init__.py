@@ -39,17 +39,14 @@ if TYPE_CHECKING:
     )
     from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
-    from rmqcli.admin.definitions.apply import (
-        DefinitionResult,
-        DefinitionsPlan,
-        DefinitionsResult,
-    )
+    from rmqcli.admin.definitions.apply import DefinitionResult, DefinitionsResult
     from rmqcli.admin.definitions.compare import DefinitionChange, SettingDifference
     from rmqcli.admin.definitions.model import (
         Definition,
         Definitions,
         parse_definitions,
     )
+    from rmqcli.admin.definitions.plan import DefinitionsPlan
     from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters, LetterList
     from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
@@ -223,11 +220,10 @@ _NAMES = {
     "rmqcli.admin.brokers": "BrokerDetail BrokerRow Replica SyncState ThreadPoolQueue",
     "rmqcli.admin.clean": "CleanStep",
     "rmqcli.admin.cluster": "ClusterSummary",
-    "rmqcli.admin.definitions.apply": (
-        "DefinitionResult DefinitionsPlan DefinitionsResult"
-    ),
+    "rmqcli.admin.definitions.apply": "DefinitionResult DefinitionsResult",
     "rmqcli.admin.definitions.compare": "DefinitionChange SettingDifference",
     "rmqcli.admin.definitions.model": "Definition Definitions parse_definitions",
+    "rmqcli.admin.definitions.plan": "DefinitionsPlan",
     "rmqcli.admin.doctor.model": "CheckResult CheckStatus Diagnosis Finding",
     "rmqcli.admin.drain": "DrainPlan DrainProgress DrainStep UnreadGroup",
     "rmqcli.admin.groups": (

@@ -14,7 +14,6 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, no_master, with_address
-from rmqcli.admin.definitions.apply import DefinitionsPlan, complete_plan
 from rmqcli.admin.definitions.model import (
     CUSTOM,
     DEFAULT,
@@ -28,6 +27,7 @@ from rmqcli.admin.definitions.model import (
     rule_name,
     user_fault,
 )
+from rmqcli.admin.definitions.plan import DefinitionsPlan, complete_plan
 from rmqcli.admin.definitions.read import read_cluster
 from rmqcli.admin.definitions.settings import ACTIONS
 from rmqcli.admin.lag.memory import departed_errors

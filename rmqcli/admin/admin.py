@@ -75,8 +75,9 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerDetail, BrokerRow
     from rmqcli.admin.clean import CleanStep
     from rmqcli.admin.cluster import ClusterSummary
-    from rmqcli.admin.definitions.apply import DefinitionsPlan, DefinitionsResult
+    from rmqcli.admin.definitions.apply import DefinitionsResult
     from rmqcli.admin.definitions.model import Definitions, Kind
+    from rmqcli.admin.definitions.plan import DefinitionsPlan
     from rmqcli.admin.delayed import DelayedMessages
     from rmqcli.admin.dlq.listing import LetterList
     from rmqcli.admin.dlq.read import DeadLetters
@@ -943,8 +944,8 @@ class Admin(InOneProcess):
         not are deleted, except groups with members online. Before you apply the result,
         check its `changes` and their reasons.
         """
-        from rmqcli.admin.definitions.apply import plan_definitions
         from rmqcli.admin.definitions.model import Definitions
+        from rmqcli.admin.definitions.plan import plan_definitions
 
         check_type(definitions, Definitions, "definitions")
         return plan_definitions(self._client, definitions, cluster=cluster, prune=prune)
@@ -1109,7 +1110,8 @@ class Admin(InOneProcess):
         Raises RefusedError, before anything is changed, when the cluster has changed
         since the plan was made. The result reports later failures.
         """
-        from rmqcli.admin.definitions.apply import DefinitionsPlan, apply_definitions
+        from rmqcli.admin.definitions.apply import apply_definitions
+        from rmqcli.admin.definitions.plan import DefinitionsPlan
 
         check_type(planned, DefinitionsPlan, "planned")
         return apply_definitions(self._client, planned)

@@ -35,9 +35,10 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqcli.admin.definitions.apply import DefinitionResult, DefinitionsPlan
+    from rmqcli.admin.definitions.apply import DefinitionResult
     from rmqcli.admin.definitions.compare import DefinitionChange
     from rmqcli.admin.definitions.model import Definitions, Kind
+    from rmqcli.admin.definitions.plan import DefinitionsPlan
     from rmqcli.api.client import Client
 
 #: Lines of a plan that are shown before the question; deletions are always shown.
@@ -167,7 +168,7 @@ def diff(
     Exit code 0: the cluster is as the file says; 1: it differs. Errors have exit codes
     of their own, from 2 on; with 6 a broker did not answer.
     """
-    from rmqcli.admin.definitions.apply import plan_definitions
+    from rmqcli.admin.definitions.plan import plan_definitions
 
     wanted = _read(file, only)
     with common.open_client() as client:
@@ -202,7 +203,7 @@ def apply(
     read again. Nothing is deleted without --prune. The exit code is 0 only if the
     cluster then is as the file says, except for what only the cluster has.
     """
-    from rmqcli.admin.definitions.apply import plan_definitions
+    from rmqcli.admin.definitions.plan import plan_definitions
 
     wanted = _read(file, only)
     with common.open_client() as client:
