@@ -17,7 +17,7 @@ from rmqcli.admin.brokers import ask_each, no_master, with_address
 from rmqcli.admin.definitions.model import (
     CUSTOM,
     DEFAULT,
-    RULES,
+    SETTINGS,
     USER_PREFIX,
     Definition,
     Definitions,
@@ -313,7 +313,7 @@ def plan_rule(
     _check_name("user", user_fault(user))
     _check_name("resource", resource_fault(resource))
     for key, value in settings.items():
-        _check_name(key, RULES["rule"][key].fault(value))
+        _check_name(key, SETTINGS["rule"][key].fault(value))
     name = rule_name(user, resource, policy_type)
     wanted = Definition(kind="rule", name=name, settings=normal_rule(settings))
     return _planned(client, wanted, is_new, cluster, brokers, {})
@@ -340,7 +340,7 @@ def _planned(
             cluster=cluster or "",
             brokers=tuple(sorted(brokers)),
             mode="create" if is_new else "change",
-            is_partial=True,
+            leaves_out_extra=True,
             passwords=passwords,
         ),
     )
@@ -366,7 +366,7 @@ def plan_acl_deletion(
             cluster=cluster or "",
             brokers=tuple(sorted(brokers)),
             deletions=((kind, name),),
-            is_partial=True,
+            leaves_out_extra=True,
         ),
     )
 
@@ -420,7 +420,7 @@ def plan_acl_copy(
         definitions=Definitions(definitions=definitions, kinds=_KINDS),
         cluster=cluster,
         brokers=tuple(sorted(targets)),
-        is_partial=True,
+        leaves_out_extra=True,
         passwords=passwords,
     )
     if targets:

@@ -47,9 +47,9 @@ _LINES_MAX = 50
 
 def _shown_settings(row: Any) -> object:
     """Return the settings of a row as text; of new entries, those with no default."""
-    from rmqcli.admin.definitions.model import RULES
+    from rmqcli.admin.definitions.model import SETTINGS
 
-    rules = RULES[row["kind"]]
+    rules = SETTINGS[row["kind"]]
     texts = [
         f"{each['setting']} {json_line(each['now'])} -> {json_line(each['wanted'])}"
         if row["change"] == "change"

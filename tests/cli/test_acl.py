@@ -217,7 +217,7 @@ def test_a_rule_is_created_changed_copied_and_deleted(rmq, cluster, alice):
         ),
         (("Topix:orders", "Pub"), "the resource must be * or Cluster"),
         (("Topic:a*b", "Pub"), "an asterisk at its end only"),
-        (("Topic:o", "Pub", "--source-ip", "x"), "'x', which is no IP address"),
+        (("Topic:o", "Pub", "--source-ip", "x"), "'x', which is neither an IP address"),
     ],
 )
 def test_a_rule_that_brokers_would_misread_is_refused(rmq, cluster, alice, words, said):

@@ -159,7 +159,11 @@ def test_users_and_rules_are_definitions(rmq, guarded, tmp_path):
     code, rows, _ = rmq("definitions", "apply", file, *only, "--yes")
     assert code == 6
     assert [(row["result"], row["name"], row["error"]) for row in rows] == [
-        ("skipped", "dave", "a new user needs a password, and files have none"),
+        (
+            "skipped",
+            "dave",
+            "a new user needs a password, and a definitions file cannot contain one",
+        ),
         ("changed", "User:carol Topic:t", None),
     ]
     data["users"] = [each for each in data["users"] if each["name"] != "carol"]

@@ -97,10 +97,10 @@ def _account_fault(
             return f"there is no user {name}"
         return None
     if change.action == "create" and change.name not in plan.passwords:
-        return "a new user needs a password, and files have none"
+        return "a new user needs a password, and a definitions file cannot contain one"
     is_super = users.get(change.name, {}).get("user_type") == "Super"
     if change.action == "delete" and is_super and plan.prune:
-        return "super users are not deleted with others"
+        return "pruning does not delete super users"
     is_weaker = (
         change.action == "delete"
         or wanted.get("user_status") == "disable"
@@ -196,7 +196,7 @@ def _acl_of(
     entries: dict[str, list[PolicyEntryInfo]] = {}
     for name, change in changes.items():
         _, resource, policy_type = parts_of_rule(name)
-        values = {rule: each.default for rule, each in RULE_SETTINGS.items()}
+        values = {setting: each.default for setting, each in RULE_SETTINGS.items()}
         values |= dict(known.get(name, {}))
         values |= {each.setting: each.wanted for each in change.settings}
         actions, sources = values["actions"], values["source_ips"]
@@ -224,9 +224,9 @@ def wrong_passwords(
     work: Iterable[DefinitionChange],
     passwords: Mapping[str, str],
 ) -> tuple[dict[EntryKey, DefinitionChange], dict[EntryKey, RmqError]]:
-    """Return the changes of users who do not have their new password.
+    """Return changes of users whose new password was not set, and brokers' errors.
 
-    And the errors of brokers that do not show whether a user has it.
+    The errors are those of brokers that do not show whether it was set.
     """
     asked = {
         (change.name, broker): (change, after.brokers[broker].address)

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from rmqcli.admin.definitions.model import (
-    RULES,
+    SETTINGS,
     Definition,
     Definitions,
     sorted_definitions,
@@ -151,7 +151,7 @@ def _differences(
     wanted: Definition, broker: BrokerEntries
 ) -> Iterable[DefinitionChange]:
     """Yield what to change on a broker, and what its version cannot have."""
-    rules = RULES[wanted.kind]
+    specs = SETTINGS[wanted.kind]
     if wanted.kind in broker.unknown:
         reason = broker.unknown[wanted.kind].message
         yield _skipped(wanted, broker.broker_name, reason)
@@ -160,10 +160,10 @@ def _differences(
     possible: list[SettingDifference] = []
     skipped: dict[int, list[SettingDifference]] = {}
     for name, value in wanted.settings.items():
-        rule = rules[name]
-        if broker.version < rule.since:
-            if value != rule.default:
-                skipped.setdefault(rule.since, []).append(
+        spec = specs[name]
+        if broker.version < spec.since:
+            if value != spec.default:
+                skipped.setdefault(spec.since, []).append(
                     SettingDifference(setting=name, now=None, wanted=value)
                 )
         elif known is None or known.get(name) != value:
@@ -205,7 +205,7 @@ def merged(changes: Iterable[DefinitionChange]) -> list[DefinitionChange]:
         found,
         key=lambda each: (
             _ACTIONS.index(each.action),
-            list(RULES).index(each.kind),
+            list(SETTINGS).index(each.kind),
             each.name,
             each.brokers,
         ),

@@ -28,7 +28,7 @@ from rmqcli.names import check_group, check_topic
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from rmqcli.admin.definitions.settings import SettingRule, Settings, Value
+    from rmqcli.admin.definitions.settings import Settings, SettingSpec, Value
 
 FORMAT: Final = "rmq-definitions"
 FORMAT_VERSION: Final = 1
@@ -43,7 +43,7 @@ SECTIONS: Final[dict[Kind, str]] = {
     "user": "users",
     "rule": "rules",
 }
-RULES: Final[dict[Kind, Mapping[str, SettingRule]]] = {
+SETTINGS: Final[dict[Kind, Mapping[str, SettingSpec]]] = {
     "topic": TOPIC_SETTINGS,
     "group": GROUP_SETTINGS,
     "user": USER_SETTINGS,
@@ -240,7 +240,7 @@ def _section(kind: Kind, entries: Value) -> Iterable[Definition]:
     section = SECTIONS[kind]
     if not isinstance(entries, list):
         raise ConfigError(f"{section} must be a list")
-    rules = RULES[kind]
+    specs = SETTINGS[kind]
     for number, entry in enumerate(entries):
         place = f"{section}[{number}]"
         keys = ("user", "resource") if kind == "rule" else ("name",)
@@ -262,9 +262,9 @@ def _section(kind: Kind, entries: Value) -> Iterable[Definition]:
             key: value for key, value in entry.items() if key not in (*keys, "brokers")
         }
         for key, value in settings.items():
-            if key not in rules:
-                raise _unknown_key(f"{place}: ", key, {*keys, "brokers", *rules})
-            fault = rules[key].fault(value)
+            if key not in specs:
+                raise _unknown_key(f"{place}: ", key, {*keys, "brokers", *specs})
+            fault = specs[key].fault(value)
             if fault is not None:
                 raise ConfigError(f"{place}: {key} {fault}")
         if kind == "rule":

@@ -54,12 +54,14 @@ class DefinitionsPlan:
     changes: tuple[DefinitionChange, ...] = ()
     errors: Mapping[str, RmqError] = field(default_factory=dict, hash=False)
     denial: DeniedError | None = None
-    #: What else is deleted, if the definitions do not have it.
+    #: Entries to delete even without `prune`; one that `definitions` has is kept.
     deletions: tuple[tuple[Kind, str], ...] = ()
-    #: None to plan for all entries, or only what creates or only what changes some.
+    #: `create` skips users and rules that exist with other settings or another
+    #: password, `change` those that do not exist; None allows both. Topics and groups
+    #: are not affected.
     mode: PlanMode | None = None
     #: Whether what only the cluster has is left out of `changes`.
-    is_partial: bool = False
+    leaves_out_extra: bool = False
     #: of users, by name
     passwords: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
@@ -81,8 +83,9 @@ def plan_definitions(
     """Compare `definitions` with a cluster, or with some brokers, and plan the changes.
 
     With `prune`, what only the cluster has is deleted; groups with members online and
-    super users are not. `passwords` are those that users get, by name. Raises
-    RefusedError with `prune` when a broker does not answer.
+    super users are not. `passwords` are those that users get, by name. With `prune`,
+    raises RefusedError when a broker does not answer, and DeniedError when all brokers
+    deny access. Raises the error of a broker that does not tell a user's password.
     """
     return complete_plan(
         client,
@@ -97,7 +100,7 @@ def plan_definitions(
 
 
 def complete_plan(client: Client, plan: DefinitionsPlan) -> DefinitionsPlan:
-    """Return a plan, which says what is wanted, with the changes that this takes."""
+    """Return `plan` with `changes` filled in from what the cluster has now."""
     return plan_from_cluster(client, plan)[0]
 
 
@@ -120,7 +123,7 @@ def plan_from_cluster(
     changes = [
         replace(each, action="delete") if is_named(plan, each) else each
         for each in changes
-        if each.action != "extra" or not plan.is_partial or is_named(plan, each)
+        if each.action != "extra" or not plan.leaves_out_extra or is_named(plan, each)
     ]
     changes = merged(possible_accounts(client, plan, entries, changes))
     changes = _with_losses(client, entries, changes)

@@ -1,6 +1,8 @@
-"""The settings of topics, groups, users and rules as JSON values: what is possible.
+"""Which settings topics, groups, users and rules have, and which values are valid.
 
-A setting that a broker's version does not know is absent from what it has. Pure.
+Also converts topics, groups, users and rules as brokers send them to settings, and the
+settings of topics and groups back. Topic and group settings that a broker's version
+does not know are left out. Pure.
 
 Source: TopicConfig, SubscriptionGroupConfig, UserInfo, AclInfo in apache/rocketmq.
 """
@@ -38,10 +40,11 @@ _ATTRIBUTES_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class SettingRule:
-    """A setting: a new entry's value, the fault of a value, and since when it exists.
+class SettingSpec:
+    """The default of a new entry, the check of a value, and the first broker version.
 
-    `fault` returns what a value must be if it is not that, and else None.
+    `fault` returns an error such as "must be true or false", or None for a valid value.
+    `since` is the number of the version on the wire.
     """
 
     default: Value
@@ -49,7 +52,7 @@ class SettingRule:
     since: int = V4_0_0
 
 
-def _is_bool(value: object) -> str | None:
+def _bool_fault(value: object) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
 
@@ -62,25 +65,30 @@ def _range(low: int, high: int) -> Callable[[object], str | None]:
     return fault
 
 
-def _is_perm(value: object) -> str | None:
+def _perm_fault(value: object) -> str | None:
     if value in _PERMS.values() or (type(value) is int and 0 <= value <= _PERM_MAX):
         return None
     return "must be rw, r, w or none"
 
 
-def _is_filter_type(value: object) -> str | None:
+def _filter_type_fault(value: object) -> str | None:
     words = ("SINGLE_TAG", "MULTI_TAG")
     return None if value in words else "must be SINGLE_TAG or MULTI_TAG"
 
 
-def _is_attributes(value: object) -> str | None:
-    if not isinstance(value, dict) or len(value) > _ATTRIBUTES_MAX:
-        return "must be an object with texts"
+def _attributes_fault(value: object) -> str | None:
+    if not isinstance(value, dict):
+        return "must be an object whose values are strings"
+    if len(value) > _ATTRIBUTES_MAX:
+        return f"must have at most {_ATTRIBUTES_MAX} entries"
     for name, text in value.items():
         if not isinstance(text, str) or not name or not text:
-            return "must be an object with texts that are not empty"
+            return "must be an object whose names and values are non-empty strings"
         if any(sign in f"{name}{text}" for sign in ",=+") or name.startswith("-"):
-            return "must have no name or value with a comma, = or +"
+            return (
+                "must have no comma, = or + in a name or value, and no name that starts"
+                " with -"
+            )
     return None
 
 
@@ -91,61 +99,61 @@ def _one_of(*words: str) -> Callable[[object], str | None]:
     return fault
 
 
-def _is_actions(value: object) -> str | None:
+def _actions_fault(value: object) -> str | None:
     if isinstance(value, list) and value and all(each in ACTIONS for each in value):
-        return None if len(set(value)) == len(value) else "must not name one twice"
-    return f"must be a list of {', '.join(ACTIONS)}"
+        return None if len(set(value)) == len(value) else "must not repeat an action"
+    return f"must be a non-empty list of {', '.join(ACTIONS)}"
 
 
-def _is_source_ips(value: object) -> str | None:
+def _source_ips_fault(value: object) -> str | None:
     if not isinstance(value, list):
         return "must be a list of addresses, or of networks such as 10.0.0.0/8"
     for each in value:
         try:
             ipaddress.ip_network(each, strict=False)
         except (ValueError, TypeError):
-            return f"has {each!r}, which is no IP address and no network"
+            return f"has {each!r}, which is neither an IP address nor a network"
     return None
 
 
-def _is_object(value: object) -> str | None:
+def _object_fault(value: object) -> str | None:
     return None if isinstance(value, dict) else "must be an object"
 
 
-TOPIC_SETTINGS: Final[dict[str, SettingRule]] = {
-    "read_queue_nums": SettingRule(8, _range(1, 65_535)),
-    "write_queue_nums": SettingRule(8, _range(1, 65_535)),
-    "perm": SettingRule("rw", _is_perm),
-    "order": SettingRule(False, _is_bool),
-    "topic_filter_type": SettingRule("SINGLE_TAG", _is_filter_type),
-    "topic_sys_flag": SettingRule(0, _range(0, _INT32_MAX)),
-    "attributes": SettingRule({}, _is_attributes, V5_0_0),
+TOPIC_SETTINGS: Final[dict[str, SettingSpec]] = {
+    "read_queue_nums": SettingSpec(8, _range(1, 65_535)),
+    "write_queue_nums": SettingSpec(8, _range(1, 65_535)),
+    "perm": SettingSpec("rw", _perm_fault),
+    "order": SettingSpec(False, _bool_fault),
+    "topic_filter_type": SettingSpec("SINGLE_TAG", _filter_type_fault),
+    "topic_sys_flag": SettingSpec(0, _range(0, _INT32_MAX)),
+    "attributes": SettingSpec({}, _attributes_fault, V5_0_0),
 }
-GROUP_SETTINGS: Final[dict[str, SettingRule]] = {
-    "consume_enable": SettingRule(True, _is_bool),
-    "consume_from_min_enable": SettingRule(True, _is_bool),
-    "consume_broadcast_enable": SettingRule(True, _is_bool),
-    "consume_message_orderly": SettingRule(False, _is_bool, V5_0_0),
-    "retry_queue_nums": SettingRule(1, _range(1, 65_535)),
-    "retry_max_times": SettingRule(16, _range(-1, _INT32_MAX)),
-    "broker_id": SettingRule(0, _range(0, _INT32_MAX)),
-    "which_broker_when_consume_slowly": SettingRule(1, _range(0, _INT32_MAX)),
-    "notify_consumer_ids_changed_enable": SettingRule(True, _is_bool),
-    "group_sys_flag": SettingRule(0, _range(0, _INT32_MAX), V5_0_0),
-    "consume_timeout_minute": SettingRule(15, _range(0, _INT32_MAX), V5_0_0),
-    "retry_policy": SettingRule({"type": "CUSTOMIZED"}, _is_object, V5_0_0),
-    "attributes": SettingRule({}, _is_attributes, V5_1_3),
+GROUP_SETTINGS: Final[dict[str, SettingSpec]] = {
+    "consume_enable": SettingSpec(True, _bool_fault),
+    "consume_from_min_enable": SettingSpec(True, _bool_fault),
+    "consume_broadcast_enable": SettingSpec(True, _bool_fault),
+    "consume_message_orderly": SettingSpec(False, _bool_fault, V5_0_0),
+    "retry_queue_nums": SettingSpec(1, _range(1, 65_535)),
+    "retry_max_times": SettingSpec(16, _range(-1, _INT32_MAX)),
+    "broker_id": SettingSpec(0, _range(0, _INT32_MAX)),
+    "which_broker_when_consume_slowly": SettingSpec(1, _range(0, _INT32_MAX)),
+    "notify_consumer_ids_changed_enable": SettingSpec(True, _bool_fault),
+    "group_sys_flag": SettingSpec(0, _range(0, _INT32_MAX), V5_0_0),
+    "consume_timeout_minute": SettingSpec(15, _range(0, _INT32_MAX), V5_0_0),
+    "retry_policy": SettingSpec({"type": "CUSTOMIZED"}, _object_fault, V5_0_0),
+    "attributes": SettingSpec({}, _attributes_fault, V5_1_3),
 }
 
 
-USER_SETTINGS: Final[dict[str, SettingRule]] = {
-    "user_type": SettingRule("Normal", _one_of("Normal", "Super"), V5_3_0),
-    "user_status": SettingRule("enable", _one_of("enable", "disable"), V5_3_0),
+USER_SETTINGS: Final[dict[str, SettingSpec]] = {
+    "user_type": SettingSpec("Normal", _one_of("Normal", "Super"), V5_3_0),
+    "user_status": SettingSpec("enable", _one_of("enable", "disable"), V5_3_0),
 }
-RULE_SETTINGS: Final[dict[str, SettingRule]] = {
-    "actions": SettingRule(None, _is_actions, V5_3_0),
-    "source_ips": SettingRule([], _is_source_ips, V5_3_0),
-    "decision": SettingRule("Allow", _one_of("Allow", "Deny"), V5_3_0),
+RULE_SETTINGS: Final[dict[str, SettingSpec]] = {
+    "actions": SettingSpec(None, _actions_fault, V5_3_0),
+    "source_ips": SettingSpec([], _source_ips_fault, V5_3_0),
+    "decision": SettingSpec("Allow", _one_of("Allow", "Deny"), V5_3_0),
 }
 
 
@@ -162,6 +170,7 @@ def rule_settings(entry: PolicyEntryInfo) -> dict[str, Value]:
     actions: list[Value] = [each for each in ACTIONS if each in entry.actions]
     actions += [each for each in entry.actions if each not in ACTIONS]
     sources: list[Value] = [*sorted(entry.source_ips or ())]
+    # A rule that a broker shows without a decision is not said to allow anything.
     return {
         "actions": actions,
         "source_ips": sources,
@@ -198,9 +207,9 @@ def group_settings(config: SubscriptionGroupConfig, version: int) -> dict[str, V
 
 
 def _known(
-    values: dict[str, Value], rules: Mapping[str, SettingRule], version: int
+    values: dict[str, Value], specs: Mapping[str, SettingSpec], version: int
 ) -> dict[str, Value]:
-    return {name: values[name] for name, rule in rules.items() if version >= rule.since}
+    return {name: values[name] for name, spec in specs.items() if version >= spec.since}
 
 
 def changed_topic(

@@ -82,7 +82,19 @@ def test_a_file_is_the_definitions_that_it_lists():
         ),
         (
             file_with({**ORDERS, "attributes": {"a": "b,-message.type"}}),
-            "attributes must have no name or value with a comma",
+            "attributes must have no comma, = or + in a name or value, and no name",
+        ),
+        (
+            file_with({**ORDERS, "attributes": {"-a": "b"}}),
+            "and no name that starts with -",
+        ),
+        (
+            file_with({**ORDERS, "attributes": {str(n): "x" for n in range(101)}}),
+            "attributes must have at most 100 entries",
+        ),
+        (
+            file_with({**ORDERS, "attributes": {"a": 1}}),
+            "attributes must be an object whose names and values are non-empty strings",
         ),
         (file_with({**ORDERS, "brokers": []}), "brokers must be a list of names"),
         (file_with({"name": "%RETRY%g"}), "definitions have no system topics"),
