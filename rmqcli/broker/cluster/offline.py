@@ -1,14 +1,14 @@
-"""Serves a broker's folder without its broker: a read-only name server and broker.
+"""Serves a broker's folder read-only, by a name server and a broker of this process.
 
     with StoreServer(Path("/var/rocketmq/store")) as server:
         client(server.namesrv)
 
-Imitated: every request that reads. All others are refused (16), and nothing in the
-folder is changed, so its own broker may be running. Members of groups are unknown,
-because they are in no file, and delayed messages are not delivered. Messages that the
-broker writes later are served, and its tables are read again whenever it has written
-them (offsets: every 5 s). A topic that has queues in the folder but is not in the table
-yet is served, too.
+Imitated: the requests in BROKER_READS and NAMESRV_READS. All others are refused (16),
+and nothing in the folder is changed, so its own broker may be running. Members of
+groups are unknown, because they are in no file, and delayed messages are not delivered.
+Messages that the broker writes later are served, and its tables are read again whenever
+it has written them (offsets: every 5 s). A topic that has queues in the folder but is
+not in the table yet is served, too.
 
 Source: `BrokerController.initialize` for the files; `TopicConfigManager`, whose
 constructor creates topics named after the broker and its cluster. RocketMQ has no
@@ -40,7 +40,7 @@ from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.broker import BrokerState
-from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
+from rmqcli.broker.state.topics import PERM_INHERIT, PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.log import get_logger
@@ -80,7 +80,8 @@ def settings_of(
 
     Without `name`, the broker is named after the only topic that has one queue and the
     permission to inherit: RocketMQ creates such a topic for each broker. If there is
-    none, or more than one, the broker is named broker-a.
+    none, or more than one, the broker is named broker-a. The cluster is taken from the
+    only topic named CLUSTER_REPLY_TOPIC, and is else DefaultCluster.
     """
     try:
         table = config.read(TOPICS)
@@ -102,6 +103,7 @@ def settings_of(
         broker_name=name or (names[0] if len(names) == 1 else _NAME),
         address=address,
         profile=_profile(config, found.get("dataVersion"), topics),
+        # Readers may filter by SQL even if the folder's own broker does not allow it.
         enable_property_filter=True,
     )
 
@@ -143,7 +145,7 @@ def _inherited(topics: dict[str, object]) -> list[str]:
         topic
         for topic, config in topics.items()
         if isinstance(config, dict)
-        and config.get("perm") == 7
+        and config.get("perm") == PERM_READ | PERM_WRITE | PERM_INHERIT
         and config.get("readQueueNums") == 1
         and topic != DEFAULT_TOPIC
         and not is_system_topic(topic)
@@ -160,7 +162,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues_with_files():
         if is_system_topic(topic):
-            continue  # this RocketMQ version does not show the topic to clients
+            continue  # a version that shows its own topics has them in its table
         if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:
             missing[topic] = max(missing.get(topic, 0), queue_id + 1)
     broker.topics.load(
@@ -175,7 +177,10 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
 
 
 def tables_stamp(config: ConfigFolder) -> list[tuple[int, int] | None]:
-    """Return a value that differs once a table was written again."""
+    """Return the mtime (ns) and size of each table's file, None for one that is absent.
+
+    They change when a table is rewritten.
+    """
     return [
         _stamp(f"{config.directory}/{name}")
         for name in (TOPICS, GROUPS, OFFSETS, DELAYS)
@@ -290,7 +295,7 @@ class FolderBroker(ReadOnlyCore):
         self,
         folder: Path,
         now: Now,
-        names: NameServer,
+        namesrv: NameServer,
         *,
         name: str | None,
         address: str,
@@ -309,7 +314,7 @@ class FolderBroker(ReadOnlyCore):
         super().__init__(
             Broker(self._state, BROKER_REQUESTS), settings.profile, BROKER_READS
         )
-        self._names = names
+        self._namesrv = namesrv
         self._checked_ms = now.monotonic_ms
         self._is_planned = False
         #: queues that pulls wait for -> the next offset to poll
@@ -323,8 +328,8 @@ class FolderBroker(ReadOnlyCore):
         broker whose data version has not changed, and topics that are in the folder but
         not in the table yet do not change the version.
         """
-        self._names.unregister(self._state, now)
-        self._names.register(self._state, now)
+        self._namesrv.unregister(self._state, now)
+        self._namesrv.register(self._state, now)
 
     def close(self) -> None:
         """Close the files. Idempotent."""
@@ -404,12 +409,14 @@ class StoreServer:
         self._brokers: list[FolderBroker] = []
         try:
             now = self._server.now()
-            names = NameServer(now, requests=NAMESRV_REQUESTS)
+            namesrv = NameServer(now, requests=NAMESRV_REQUESTS)
             self._namesrv = self._server.open("namesrv", host=_HOST, port=0)
-            self._namesrv.core = ReadOnlyCore(names, names.profile, NAMESRV_READS)
+            self._namesrv.core = ReadOnlyCore(namesrv, namesrv.profile, NAMESRV_READS)
             for name, each in folders.items():
                 port = self._server.open(each.name, host=_HOST, port=0)
-                broker = FolderBroker(each, now, names, name=name, address=port.address)
+                broker = FolderBroker(
+                    each, now, namesrv, name=name, address=port.address
+                )
                 self._brokers.append(broker)
                 port.core = broker
             self._server.start()
