@@ -80,7 +80,7 @@ def test_the_report_has_the_worst_first_with_what_to_do(rmq, rmq_cluster):
         "         try: rmq broker show broker-a\n"
         "warning  broker-a (access-control)\n"
         "         it asks for no account: authenticationEnabled is not true\n"
-        "         whoever reaches its port may read, change and delete\n"
+        "         any client that reaches its port may read, change and delete\n"
         "         try: rmq broker show broker-a --settings\n"
         "41 checks: 39 ok; 1 warning, 1 problem\n"
     )

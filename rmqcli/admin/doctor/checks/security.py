@@ -1,4 +1,4 @@
-"""Checks of what others could do to a cluster.
+"""Security checks: known vulnerabilities, access control and TLS.
 
 Source: rocketmq.apache.org/security and security.apache.org/projects/rocketmq for the
 known vulnerabilities; BrokerConfig and AuthConfig in apache/rocketmq.
@@ -28,11 +28,11 @@ _ACL_2: Final = (5, 3, 0)
 _NO_ACL_1: Final = (5, 3, 3)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vulnerability:
-    """A published vulnerability: `ranges` are from a version up to one that fixes it.
+    """A published vulnerability of `servers`.
 
-    `servers` says which servers have it.
+    Each of `ranges` is [first version, first fixed version).
     """
 
     name: str
@@ -50,28 +50,28 @@ class Vulnerability:
 
 VULNERABILITIES: Final = (
     Vulnerability(
-        "CVE-2023-33246",
-        "remote command execution through a change of settings",
-        (((0,), (4, 9, 6)), ((5, 0, 0), (5, 1, 1))),
-        frozenset((_BROKER, _NAMESRV)),
+        name="CVE-2023-33246",
+        what="remote command execution through a change of settings",
+        ranges=(((0,), (4, 9, 6)), ((5, 0, 0), (5, 1, 1))),
+        servers=frozenset((_BROKER, _NAMESRV)),
     ),
     Vulnerability(
-        "CVE-2023-37582",
-        "remote command execution through settings of the name server",
-        (((0,), (4, 9, 7)), ((5, 0, 0), (5, 1, 2))),
-        frozenset((_NAMESRV,)),
+        name="CVE-2023-37582",
+        what="remote command execution through settings of the name server",
+        ranges=(((0,), (4, 9, 7)), ((5, 0, 0), (5, 1, 2))),
+        servers=frozenset((_NAMESRV,)),
     ),
     Vulnerability(
-        "CVE-2024-23321",
-        "users may learn the administrator's account",
-        (((4, 5, 2), (5, 3, 0)),),
-        frozenset((_BROKER,)),
+        name="CVE-2024-23321",
+        what="users may learn the administrator's account",
+        ranges=(((4, 5, 2), (5, 3, 0)),),
+        servers=frozenset((_BROKER,)),
     ),
     Vulnerability(
-        "CVE-2019-17572",
-        "files outside of the store through names of topics",
-        (((4, 2, 0), (4, 6, 1)),),
-        frozenset((_BROKER,)),
+        name="CVE-2019-17572",
+        what="files outside of the store through names of topics",
+        ranges=(((4, 2, 0), (4, 6, 1)),),
+        servers=frozenset((_BROKER,)),
     ),
 )
 
@@ -154,11 +154,11 @@ def _access_control(facts: Facts) -> Iterator[Finding]:
             meaning = "every account may do everything"
         elif has_old:
             evidence = "aclEnable is true, which has no effect from 5.3.3 on"
-            meaning = "whoever reaches its port may administer it; use ACL 2.0"
+            meaning = "any client that reaches its port may administer it; use ACL 2.0"
         else:
             names = "authenticationEnabled" if version >= _ACL_2 else "aclEnable"
             evidence = f"it asks for no account: {names} is not true"
-            meaning = "whoever reaches its port may read, change and delete"
+            meaning = "any client that reaches its port may read, change and delete"
         yield warning(
             subject,
             evidence,
