@@ -56,7 +56,8 @@ T = TypeVar("T")
 class CleanStep:
     """One queue of a broker, or with `topic` None the broker itself.
 
-    `result` is `planned` before the clean-up, then `removed`, `failed` or `unknown`.
+    `result` is `planned` before the clean-up, or `failed` if the broker's queues could
+    not be read, and then `removed`, `failed` or `unknown`.
     `max_offset` is where the queue ended; None when not known. The `error` of a planned
     step says why it is not known whether the broker has the queue.
     """
@@ -134,7 +135,7 @@ def _is_expired(queue: MessageQueue, offset: TopicOffset) -> bool:
 
 
 def apply_clean_expired(client: Client, steps: list[CleanStep]) -> list[CleanStep]:
-    """Tell the brokers with planned steps to clean up; look which queues are left."""
+    """Tell brokers with planned steps to clean up, then read which queues are left."""
     brokers = with_address(
         {s.broker_name: s.address for s in steps if s.result == "planned"}
     )
@@ -234,7 +235,7 @@ def _existing(
 def apply_clean_unused(
     client: Client, masters: Addresses, steps: list[CleanStep]
 ) -> list[CleanStep]:
-    """Tell the brokers to remove queues without a topic; look which are left.
+    """Tell the brokers to remove queues without a topic, then read which are left.
 
     All brokers are told, because they may have queues that are not known here.
     """
@@ -288,7 +289,8 @@ def _refusal(name: str, error: BrokerError) -> BrokerError:
 def _applied(step: CleanStep, written: RmqError | None, *, is_left: bool) -> CleanStep:
     """Return the outcome when a broker shows what is left.
 
-    A queue that is gone although the broker did not clean up was not removed by that.
+    If the broker refused, the step failed even if the queue is gone: something else
+    removed it.
     """
     if not (is_left or _is_undone(written)):
         return replace(step, result="removed", error=None)

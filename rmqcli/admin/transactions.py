@@ -2,9 +2,9 @@
 
 A half message lies in RMQ_SYS_TRANS_HALF_TOPIC. What ends it is a record in
 RMQ_SYS_TRANS_OP_HALF_TOPIC with its offset. The broker's check moves past half messages
-by committing an offset, and writes those that are still open again, at the end. So the
-open ones are the last copies from that offset on without a record of their end. A
-message that a producer sends again has the same id, but is a half message of its own.
+by committing an offset, and appends a new copy of each that is still open. So a
+transaction is open if its last copy after that offset has no end record. A message that
+a producer sends again has the same id, but is a half message of its own.
 
 The order of the requests avoids false answers: first the offset of the records, then
 that of the half messages, then the half messages, and their ends last. In another order
@@ -68,8 +68,8 @@ class OpenTransaction:
     `born_ms` is when it was sent, by the producer's clock. `checks` is how often the
     broker has asked for its state, and `checks_max` after how many it gives up; None if
     the broker does not show that setting. `producers` are the clients of the producer
-    group that the broker can ask now; empty when the transaction cannot end, and None
-    when the broker did not say.
+    group that the broker can ask now; empty when none is connected, or the message
+    names no group, and None when the broker did not say.
     """
 
     queue: MessageQueue
@@ -180,17 +180,17 @@ def _check_rocksdb(
     maybe_open = end - start
     if maybe_open <= scanned_max:
         queue = MessageQueue(ROCKSDB_HALF_TOPIC, name, 0)
-        places = {
+        offsets = {
             message.commit_log_offset
             for message in stored_messages(client, address, queue, start, end)
             if topic in (None, message.properties.get(REAL_TOPIC))
         }
-        start, end = _range(client, address, ROCKSDB_OP_TOPIC) if places else (0, 0)
+        start, end = _range(client, address, ROCKSDB_OP_TOPIC) if offsets else (0, 0)
         if end - start <= scanned_max:
             queue = MessageQueue(ROCKSDB_OP_TOPIC, name, 0)
             for record in stored_messages(client, address, queue, start, end):
-                places.discard(read_count(record.properties.get(_ENDED_PLACE)) or 0)
-        maybe_open = len(places)
+                offsets.discard(read_count(record.properties.get(_ENDED_PLACE)) or 0)
+        maybe_open = len(offsets)
     if maybe_open:
         raise PartialError(
             f"{name} has {counted(maybe_open, 'half message')} that may be open: it"
@@ -210,8 +210,8 @@ def _still_open(
         return message.queue_offset not in ended and read_count(prepared) not in ended
 
     for message in half:
-        place = message.properties.get("UNIQ_KEY"), message.born_timestamp_ms
-        same = last[place]
+        identity = message.properties.get("UNIQ_KEY"), message.born_timestamp_ms
+        same = last[identity]
         before = [each for each in same if _is_copy_of(message, each)]
         if before:
             # The broker writes copies in the order of the messages.
@@ -223,8 +223,8 @@ def _still_open(
 def _is_copy_of(message: StoredMessage, other: StoredMessage) -> bool:
     """Whether a check may have written `other` again as `message`. Pure.
 
-    They have the same id and born time. A check adds one to the number of checks, or
-    the offset of the half message.
+    They have the same id and born time. A check increments the number of checks, or
+    stores the half message's offset in the copy.
     """
     prepared = read_count(message.properties.get(PREPARED_OFFSET))
     if prepared is None:

@@ -43,8 +43,8 @@ def clean_expired(
     Example: rmq broker clean-expired-queues --broker broker-a
 
     The queues are shown first, and must be confirmed. A queue that is removed begins at
-    offset 0 again. Groups keep their offsets: one that is offline until the queue has
-    grown past its offset skips what is before it.
+    offset 0 again. Groups keep their offsets: a group that is offline until the queue
+    has grown past its old offset skips the messages before that offset.
     """
     from rmqcli.admin.clean import apply_clean_expired, plan_clean_expired
 
@@ -100,7 +100,7 @@ def clean_unused(
 def _show_results(
     common: Common, steps: Sequence[CleanStep], masters: Iterable[str]
 ) -> None:
-    """Write a row for each queue; of other `masters` there is nothing to show."""
+    """Write a row for each queue; `masters` without a step are only counted."""
     others = len({*masters} - {step.broker_name for step in steps})
     show_results(common, steps, COLUMNS, others=others)
 
