@@ -30,7 +30,7 @@ logger = get_logger(__name__)
 
 #: How long before a heartbeat the broker is queried.
 LEAD_MS: Final = 1_000
-#: The interval at which the same difference is logged again.
+#: An unchanged difference is not logged again before this.
 AGAIN_MS: Final = 10 * 60 * 1_000
 #: An answer names every member, so a group skips one turn for each this many members.
 MEMBERS_PER_TURN: Final = 50
@@ -49,7 +49,11 @@ class SubscriptionCheck:
         self._is_denied = False
 
     def run(self) -> None:
-        """Query once; differences are logged when the answer comes."""
+        """Query once; differences are logged when the answer comes.
+
+        Nothing is queried while turns are skipped, without a topic, and after a query
+        was denied.
+        """
         member = self._member
         topics = [t for t in member.subscriptions if t != member.retry_topic]
         if self._turns_to_skip:

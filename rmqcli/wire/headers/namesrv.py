@@ -1,6 +1,7 @@
 """Headers of requests to a name server about topics and their routes.
 
-Codes 105, 216, 217, 224.
+Codes 105, 216, 217, 224. Registration and settings are in `registration` and
+`namesrv_config`.
 
 Source: the classes of the same names in apache/rocketmq.
 """
@@ -31,7 +32,7 @@ class DeleteTopicFromNamesrvRequestHeader(Header):
     """Delete a topic from the name server (216)."""
 
     topic: str
-    cluster_name: str | None = None
+    cluster_name: str | None = None  # 4.9.7
 
 
 @declared
