@@ -437,7 +437,7 @@ COMMANDS: dict[str, Any] = {
     'dlq show': (
         (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
-         '--last': ('last', 'store', ('int', 0, None)),
+         '--last': ('last', 'store', ('int', 1, None)),
          '--queue': ('queue',
                      'append',
                      'rmqcli.queue_selector:parse_queue_selector'),
@@ -483,7 +483,7 @@ COMMANDS: dict[str, Any] = {
     'dlq redrive': (
         (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
-         '--last': ('last', 'store', ('int', 0, None)),
+         '--last': ('last', 'store', ('int', 1, None)),
          '--queue': ('queue',
                      'append',
                      'rmqcli.queue_selector:parse_queue_selector'),
@@ -514,7 +514,7 @@ COMMANDS: dict[str, Any] = {
     'dlq export': (
         (('group', False, 'rmqcli.cli.selection:parse_group_of_topic'),),
         {'--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
-         '--last': ('last', 'store', ('int', 0, None)),
+         '--last': ('last', 'store', ('int', 1, None)),
          '--queue': ('queue',
                      'append',
                      'rmqcli.queue_selector:parse_queue_selector'),

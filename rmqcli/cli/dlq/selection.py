@@ -1,4 +1,7 @@
-"""Which letters of a group a command is about: options that they share with tail."""
+"""Options that choose among a group's dead letters; most are those of `rmq tail`.
+
+Also the option `--log`, and what is said after letters were read.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ class LetterOptions:
     last: Annotated[
         int | None,
         option(
-            min=0,
+            min=1,
             section=WHICH,
             metavar="N",
             help="Only among the last N letters of each broker.",
@@ -88,7 +91,7 @@ class LetterOptions:
     decode: Annotated[Any, decode_option()] = None
 
     def check(self) -> None:
-        """Raise UsageError for options that contradict each other."""
+        """Raise UsageError for invalid, empty or contradictory options."""
         from rmqcli.names import check_group
 
         check_group(self.group, "group")
@@ -110,7 +113,7 @@ class LetterOptions:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all letters are meant."""
+        """Whether no option but `--queue` narrows the letters."""
         chosen = (self.from_, self.end, self.last, self.tag, self.key, self.grep)
         is_plain = all(each is None for each in (*chosen, self.sql, self.where))
         return is_plain and not self.property_
@@ -130,7 +133,7 @@ class LetterOptions:
         )
 
     def find(self, client: Client, *, last: int | None = None) -> LetterRanges:
-        """Resolve the ranges of the letters; `last` counts without `--last`."""
+        """Resolve the ranges of the letters; `last`, if given, replaces `--last`."""
         from rmqcli.admin.dlq.read import find_letters
 
         return find_letters(
@@ -146,7 +149,7 @@ class LetterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterReadOptions(LetterOptions):
-    """The options of commands that read letters and have no other target."""
+    """The options of commands that only read letters, which adds `--to`."""
 
     to: Annotated[
         Any,
@@ -162,7 +165,11 @@ class LetterReadOptions(LetterOptions):
 
 
 def say_read(common: Common, reader: LetterReader, *, shown: str) -> None:
-    """Say on stderr what was read. Raises PartialError if letters were not."""
+    """Say on stderr what was read.
+
+    Raises PartialError if some letters could not be read, and the error of a queue if
+    none could.
+    """
     missing = sum(b - a for spans in reader.missing.values() for a, b in spans)
     words = [shown, f"{reader.scanned:,} read"]
     where = reader.filter.where

@@ -136,6 +136,16 @@ def test_other_values_are_a_usage_error(cluster, capsys, by):
     )
 
 
+@pytest.mark.parametrize("command", ["show", "redrive", "export"])
+def test_the_last_0_letters_are_refused_by_the_name_of_the_option(capsys, command):
+    code = run(
+        ["dlq", command, "billing", "--last", "0", "-n", "127.0.0.1:1", "-o", "json"]
+    )
+    assert code == 2
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["message"] == "--last: '0': must be at least 1"
+
+
 def test_values_beyond_the_limit_are_counted_together(cluster, capsys, monkeypatch):
     monkeypatch.setattr("rmqcli.cli.dlq.show.VALUES_MAX", 2)
     for tag in "aabcd":
