@@ -314,8 +314,11 @@ RESERVED = {
     "prometheus_client": {"exporter"},
     "rich": {"cli"},
     "textual": {"cli"},
+    "textual_serve": {"cli"},
+    "aiohttp": {"cli"},
     "typer": {"cli"},
-    "socket": {"transport", "broker", "proxy", "exporter"},
+    # `rmq top --serve` listens for browsers.
+    "socket": {"transport", "broker", "proxy", "exporter", "cli"},
     "select": {"transport", "broker", "cli"},
     "selectors": {"transport", "broker", "exporter"},
     "ssl": {"transport", "broker", "proxy"},
@@ -346,6 +349,8 @@ LAZY = {
     "rich",
     "ssl",
     "textual",
+    "textual_serve",
+    "aiohttp",
     "typer",
 }
 #: Modules that may use asyncio. Everything else waits with tasks (`tasks.py`).
@@ -370,6 +375,7 @@ LAZY_HOMES = (
     "rmqcli/cli/ui/rich/",
     "rmqcli/cli/top/app",
     "rmqcli/cli/top/frame",
+    "rmqcli/cli/top/serve",
     "rmqcli/cli/arguments/typer_command.py",
 )
 

@@ -805,9 +805,14 @@ def _known_configs(
     Raises UnsupportedError for attributes that a master does not support, and
     NoBrokerError when no broker answers.
     """
-    # Any answer has the broker's version, which decides how to query the topic.
+    # Any answer has the broker's version, which decides how to query the topic. Brokers
+    # of 5.x refuse to give their figures in the second in which they start.
     versions = ask_each(client, masters, get_broker_runtime_info())
-    failed = {n: a for n, a in versions.items() if isinstance(a, RmqError)}
+    failed = {
+        name: answer
+        for name, answer in versions.items()
+        if isinstance(answer, RmqError) and not isinstance(answer, BrokerError)
+    }
     client.raise_if_none_answers(failed.values())
     answering = with_address(masters, failed)
     if change.attributes or change.removed:

@@ -282,7 +282,8 @@ class Client:
 
         def answered(info: Pending[dict[str, str]]) -> None:
             failed = info.outcome()
-            if isinstance(failed, RmqError):
+            is_known = pending.address in self._peers.versions  # by a refusal, too
+            if isinstance(failed, RmqError) and not is_known:
                 failed.may_be_done = False  # the call itself was not sent
                 pending.fail(failed)
                 return
@@ -613,7 +614,11 @@ class Client:
         if address not in self._peers.versions:
             from rmqcli.api.calls.config import get_broker_runtime_info
 
-            self.invoke(address, get_broker_runtime_info())
+            try:
+                self.invoke(address, get_broker_runtime_info())
+            except BrokerError:  # a refusal tells the version, too
+                if address not in self._peers.versions:
+                    raise
         return self._peers.versions[address]
 
     def _is_supported(self, pending: PendingCall[T]) -> bool:

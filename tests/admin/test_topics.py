@@ -431,6 +431,17 @@ def test_a_broker_that_refuses_keeps_its_fixed_queues(pair, admin):
     assert fixed(admin) == {"T": "broker-a:4;broker-b:8"}
 
 
+def test_a_broker_that_does_not_tell_its_figures_yet_gets_the_topic(pair):
+    """As one of 5.x in the second in which it starts; the topic was on no broker."""
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    pair.faults.add(faults.answer(1, "NoSuchElementException"), code=code)
+    with Admin(namesrv=pair.namesrv) as admin:
+        steps = admin.create_topic(
+            "T", queue_nums=4, attributes={"queue.type": "BatchCQ"}
+        )
+    assert results(steps) == [("broker-a", "created"), ("broker-b", "created")]
+
+
 def test_a_broker_that_does_not_store_a_topic_has_no_fixed_queues(pair, admin):
     code = RequestCode.UPDATE_AND_CREATE_TOPIC
     pair.faults.add(REFUSED, code=code, broker="broker-b")

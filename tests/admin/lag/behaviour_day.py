@@ -333,6 +333,11 @@ def judge_days(seed, kind=Day):
     """
     quiet = kind(seed, jumps=planted_day(seed).jumps)
     assert quiet.run() == [], f"seed {seed}: false alarms on a healthy day"
+    return judge_planted_day(seed, kind)
+
+
+def judge_planted_day(seed, kind=Day):
+    """Do as `judge_days` without the healthy day."""
     day = planted_day(seed, kind)
     assert day.run() == [], f"seed {seed}: false alarms"
     for fault in day.faults:
