@@ -230,6 +230,8 @@ def test_a_new_group_may_begin_behind_a_message_that_was_sent_as_it_started(
         config=ConsumerConfig(persist_consumer_offset_interval_ms=100),
     )
     with consumer:
+        # The subscription is as old as that.
+        wait_until(lambda: any(each.topic == "orders" for each in consumer.queues()))
         sent = send(cluster)
         wait_until(lambda: committed(cluster, "billing") == 1)
         wait_until(lambda: "begins at the end" in (reason_of(cluster, show, sent)))
