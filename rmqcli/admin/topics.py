@@ -811,7 +811,8 @@ def _known_configs(
     failed = {
         name: answer
         for name, answer in versions.items()
-        if isinstance(answer, RmqError) and not isinstance(answer, BrokerError)
+        if isinstance(answer, RmqError)
+        and (masters[name] is None or not isinstance(answer, BrokerError))
     }
     client.raise_if_none_answers(failed.values())
     answering = with_address(masters, failed)
