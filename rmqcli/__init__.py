@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         ShownSettings,
     )
     from rmqcli.admin.stacks import MemberStacks, StackGroup, StackList
+    from rmqcli.admin.topic_counts import TopicCount, TopicCounts
     from rmqcli.admin.topics import (
         TopicBroker,
         TopicDetail,
@@ -263,6 +264,7 @@ _NAMES = {
     "rmqcli.wire.bodies.stats": "TopicOffset",
     "rmqcli.admin.reset.plan": "EdgeMessage QueuePlan ResetPlan",
     "rmqcli.admin.reset.result": "QueueOutcome QueueResult",
+    "rmqcli.admin.topic_counts": "TopicCount TopicCounts",
     "rmqcli.admin.topics": (
         "TopicBroker TopicDetail TopicList TopicQueue TopicResult TopicRow"
     ),
@@ -497,6 +499,8 @@ __all__ = [
     "TlsOptions",
     "TopicBroker",
     "TopicConfig",
+    "TopicCount",
+    "TopicCounts",
     "TopicDetail",
     "TopicLag",
     "TopicList",
