@@ -14,6 +14,8 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.config import TopicConfig, TopicConfigSerializeWrapper
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer
@@ -228,6 +230,37 @@ def test_a_sample_without_a_broker_has_no_number_of_its_topics(pair, shown):
     code, out, _ = shown("topics", "--sample", "10ms")
     cells = out.splitlines()[1].split()
     assert (code, cells[0], cells[6:8]) == (6, "orders", ["-", "-"])
+
+
+def test_what_offsets_cannot_tell_of_a_topic_is_no_failure(rmq_cluster, capsys):
+    """A static topic has queues of its own, and a compacted one has gaps."""
+    rmq_cluster.create_topic(
+        "prices", queues=1, attributes={"cleanup.policy": "COMPACTION"}
+    )
+    rmq_cluster.send("prices", ["x"] * 5)
+    settings = TopicConfigSerializeWrapper(
+        topic_config_table={
+            "prices": TopicConfig(
+                topic_name="prices", attributes={"cleanup.policy": "COMPACTION"}
+            ),
+            "orders": TopicConfig(topic_name="orders"),
+        },
+        topic_queue_mapping_detail_map={"orders": {}},
+    )
+    told = faults.answer(0, body=encode_body(settings))
+    rmq_cluster.faults.add(told, code=RequestCode.GET_ALL_TOPIC_CONFIG)
+    words = ("topics", "--sample", "10ms", "-o", "jsonl", "-n", rmq_cluster.namesrv)
+    assert run([*words]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(r["topic"], r["messages"], r["rate_in"], r["reason"]) for r in rows] == [
+        ("orders", None, None, "offsets of a static topic do not tell its numbers"),
+        (
+            "prices",
+            None,
+            0.0,
+            "offsets of a compacted topic do not tell how many messages it has",
+        ),
+    ]
 
 
 @pytest.mark.parametrize(
