@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         ShownSettings,
     )
     from rmqcli.admin.stacks import MemberStacks, StackGroup, StackList
+    from rmqcli.admin.topic_counts import TopicCount, TopicCounts
     from rmqcli.admin.topics import (
         TopicBroker,
         TopicDetail,
@@ -259,6 +260,7 @@ _NAMES = {
     "rmqcli.wire.bodies.stats": "TopicOffset",
     "rmqcli.admin.reset.plan": "EdgeMessage QueuePlan ResetPlan",
     "rmqcli.admin.reset.result": "QueueOutcome QueueResult",
+    "rmqcli.admin.topic_counts": "TopicCount TopicCounts",
     "rmqcli.admin.topics": (
         "TopicBroker TopicDetail TopicList TopicQueue TopicResult TopicRow"
     ),
@@ -493,6 +495,8 @@ __all__ = [
     "TlsOptions",
     "TopicBroker",
     "TopicConfig",
+    "TopicCount",
+    "TopicCounts",
     "TopicDetail",
     "TopicLag",
     "TopicList",

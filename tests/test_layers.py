@@ -183,7 +183,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     "admin": [
         ("brokers", "lag", "positions", "read", "witness"),
         ("delayed", "kv", "mistakes", "reset", "settings", "tail", "topics"),
-        ("groups",),
+        ("groups", "topic_counts"),
         ("dlq", "recall", "transactions"),
         ("message",),
         (

@@ -108,6 +108,7 @@ if TYPE_CHECKING:
         ShownSettings,
     )
     from rmqcli.admin.stacks import StackList
+    from rmqcli.admin.topic_counts import TopicCounts
     from rmqcli.admin.topics import TopicDetail, TopicList, TopicResult
     from rmqcli.admin.transactions import OpenTransactions
     from rmqcli.clock import Clock
@@ -527,6 +528,19 @@ class Admin(InOneProcess):
         """
         found = topics_admin.list_topics(self._client)
         return replace(found, untold=untold_errors(self._client))
+
+    @_typed
+    def topic_counts(self, *, since: TopicCounts | None = None) -> TopicCounts:
+        """Return how many messages the topics of users have.
+
+        Pass an earlier result as `since`: then each topic has also the messages that
+        were stored per second since, and a broker that has left the route is missed.
+        Numbers that a broker did not tell are None, and `reason` says why.
+        """
+        from rmqcli.admin.topic_counts import TopicCounts, count_topics
+
+        check_type(since, (TopicCounts, type(None)), "since")
+        return count_topics(self._client, since=since)
 
     @_typed
     def topic(self, topic: str) -> TopicDetail:

@@ -114,6 +114,7 @@ class AsyncAdmin(AsyncClient):
     apply_reset = _awaited(Admin.apply_reset)
     undo_reset = _awaited(Admin.undo_reset)
     topics = _awaited(Admin.topics)
+    topic_counts = _awaited(Admin.topic_counts)
     topic = _awaited(Admin.topic)
     create_topic = _awaited(Admin.create_topic)
     update_topic = _awaited(Admin.update_topic)

@@ -8,6 +8,7 @@ answered.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -35,6 +36,7 @@ from rmqcli.cli.options import (
     brokers_option,
     cluster_option,
     command_options,
+    duration_option,
     endpoints_option,
     option,
     plaintext_option,
@@ -43,13 +45,19 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import UsageError
-from rmqcli.units import counted, format_rfc3339
+from rmqcli.errors import PartialError, UsageError
+from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.admin.topics import TopicChange, TopicDetail, TopicResult
+    from rmqcli.admin.topics import (
+        TopicChange,
+        TopicDetail,
+        TopicList,
+        TopicResult,
+        TopicRow,
+    )
     from rmqcli.api.client import Client
     from rmqcli.proxy.rpc import ProxyQueue
     from rmqcli.wire.bodies.stats import TopicOffset
@@ -104,6 +112,34 @@ COLUMNS = (
     ),
     SILENT_COLUMN,
 )
+#: What --sample adds.
+_COUNT_COLUMNS = (
+    number_column(
+        "rate_in",
+        "with --sample: messages stored per second",
+        title="IN/S",
+        is_wanted=True,
+    ),
+    number_column(
+        "messages",
+        "with --sample: number of messages",
+        priority=15,
+        is_wanted=True,
+    ),
+    Column(
+        "sample_ms",
+        "with --sample: its duration as it was measured",
+        title=None,
+        value=lambda _: None,
+    ),
+    Column("reason", "with --sample: why a number is null", priority=1),
+)
+SAMPLE_COLUMNS = (
+    *COLUMNS[:-2],
+    *_COUNT_COLUMNS[:-1],
+    *COLUMNS[-2:],
+    _COUNT_COLUMNS[-1],
+)
 QUEUE_COLUMNS = (
     Column(
         "broker_name",
@@ -145,6 +181,8 @@ QUEUE_COLUMNS = (
         priority=30,
     ),
 )
+#: Kinds of topics that are listed without --all.
+_USERS = ("normal", "static")
 #: A topic on one broker; settings are null if the broker has none for the topic.
 _BROKER_COLUMNS = (
     Column("broker_name", title="BROKER"),
@@ -199,9 +237,15 @@ def parse_attribute(text: str) -> tuple[str, str]:
     return name, value
 
 
-@command_options(fields=COLUMNS, changes=False)
+@command_options(fields=SAMPLE_COLUMNS, changes=False)
 def topics(
     common: Common,
+    sample: Annotated[
+        int | None,
+        duration_option(
+            help="Sample twice, DURATION apart, and show rates and numbers of messages."
+        ),
+    ] = None,
     show_all: Annotated[
         bool,
         option("--all", help="Include retry, dead letter and system topics."),
@@ -212,27 +256,74 @@ def topics(
 
     Example: rmq topics -o jsonl | jq -r .topic
              rmq topic list --all
-    """
-    from rmqcli.admin.topics import list_topics
+             rmq topics --sample 10s
 
+    The exit code is 6 if a broker did not answer. With --sample it is 6, too, if a rate
+    or a number of messages is not known.
+    """
+    if sample is not None and sample < 1:
+        raise UsageError("--sample must be greater than zero")
+    if sample is not None and store is not None:
+        raise UsageError(
+            "--sample and --store cannot be used together",
+            hint="no messages are stored in a folder while it is read",
+        )
     with read_from(common, store) as source, source.open_client() as client:
-        found = list_topics(client)
+        found, rows, unknown = _listed(source, client, sample, show_all)
         if store is None:
             warn_about_departed(common, client)
             warn_about_slaves(common, client)
-    users = ("normal", "static")
-    shown = [row for row in found.topics if show_all or row.kind in users]
-    rows = [row_of(COLUMNS, row) for row in shown]
-    rows += rows_of_silent(found.errors, COLUMNS)
-    show_list(common, rows, COLUMNS, none="no topics")
+    columns = COLUMNS if sample is None else SAMPLE_COLUMNS
+    rows += rows_of_silent(found.errors, columns)
+    show_list(common, rows, columns, none="no topics")
     hidden = Counter(row.kind for row in found.topics) if not show_all else Counter()
-    for kind in users:
+    for kind in _USERS:
         hidden.pop(kind, None)
     if hidden:
         parts = ", ".join(f"{count} {kind}" for kind, count in sorted(hidden.items()))
         noun = "topic" if hidden.total() == 1 else "topics"
         common.messages.info(f"not shown: {parts} {noun}; --all shows them")
     raise_if_silent(found.errors, found.denial)
+    if unknown:
+        raise PartialError(
+            f"not all numbers of {counted(len(unknown), 'topic')} are known:"
+            f" {unknown[0]}"
+        )
+
+
+def _listed(
+    common: Common, client: Client, sample_ms: int | None, show_all: bool
+) -> tuple[TopicList, list[dict[str, Any]], list[str]]:
+    """Return the topics, a row for each that is shown, and why numbers are unknown.
+
+    The numbers that offsets can never tell are not among the unknown ones.
+    """
+    from rmqcli.admin.topics import list_topics
+
+    def shown(found: TopicList) -> list[TopicRow]:
+        return [row for row in found.topics if show_all or row.kind in _USERS]
+
+    found = list_topics(client)
+    if sample_ms is None:
+        return found, [row_of(COLUMNS, row) for row in shown(found)], []
+    from rmqcli.admin.topic_counts import count_topics
+
+    before = count_topics(client, found, topics=shown(found))
+    common.messages.progress(f"waiting {format_duration(sample_ms)}")
+    client.clock.wait_ms(threading.Event(), sample_ms)
+    common.messages.clear_progress()
+    client.cluster_info(refresh=True)
+    found = list_topics(client)
+    after = count_topics(client, found, topics=shown(found), since=before)
+    elapsed_ms = after.at_ms - before.at_ms
+    rows, unknown = [], []
+    for topic in shown(found):
+        count = after.topics[topic.topic]
+        counts = row_of(_COUNT_COLUMNS, count) | {"sample_ms": elapsed_ms}
+        rows.append(row_of(COLUMNS, topic) | counts)
+        if count.rate_in is None and topic.kind != "static":
+            unknown.append(count.reason or "")
+    return found, rows, unknown
 
 
 @command_options(fields=QUEUE_COLUMNS, changes=False)

@@ -109,6 +109,15 @@ def test_a_topic_that_only_it_had_is_not_said_not_to_exist(rmq, words, kind):
     assert (code, err.splitlines()[0]) == (3, "error: topic never does not exist")
 
 
+def test_a_sample_of_topics_has_no_number_of_those_that_it_had(rmq):
+    code, out, err = rmq("topics", "--sample", "10ms", "-o", "jsonl")
+    (orders,) = [json.loads(line) for line in out.splitlines()]
+    assert (code, orders["rate_in"], orders["messages"]) == (6, None, None)
+    assert orders["reason"] == f"broker-b: {GONE}"
+    assert "warning: broker-b is no longer in the route (last seen " in err
+    assert f"not all numbers of 1 topic are known: broker-b: {GONE}" in err
+
+
 def test_a_program_sees_what_the_commands_say(cluster):
     """Lists were those of the brokers that are left, without a trace."""
     with Admin(namesrv=cluster.namesrv) as admin:

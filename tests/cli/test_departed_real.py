@@ -38,6 +38,9 @@ def test_resets_and_changes_name_a_broker_that_was_killed(
         return code, json.loads(out) if out else None, err
 
     assert rmq("lag", group)[0] == 0
+    _, rows, err = rmq("topics", "--sample", "10ms")
+    (row,) = [row for row in rows if row["topic"] == topic]
+    assert (row["messages"], row["rate_in"], row["reason"]) == (40, 0.0, None), err
     cluster.kill_broker(1)
 
     def has_left():
@@ -45,6 +48,12 @@ def test_resets_and_changes_name_a_broker_that_was_killed(
         return b"broker-b" not in route
 
     raw.wait_until(has_left, timeout_ms=60_000, what=lambda: "broker-b left the route")
+
+    code, rows, err = rmq("topics", "--sample", "10ms")
+    assert code == 6, err
+    (row,) = [row for row in rows if row["topic"] == topic]
+    assert (row["messages"], row["rate_in"]) == (None, None)
+    assert row["reason"] == f"broker-b: {GONE}"
 
     words = ("reset-offset", group, topic, "--to", "latest")
     code, _, err = rmq(*words, "--queue", "broker-b:0")

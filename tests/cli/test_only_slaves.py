@@ -89,6 +89,15 @@ def test_the_number_of_dead_letters_is_unknown(rmq):
     assert [(row["count"], row["state"]) for row in rows] == [(None, "UNKNOWN")]
 
 
+def test_the_messages_and_the_rate_of_a_topic_are_unknown(rmq):
+    """34 of 40 messages, with a rate of 0, although producers wait for the master."""
+    code, (orders,), err = rmq("topics", "--sample", "10ms")
+
+    assert (code, orders["messages"], orders["rate_in"]) == (6, None, None)
+    assert orders["reason"] == BEHIND
+    assert f"not all numbers of 1 topic are known: {BEHIND}" in err
+
+
 @pytest.mark.parametrize("command", ["topics", "groups"])
 def test_a_list_warns_of_what_a_slave_may_lack(command, rmq):
     code, rows, err = rmq(command)

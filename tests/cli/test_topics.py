@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
 
 import pytest
 
-from rmqcli import ClientConfig
+from rmqcli import ClientConfig, Producer, ProducerMessage
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
+from rmqcli.wire.bodies.config import TopicConfig, TopicConfigSerializeWrapper
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer
+from tests.kit.messages import send
 from tests.kit.waiting import wait_until
 
 
@@ -164,6 +168,141 @@ steps   normal  FIFO  rw       2      2  broker-a,broker-b  -
     assert shown("topics") == (0, table, hidden)
     code, out, err = shown("topics", "--all")
     assert (code, len(out.splitlines()), err) == (0, 22, "")
+
+
+def test_a_sample_adds_messages_and_rates(pair, shown):
+    code, out, err = shown("topics", "--sample", "10ms")
+    assert code == 0, err
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        "TOPIC KIND TYPE PERM READ WRITE IN/S MESSAGES BROKERS ERROR REASON",
+        "orders normal - rw 4 4 0.0 3 broker-a,broker-b - -",
+        "steps normal FIFO rw 2 2 0.0 0 broker-a,broker-b - -",
+    ]
+    code, out, _ = shown("topics", "--sample", "10ms", "-o", "jsonl")
+    orders = json.loads(out.splitlines()[0])
+    assert orders.pop("sample_ms") >= 10
+    assert orders == {
+        "topic": "orders",
+        "kind": "normal",
+        "message_type": None,
+        "perm": "rw",
+        "read_queue_nums": 4,
+        "write_queue_nums": 4,
+        "order": False,
+        "rate_in": 0.0,
+        "messages": 3,
+        "brokers": ["broker-a", "broker-b"],
+        "error": None,
+        "reason": None,
+    }
+
+
+def test_messages_that_are_sent_during_a_sample_are_its_rate(pair, shown):
+    ended = threading.Event()
+
+    def send():
+        while not ended.is_set():
+            pair.send("orders", ["x"])
+
+    def rate():
+        code, out, err = shown("topics", "--sample", "100ms", "-o", "jsonl")
+        assert code == 0, err
+        return json.loads(out.splitlines()[0])["rate_in"]
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        assert wait_until(rate) > 0
+    finally:
+        ended.set()
+        sender.join()
+
+
+def test_a_sample_without_a_broker_has_no_number_of_its_topics(pair, shown):
+    pair.faults.add(
+        faults.answer(1, "no"), code=RequestCode.GET_TOPIC_STATS_INFO, broker="broker-b"
+    )
+    code, out, err = shown("topics", "--sample", "10ms", "-o", "jsonl")
+    orders = json.loads(out.splitlines()[0])
+    assert (code, orders["rate_in"], orders["messages"]) == (6, None, None)
+    assert orders["reason"].startswith("broker-b: ")
+    assert "not all numbers of 2 topics are known: broker-b: " in err
+    code, out, _ = shown("topics", "--sample", "10ms")
+    cells = out.splitlines()[1].split()
+    assert (code, cells[0], cells[6:8]) == (6, "orders", ["-", "-"])
+
+
+def test_what_offsets_cannot_tell_of_a_topic_is_no_failure(rmq_cluster, capsys):
+    """A static topic has queues of its own, and a compacted one has gaps."""
+    rmq_cluster.create_topic(
+        "prices", queues=1, attributes={"cleanup.policy": "COMPACTION"}
+    )
+    rmq_cluster.send("prices", ["x"] * 5)
+    settings = TopicConfigSerializeWrapper(
+        topic_config_table={
+            "prices": TopicConfig(
+                topic_name="prices", attributes={"cleanup.policy": "COMPACTION"}
+            ),
+            "orders": TopicConfig(topic_name="orders"),
+        },
+        topic_queue_mapping_detail_map={"orders": {}},
+    )
+    told = faults.answer(0, body=encode_body(settings))
+    rmq_cluster.faults.add(told, code=RequestCode.GET_ALL_TOPIC_CONFIG)
+    words = ("topics", "--sample", "10ms", "-o", "jsonl", "-n", rmq_cluster.namesrv)
+    assert run([*words]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(r["topic"], r["messages"], r["rate_in"], r["reason"]) for r in rows] == [
+        ("orders", None, None, "offsets of a static topic do not tell its numbers"),
+        (
+            "prices",
+            None,
+            0.0,
+            "offsets of a compacted topic do not tell how many messages it has",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--sample 0s", "--sample must be greater than zero"),
+        ("--sample 1s --store x", "--sample and --store cannot be used together"),
+    ],
+)
+def test_a_sample_that_cannot_be_taken_is_refused(words, error, capsys):
+    assert run(["topics", *words.split()]) == 2
+    assert f"error: {error}" in capsys.readouterr().err
+
+
+def test_a_sample_of_topics_on_real_brokers(rmq, real_cluster, new_topic):
+    """The second sample has the messages of the first, and those sent in between."""
+    topic = new_topic(queues=2)
+    send(real_cluster, topic, [b"x"] * 7)
+    ended = threading.Event()
+
+    def fill():
+        with Producer(namesrv=real_cluster.namesrv) as producer:
+            while not ended.is_set():
+                producer.send(ProducerMessage(topic, b"x"))
+
+    def row_of_topic():
+        rows, _ = rmq("topics", "--sample", "1s")
+        return next(row for row in rows if row["topic"] == topic)
+
+    before = row_of_topic()
+    assert (before["messages"], before["rate_in"], before["reason"]) == (7, 0.0, None)
+    filler = threading.Thread(target=fill)
+    filler.start()
+    try:
+        after = wait_until(lambda: row if (row := row_of_topic())["rate_in"] else None)
+    finally:
+        ended.set()
+        filler.join()
+    assert after["messages"] > 7
+    assert after["sample_ms"] >= 1_000
+    rows, _ = rmq("topics", "--all", "--sample", "10ms")
+    assert {row["reason"] for row in rows} == {None}
 
 
 def test_a_cluster_without_topics_of_its_users_says_so(rmq_cluster, capsys):

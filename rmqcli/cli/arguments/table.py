@@ -956,7 +956,8 @@ COMMANDS: dict[str, Any] = {
     ),
     'topics': (
         (),
-        {'--all': ('show_all', 'true', 'text'),
+        {'--sample': ('sample', 'store', 'rmqcli.units:parse_duration_ms'),
+         '--all': ('show_all', 'true', 'text'),
          '--store': ('store', 'store', 'text'),
          '--output': ('output',
                       'store',
@@ -968,7 +969,8 @@ COMMANDS: dict[str, Any] = {
     ),
     'topic list': (
         (),
-        {'--all': ('show_all', 'true', 'text'),
+        {'--sample': ('sample', 'store', 'rmqcli.units:parse_duration_ms'),
+         '--all': ('show_all', 'true', 'text'),
          '--store': ('store', 'store', 'text'),
          '--output': ('output',
                       'store',

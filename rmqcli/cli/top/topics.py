@@ -2,83 +2,41 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
-from rmqcli.admin.lag.memory import departed_brokers, open_memory
+from rmqcli.admin.lag.memory import open_memory
 from rmqcli.admin.lag.model import compute_lag
+from rmqcli.admin.topic_counts import Rates, count_topics
 from rmqcli.admin.topics import list_topics, show_topic
-from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.cli.by_broker import departed_texts, slave_texts
 from rmqcli.cli.lag.view import summary_columns, summary_row
 from rmqcli.cli.top.messages import TailView
 from rmqcli.cli.top.view import View, ViewKey
-from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, queue_rows
+from rmqcli.cli.topics import COLUMNS, QUEUE_COLUMNS, SAMPLE_COLUMNS, queue_rows
 from rmqcli.cli.ui.output import number_column, pick, row_of
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import RmqError
 from rmqcli.hint import placed
-from rmqcli.units import rounded_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from rmqcli.admin.topics import TopicDetail, TopicList, TopicRow
+    from rmqcli.admin.topic_counts import TopicCounts
+    from rmqcli.admin.topics import TopicDetail, TopicList
     from rmqcli.api.client import Client
     from rmqcli.cli.ui.output import Column, Row
-
-_Number = TypeVar("_Number", int, float)
 
 #: With more topics, only those on the screen are asked for their offsets.
 ASKED_MAX = 200
 #: Kinds of topics that are shown, as by `rmq topics`.
 _USERS = ("normal", "static")
-#: Rates are of about this time.
-RATE_MS = 10_000
 
 _RATE = number_column("rate_in", title="IN/S")
-_TABLE = (
-    *pick(COLUMNS, "topic message_type perm write_queue_nums"),
-    _RATE,
-    number_column("messages", priority=15)._replace(is_wanted=True),
-    *pick(COLUMNS, "brokers"),
+_TABLE = pick(
+    SAMPLE_COLUMNS,
+    "topic message_type perm write_queue_nums rate_in messages brokers",
 )
-
-
-class Rates:
-    """Messages per second, from sums of max offsets."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, deque[tuple[int, int]]] = {}
-
-    def take(self, key: Hashable, at_ms: int, total: int | None) -> float | None:
-        """Add a sum that was read at a time; return the rate since an earlier one.
-
-        None for the first, for a sum that is not known, and after offsets moved back,
-        as when a topic was created again.
-        """
-        if total is None:
-            self._known.pop(key, None)
-            return None
-        known = self._known.setdefault(key, deque())
-        if known and total < known[-1][1]:
-            known.clear()
-        while len(known) > 1 and at_ms - known[1][0] >= RATE_MS:
-            known.popleft()
-        rate = None
-        if known and at_ms > known[0][0]:
-            then_ms, before = known[0]
-            rate = rounded_rate((total - before) * 1_000 / (at_ms - then_ms))
-        known.append((at_ms, total))
-        return rate
-
-    def keep(self, keys: set[Hashable]) -> None:
-        """Forget all but these."""
-        for key in self._known.keys() - keys:
-            del self._known[key]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +51,7 @@ class _Topics:
 class TopicsView(View):
     """The users' topics, as in `rmq topics`, with rates."""
 
-    command = ("topics",)
+    command = ("topics", "--sample", "10s")
     columns = _TABLE
 
     def __init__(self) -> None:
@@ -110,7 +68,7 @@ class TopicsView(View):
         }
         self._found: _Topics | None = None
         self._rates = Rates()
-        self._names: tuple[str, ...] = ()
+        self._counts: TopicCounts | None = None
 
     @property
     def stale(self) -> Mapping[str, object]:
@@ -125,8 +83,6 @@ class TopicsView(View):
                 row = row_of(COLUMNS, topic)
                 numbers = self._found.numbers.get(topic.topic, (None, None))
                 row["rate_in"], row["messages"] = numbers
-                if topic.is_compacted:
-                    row["messages"] = None
                 rows.append(row)
         return rows
 
@@ -139,54 +95,17 @@ class TopicsView(View):
         if len(topics) > ASKED_MAX:
             wanted = set(self.on_screen)
             topics = [each for each in topics if each.topic in wanted]
-        places = _places(client, topics, silent=set(found.errors))
-        for topic in _topics_of_departed(client) & places.keys():
-            del places[topic]
-        self._rates.keep(
-            {(topic, name) for topic, names in places.items() for name in names}
+        self._counts = count_topics(
+            client, found, topics=topics, since=self._counts, rates=self._rates
         )
         return _Topics(
             found=found,
-            numbers=self._numbers(client, places, set(found.errors)),
+            numbers={
+                topic: (each.rate_in, each.messages)
+                for topic, each in self._counts.topics.items()
+            },
             untold=[*departed_texts(client), *slave_texts(client)],
         )
-
-    def _numbers(
-        self,
-        client: Client,
-        places: Mapping[str, Collection[str]],
-        silent: Collection[str],
-    ) -> dict[str, tuple[float | None, int | None]]:
-        addresses = reader_addresses(client.cluster_info().brokers.values())
-        at_ms = client.clock.monotonic_ms()
-        answers = ask_many(
-            client,
-            {
-                (topic, name): (addresses[name], get_topic_stats_info(topic))
-                for topic, names in places.items()
-                for name in names
-                if name in addresses and name not in silent
-            },
-        )
-        numbers = {}
-        for topic, names in places.items():
-            rates: list[float | None] = []
-            counts: list[int | None] = []
-            for name in names:
-                answer = answers.get((topic, name))
-                end = count = None
-                if answer is not None and not isinstance(answer, RmqError):
-                    end = sum(offset.max_offset for offset in answer.values())
-                    count = sum(
-                        max(0, offset.max_offset - offset.min_offset)
-                        for offset in answer.values()
-                    )
-                # By broker: what one has that comes back was not sent just now.
-                rates.append(self._rates.take((topic, name), at_ms, end))
-                counts.append(count)
-            rate = _sum(rates)
-            numbers[topic] = None if rate is None else rounded_rate(rate), _sum(counts)
-        return numbers
 
     def take(self, answer: _Topics) -> None:
         self._found = answer
@@ -206,39 +125,6 @@ class TopicsView(View):
 
     def open(self, row: Row) -> View:
         return TopicQueuesView(row["topic"])
-
-
-def _places(
-    client: Client, topics: Sequence[TopicRow], *, silent: Collection[str]
-) -> dict[str, set[str]]:
-    """Return the names of the brokers that have each topic.
-
-    Brokers that are silent did not tell: where these have a topic, its route says so. A
-    topic whose route is not known may be on all of them.
-    """
-    places = {each.topic: set(each.brokers) for each in topics}
-    if silent:
-        for topic, route in client.routes(places).items():
-            if isinstance(route, RmqError):
-                places[topic].update(silent)
-            else:
-                places[topic].update(queue.broker_name for queue in route.queues)
-    return places
-
-
-def _topics_of_departed(client: Client) -> set[str]:
-    """Return the topics that groups read on brokers that have left the route."""
-    departed = departed_brokers(client, client.cluster_info().brokers)
-    memory = open_memory(client) if departed else None
-    if memory is None:
-        return set()
-    return set().union(*memory.topics_on(departed).values())
-
-
-def _sum(values: Collection[_Number | None]) -> _Number | None:
-    """Return the sum; None without values, and if one of them is not known."""
-    known = [each for each in values if each is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 @dataclass(slots=True, kw_only=True)

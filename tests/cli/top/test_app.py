@@ -122,7 +122,7 @@ def test_topics_with_their_queues_and_groups(cluster):
     async def story(screen):
         await screen.press("2")
         await screen.until("quiet", "0.0")
-        assert screen.line("$") == "$ rmq topics"
+        assert screen.line("$") == "$ rmq topics --sample 10s"
         assert screen.line("orders").split() == [
             "orders",
             "rw",
