@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from rmqcli.copy.copy import CopyPlan, CopyQueue, CopyReport
     from rmqcli.copy.library import Copy
     from rmqcli.copy.log import SourceSpan
+    from rmqcli.decode.single import Decode, parse_decode
     from rmqcli.engine.allocate import (
         AllocateMachineRoomNearby,
         AllocateMessageQueueAveragely,
@@ -274,6 +275,7 @@ _NAMES = {
     "rmqcli.copy.copy": "CopyPlan CopyQueue CopyReport",
     "rmqcli.copy.library": "Copy",
     "rmqcli.copy.log": "SourceSpan",
+    "rmqcli.decode.single": "Decode parse_decode",
     "rmqcli.redrive.flush": "FlushedTopic FlushPlan",
     "rmqcli.redrive.library": "FlushReport Redrive RedriveReport RetryFlush",
     "rmqcli.redrive.log": "LetterPlace LetterResult",
@@ -371,6 +373,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "DeadlineError",
+    "Decode",
     "DecodeError",
     "Definition",
     "DefinitionChange",
@@ -518,6 +521,7 @@ __all__ = [
     "WireError",
     "__version__",
     "connect",
+    "parse_decode",
     "parse_definitions",
     "parse_position",
     "select_by_hash",

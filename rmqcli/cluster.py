@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from rmqcli.admin.admin import Admin
-    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues
     from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.consumer.subscriptions import Topics
@@ -261,12 +260,21 @@ class Cluster:
         UsageError when only a proxy is known, and TextError for a text that is wrong.
         """
         self.need_namesrv("Redrive")
-        wanted = _filter(tag, sql, key, properties, pattern, where, decode)
+        from rmqcli.admin.tail.filter import parse_filter
         from rmqcli.model import dlq_topic
         from rmqcli.queue_selector import selectors_of
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
+        wanted = parse_filter(
+            tag=tag,
+            sql=sql,
+            key=key,
+            properties=properties,
+            pattern=pattern,
+            where=where,
+            decode=decode,
+        )
         start, end = (
             None if each is None else position_of(each) for each in (from_, until)
         )
@@ -336,10 +344,19 @@ class Cluster:
         self.need_namesrv("Copy")
         if to is not None:
             to.need_namesrv("Copy")
+        from rmqcli.admin.tail.filter import parse_filter
         from rmqcli.copy.copy import CopyRequest
         from rmqcli.copy.library import Copy
 
-        wanted = _filter(tag, sql, key, properties, pattern, where, decode)
+        wanted = parse_filter(
+            tag=tag,
+            sql=sql,
+            key=key,
+            properties=properties,
+            pattern=pattern,
+            where=where,
+            decode=decode,
+        )
         request = CopyRequest(
             source_topic=source_topic,
             target_topic=target_topic,
@@ -361,32 +378,3 @@ class Cluster:
                 f"{what} needs name servers, but only proxy endpoints are configured",
                 hint="set NAMESRV_ADDR",
             )
-
-
-def _filter(
-    tag: str | None,
-    sql: str | None,
-    key: str | None,
-    properties: Mapping[str, str] | None,
-    pattern: str | None,
-    where: str | None,
-    decode: str | None,
-) -> TailFilter:
-    """The filter with these conditions. Raises UsageError for a contradiction."""
-    from rmqcli.admin.tail.filter import make_filter, parse_pattern
-    from rmqcli.admin.tail.where import parse_where
-    from rmqcli.decode import parse_decode
-
-    if tag is not None and sql is not None:
-        raise UsageError("tag and sql cannot be used together")
-    if decode is not None and where is None:
-        raise UsageError("decode needs where")
-    format_ = None if decode is None else parse_decode(decode)
-    return make_filter(
-        tag=tag,
-        sql=sql,
-        key=key,
-        properties=tuple((properties or {}).items()),
-        pattern=None if pattern is None else parse_pattern(pattern),
-        where=None if where is None else parse_where(where, decode=format_),
-    )

@@ -67,7 +67,7 @@ MAY_IMPORT = {
         "producer",  # writes the traces
     },
     "producer": {"wire", "trace", "decode", "transport", "proxy", "api", "engine"},
-    "admin": {"wire", "trace", "api", "engine"},
+    "admin": {"wire", "trace", "decode", "api", "engine"},
     "spark": {
         "credentials",
         "wire",
@@ -121,7 +121,6 @@ MAY_IMPORT = {
     },
     "cluster": {
         "wire",
-        "decode",
         "transport",
         "engine",
         "consumer",
@@ -134,6 +133,7 @@ MAY_IMPORT = {
         "copy",
         "redrive",
         "wire",
+        "decode",
         "transport",
         "proxy",
         "api",

@@ -27,6 +27,7 @@ from rmqcli import (
     TransportError,
     UsageError,
     connect,
+    parse_decode,
     sql,
 )
 
@@ -78,6 +79,8 @@ WRONG_VALUES = [
     (consumer, "topics", {"orders": " "}),  # no message was delivered
     (consumer, "topics", {"orders": " || "}),
     (consumer, "topics", {"orders": sql("payments", "a > 5")}),
+    (parse_decode, "text", "jsn"),
+    (parse_decode, "text", "registry:http://127.0.0.1:8081"),
     (consumer, "namesrv", ""),
     (consumer, "endpoints", ";"),
     (simple, "group", ""),
@@ -156,6 +159,7 @@ WRONG_TYPES = [
     (message, "deliver_at_ms", True),
     (message, "message_group", 1),
     (expression, "text", 5),
+    (parse_decode, "text", 5),
 ]
 
 
@@ -291,6 +295,10 @@ def test_wrong_arguments_of_a_simple_consumer_s_methods(rmq_cluster, call, expec
         (lambda each: each.plan_reset("a b", "t", shift=1), ConfigError),
         (lambda each: next(each.read("orders", from_="yesterday")), TextError),
         (lambda each: next(each.read("orders", sub_expression="||")), ConfigError),
+        (lambda each: next(each.read("orders", where="tags = ")), TextError),
+        (lambda each: next(each.read("orders", decode="json")), UsageError),
+        (lambda each: each.read_dead_letters("g", where="valu = 1"), TextError),
+        (lambda each: each.read_dead_letters("g", where="", decode="jsn"), TextError),
         (lambda each: each.create_topic("a b"), ConfigError),
         (lambda each: each.create_topic("t", perm=9), ConfigError),
         (lambda each: each.create_topic("t", queue_nums="8"), TypeError),

@@ -788,15 +788,20 @@ class Admin(InOneProcess):
         to: str | Position = "latest",
         last: int | None = None,
         limit: int = 1_000,
+        where: str | None = None,
+        decode: str | None = None,
     ) -> DeadLetters:
         """Read the dead letters of a group, also where their topic is write-only.
 
         `from_` and `to` are positions as in `read`; with `last` only the last letters
-        of each queue are read. Of what is read the first `limit` letters are returned,
-        and `is_cut` says whether there are more. Nothing is changed. Raises
-        NotFoundError when the group has no topic of dead letters.
+        of each queue are read. `where` and `decode` choose among them as in `read`, and
+        `without_value` counts the bodies that had no value. Of the letters that are
+        chosen the first `limit` are returned, and `is_cut` says whether there are more.
+        Nothing is changed. Raises NotFoundError when the group has no topic
+        of dead letters, and the errors of `read` for `where` and `decode`.
         """
         from rmqcli.admin.dlq.read import read_letters
+        from rmqcli.admin.tail.filter import parse_filter
 
         return read_letters(
             self._client,
@@ -805,6 +810,7 @@ class Admin(InOneProcess):
             end=position_of(to),
             last=last,
             limit=limit,
+            wanted=parse_filter(where=where, decode=decode),
         )
 
     @_typed
@@ -1444,7 +1450,8 @@ class Admin(InOneProcess):
         by side; what was not searched is in the result, too. An id without `topic` is
         looked up in all topics, if there are at most 200. With `pending`, half and
         delayed messages are found by their ids and keys, too: in topics of the broker's
-        own, from which consumers do not get them yet. Raises UsageError when there are
+        own, from which consumers do not get them yet. Messages are found by their
+        properties and bodies by `read` with `where`. Raises UsageError when there are
         more topics, and for a key without `topic`.
         """
         from rmqcli.admin.message.find import find_messages
@@ -1555,6 +1562,8 @@ class Admin(InOneProcess):
         to: str | Position = "now",
         queues: Sequence[MessageQueue] | None = None,
         sub_expression: str = "*",
+        where: str | None = None,
+        decode: str | None = None,
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
     ) -> Iterator[PulledMessage]:
         """Iterate over the messages of a range, without a group and without a commit.
@@ -1562,18 +1571,33 @@ class Admin(InOneProcess):
         `from_` and `to` are positions as in `plan_reset`. They are resolved to a
         half-open range of offsets in each queue when the first message is requested.
         The messages of each queue arrive in order, those of several queues mixed.
-        `sub_expression` selects tags, such as `"A || B"`. At most about 16 MiB are held
-        at a time, however long the range is. Messages that a broker has deleted in the
-        meantime are left out, with a warning in the log. Records that hold no readable
-        message are passed to `on_undecodable`, or else left out with an error in the
-        log. Raises the error of a queue that cannot be read, or that makes no progress
-        for 30 s, NotFoundError for a queue of `queues` or a group of a position that
-        does not exist, ConfigError for a queue of another topic and for a range that
-        ends before its start in every queue, and, without `queues`, PartialError if
-        groups had queues of the topic on a broker that has left the route, or if a
-        broker does not let clients read the topic. Raises PartialError at the end, too,
-        if the topic was deleted and created again while it was read, so that the
-        messages may be of both.
+        `sub_expression` selects tags, such as `"A || B"`, and `where` is a condition as
+        in `rmq tail --where`, such as `"properties.region = 'eu'"`. With `decode`, a
+        format of bodies such as "json", it may ask for their values: `"value.a > 5"`.
+        `parse_decode(decode).value(message.body)` is the value that it compares. A body
+        that does not fit the format has no value, so that a comparison with it is not
+        true; `decode_error` is then why, and such messages are chosen by
+        `"value.a > 5 OR decode_error IS NOT NULL"`. How many bodies had no value that
+        `where` asked for is a warning in the log, at the end. What is stored more than
+        an hour outside the store times that `where` allows is not read. A message whose
+        body is damaged is not left out by a condition on it.
+
+        At most about 16 MiB are held at a time, however long the range is. Messages
+        that a broker has deleted in the meantime are left out, with a warning in the
+        log. Records that hold no readable message are passed to `on_undecodable`, or
+        else left out with an error in the log.
+
+        Raises TextError for a `where` or `decode` that is wrong, with the place of the
+        mistake, UsageError for `decode` without `where` and for a schema that cannot be
+        used, and ConfigError for a schema file that cannot be read and a package that
+        is not installed. Raises the error of a queue that cannot be read, or that makes
+        no progress for 30 s, NotFoundError for a queue of `queues` or a group of a
+        position that does not exist, ConfigError for a queue of another topic and for a
+        range that ends before its start in every queue, and, without `queues`,
+        PartialError if groups had queues of the topic on a broker that has left the
+        route, or if a broker does not let clients read the topic. Raises PartialError
+        at the end, too, if the topic was deleted and created again while it was read,
+        so that the messages may be of both.
 
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.
@@ -1585,7 +1609,9 @@ class Admin(InOneProcess):
             warn_of_unsorted,
         )
         from rmqcli.admin.read.range import RangeReader, ReadOptions
-        from rmqcli.admin.topics import topics_without_tag_filter
+        from rmqcli.admin.tail.bound import bound_by_time
+        from rmqcli.admin.tail.filter import parse_filter
+        from rmqcli.admin.tail.sql import for_brokers
         from rmqcli.admin.witness import (
             ANOTHER,
             Witness,
@@ -1596,6 +1622,14 @@ class Admin(InOneProcess):
         from rmqcli.wire.subscription import parse_tags
 
         check_callback(on_undecodable, "on_undecodable")
+        start, end = position_of(from_), position_of(to)
+        subscription = parse_tags(topic, sub_expression)
+        wanted = parse_filter(
+            tag=sub_expression if subscription.tags_set else None,
+            where=where,
+            decode=decode,
+        )
+        condition = wanted.where
         chosen = self.queues(topic)
         if queues is not None:
             selectors = selectors_of(topic, queues)
@@ -1603,20 +1637,22 @@ class Admin(InOneProcess):
         else:
             left = "for what is left, pass queues=admin.queues(topic)"
             check_complete(self._client, topic, left)
-        start, end = position_of(from_), position_of(to)
-        subscription = parse_tags(topic, sub_expression)
         check_groups(self._client, chosen, [start, end])
         ranges = resolve_ranges(self._client, chosen, start, end)
         warn_of_unsorted(ranges)
         if ranges and all(each.is_reversed for each in ranges.values()):
             raise ConfigError("from_ and to: the end of the range is before its start")
-        expression = sub_expression
-        if subscription.tags_set and topics_without_tag_filter(self._client, [topic]):
-            expression = "*"  # the tags of each message are compared below
+        spans = [ranges[queue].offsets for queue in chosen]
+        if condition is not None:
+            spans = [each for each in spans if condition.may_match_in(each.queue)]
+            spans = bound_by_time(self._client, spans, condition, keeps_ends=False)
+        wanted = for_brokers(self._client, [topic], wanted)
         reader = RangeReader(
             self._client,
-            [ranges[queue].offsets for queue in chosen],
-            ReadOptions(expression=expression),
+            spans,
+            ReadOptions(
+                expression=wanted.expression, expression_type=wanted.expression_type
+            ),
         )
         first: dict[MessageQueue, Witness] = {}
         for chunk in reader:
@@ -1633,7 +1669,10 @@ class Admin(InOneProcess):
                 subscription=subscription,
             ):
                 if not isinstance(message, UndecodableMessage):
-                    yield message
+                    if condition is None or condition.matches(
+                        message, chunk.queue.broker_name
+                    ):
+                        yield message
                 elif on_undecodable is not None:
                     check_returned(on_undecodable(message), "on_undecodable")
                 else:
@@ -1643,6 +1682,13 @@ class Admin(InOneProcess):
                         message.queue_offset,
                         message.failure.error,
                     )
+        if condition is not None and condition.undecodable:
+            logger.warning(
+                "bodies without a value topic=%s decode=%s count=%d",
+                topic,
+                condition.decode,
+                condition.undecodable,
+            )
         places = {queue: at.queue_offset for queue, at in first.items()}
         for queue, found in read_witnesses(self._client, places).items():
             if isinstance(found, Witness) and not first[queue].is_same(found):

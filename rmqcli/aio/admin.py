@@ -181,6 +181,8 @@ class AsyncAdmin(AsyncClient):
         to: str | Position = "now",
         queues: Sequence[MessageQueue] | None = None,
         sub_expression: str = "*",
+        where: str | None = None,
+        decode: str | None = None,
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
     ) -> AsyncGenerator[PulledMessage, None]:
         """Iterate over the messages of a range with `async for`; see `Admin.read`.
@@ -198,6 +200,8 @@ class AsyncAdmin(AsyncClient):
             to=to,
             queues=queues,
             sub_expression=sub_expression,
+            where=where,
+            decode=decode,
             on_undecodable=on_undecodable,
         )
         portions = _portions(messages)

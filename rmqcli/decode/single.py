@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.checked import check_type
 from rmqcli.decode.json import body_value, compact_json
 from rmqcli.decode.settings import missing_packages, read_file
 from rmqcli.errors import ConfigError, DecodeError, TextError, UsageError
@@ -67,7 +68,7 @@ class Decode:
 
 
 def parse_decode(text: str, open_registry: OpenRegistry | None = None) -> Decode:
-    """Return what reads the bodies of a format.
+    """Return what reads the bodies of a format, such as "json" or "avro:FILE".
 
     `open_registry` returns what asks the schema registry at a URL; without it
     `registry:URL` is no format.
@@ -76,6 +77,7 @@ def parse_decode(text: str, open_registry: OpenRegistry | None = None) -> Decode
     cannot be used, and ConfigError for a file that cannot be read or a package that is
     not installed.
     """
+    check_type(text, str, "text")
     if text.startswith(_GZIP_PREFIX):
         try:
             inner = _reader(text.removeprefix(_GZIP_PREFIX), open_registry)
@@ -118,9 +120,10 @@ def _reader(text: str, open_registry: OpenRegistry | None) -> Read:
             return registry_values(rest, open_registry)
         case _:
             pass
-    hint = f"write one of: {', '.join(FORMATS)}, gzip+FORMAT"
-    for name in ("avro:FILE", "protobuf:FILE:MESSAGE", "registry:URL"):
-        if kind == name.partition(":")[0]:
+    formats = FORMATS if open_registry is not None else FORMATS[:-1]
+    hint = f"write one of: {', '.join(formats)}, gzip+FORMAT"
+    for name in formats:
+        if ":" in name and kind == name.partition(":")[0]:
             hint = f"write {name}"
     raise TextError(text, "not a format of bodies", start=0, end=len(text), hint=hint)
 

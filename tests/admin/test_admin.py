@@ -29,6 +29,7 @@ from rmqcli.errors import (
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
+from tests.admin.dlq.letters import send_damaged
 from tests.admin.message.damage import damage_record
 from tests.transport.peer import free_port
 
@@ -379,6 +380,133 @@ def test_a_range_may_be_of_some_queues_and_tags(admin, orders):
     queue = MessageQueue("orders", "broker-a", 1)
     found = admin.read("orders", queues=[queue], sub_expression="B")
     assert [m.body for m in found] == [b"1-1", b"1-3", b"1-5", b"1-7", b"1-9"]
+
+
+@pytest.fixture
+def payments(rmq_cluster):
+    """Six messages in two queues; the first body is not JSON."""
+    rmq_cluster.create_topic("payments", queues=2)
+    for number in range(6):
+        seed = Seed(
+            body=b'{"id": %d}' % number if number else b"no JSON",
+            tags=("New", "Paid")[number % 2],
+            properties={"region": ("eu", "us")[number % 2]},
+        )
+        rmq_cluster.send("payments", [seed], queue_id=number // 3)
+    return "payments"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bodies"),
+    [
+        ({"where": "value.id >= 3", "decode": "json"}, ["3", "4", "5"]),
+        ({"where": "properties.region = 'eu'"}, ["no JSON", "2", "4"]),
+        ({"where": "tags = 'Paid'"}, ["1", "3", "5"]),
+        ({"where": "tags = 'Paid'", "sub_expression": "New"}, []),
+        ({"where": "body CONTAINS '4'", "sub_expression": "New"}, ["4"]),
+        ({"where": "queue_id = 1 AND queue_offset < 2"}, ["3", "4"]),
+        ({"where": "queue_id = 7"}, []),
+        ({"where": "broker_name = 'broker-a' AND queue_id = 0"}, ["no JSON", "1", "2"]),
+        ({"where": "store_timestamp < '2001-01-01T00:00:00Z'"}, []),
+        ({"where": "decode_error IS NOT NULL", "decode": "json"}, ["no JSON"]),
+        (
+            {"where": "value.id > 4 OR decode_error IS NOT NULL", "decode": "json"},
+            ["no JSON", "5"],
+        ),
+    ],
+)
+def test_messages_are_chosen_by_a_condition(admin, payments, arguments, bodies):
+    found = sorted(
+        (each.queue_id, each.queue_offset, each.body.decode())
+        for each in admin.read(payments, **arguments)
+    )
+    expected = [each if each == "no JSON" else f'{{"id": {each}}}' for each in bodies]
+    assert [body for _, _, body in found] == expected
+
+
+def test_bodies_without_a_value_are_counted_in_the_log(admin, payments, caplog):
+    """They are left out, as by `rmq tail`, which says how many."""
+    assert len(list(admin.read(payments, where="value.id <> 9", decode="json"))) == 5
+    assert [each.getMessage() for each in caplog.records] == [
+        "bodies without a value topic=payments decode=json count=1"
+    ]
+
+
+def test_a_damaged_body_is_not_left_out_by_a_condition_on_it(rmq_cluster, admin):
+    rmq_cluster.create_topic("odd", queues=1)
+    send_damaged(rmq_cluster, "odd")
+    rmq_cluster.send("odd", ['{"id": 1}'], queue_id=0)
+    found = list(admin.read("odd", where="value.id = 2", decode="json"))
+    assert [each.queue_offset for each in found] == [0]
+    with pytest.raises(DecodeError):
+        _ = found[0].body
+    assert list(admin.read("odd", where="queue_offset = 9")) == []
+
+
+def test_a_broker_sends_only_what_a_condition_can_be_true_of(
+    rmq_cluster, admin, payments
+):
+    pulls = rmq_cluster.faults.observe(code=RequestCode.PULL_MESSAGE)
+    found = admin.read(payments, to="latest", where="tags = 'Paid' AND queue_id = 0")
+    assert [each.queue_offset for each in found] == [1]
+    asked = [each.command.ext_fields for each in pulls.requests]
+    assert [(each["queueId"], each["subscription"]) for each in asked] == [
+        ("0", "Paid"),
+        ("0", "*"),  # whether the message that was read is still there
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "place"),
+    [
+        (
+            {"where": "value.id = 1"},
+            "'value.id = 1': the values of bodies are not read",
+            (0, 8),
+        ),
+        (
+            {"where": "tags = 'a' OR valu = 1"},
+            "\"tags = 'a' OR valu = 1\": not a field of messages",
+            (14, 18),
+        ),
+        ({"where": ""}, "'': expected (, found the end", (0, 1)),
+        (
+            {"where": "tags = 'a'", "decode": "gzip+jsn"},
+            "'gzip+jsn': not a format of bodies",
+            (5, 8),
+        ),
+    ],
+)
+def test_a_text_of_a_condition_that_is_wrong_is_shown_where_it_is_wrong(
+    admin, payments, arguments, message, place
+):
+    for call in (
+        lambda: list(admin.read(payments, **arguments)),
+        lambda: admin.read_dead_letters("billing", **arguments),
+    ):
+        with pytest.raises(TextError) as caught:
+            call()
+        assert caught.value.message == message
+        assert (caught.value.start, caught.value.end) == place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"decode": "json"}, UsageError, "decode needs where"),
+        (
+            {"where": "tags = 'a'", "decode": "avro:/no/such"},
+            ConfigError,
+            "avro:/no/such: cannot read /no/such: No such file or directory",
+        ),
+    ],
+)
+def test_a_format_that_cannot_be_used_is_an_error(
+    admin, payments, arguments, error, message
+):
+    with pytest.raises(error) as caught:
+        list(admin.read(payments, **arguments))
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize(

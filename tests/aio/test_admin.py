@@ -10,11 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqcli import Admin, DeniedError, NotFoundError, ProducerMessage, UsageError
+from rmqcli import (
+    Admin,
+    DeniedError,
+    NotFoundError,
+    ProducerMessage,
+    TextError,
+    UsageError,
+)
 from rmqcli.aio import AsyncAdmin, connect
 from rmqcli.aio.admin import _portions
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode, ResponseCode
+from tests.admin.dlq.letters import make_letters
 from tests.aio.interrupting import run_clean
 from tests.consumer.collecting import committed
 
@@ -88,6 +96,30 @@ def test_a_range_is_read_beside_other_calls_and_reads(rmq_cluster):
         return bodies, second
 
     assert run_clean(main) == (NAMES, NAMES)
+
+
+def test_messages_and_letters_are_chosen_by_a_condition(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", ['{"id": 1}', "no JSON", '{"id": 2}'], queue_id=0)
+    rmq_cluster.create_group("billing")
+    make_letters(rmq_cluster, "billing", "orders", ['{"id": 3}', '{"id": 4}'])
+    where = "value.id IN (2, 4)"
+
+    async def main():
+        async with AsyncAdmin(namesrv=rmq_cluster.namesrv) as admin:
+            messages = admin.read("orders", where=where, decode="json")
+            bodies = [each.body async for each in messages]
+            letters = await admin.read_dead_letters(
+                "billing", where=where, decode="json"
+            )
+            with pytest.raises(TextError):
+                await anext(admin.read("orders", where="id ="))
+        return bodies, [each.message.body for each in letters.letters]
+
+    assert run_clean(main) == (
+        [b'{"id": 2}', b'{"id": 4}'],
+        [b'{"id": 4}'],
+    )
 
 
 @pytest.mark.parametrize(

@@ -515,8 +515,12 @@ def test_a_url_with_a_password_is_refused_and_not_shown(url):
 
 
 def test_a_registry_is_no_format_where_nothing_can_ask_it():
-    with pytest.raises(TextError, match="not a format of bodies"):
+    with pytest.raises(TextError, match="not a format of bodies") as caught:
         parse_decode(f"registry:{URL}")
+    assert str(caught.value.hint) == (
+        "write one of: json, avro:FILE, protobuf:FILE:MESSAGE, msgpack, cbor, gzip,"
+        " gzip+FORMAT"
+    )
     with pytest.raises(TextError, match="not a format of bodies"):
         parse_decode("registry:", lambda _: Answers({}))
 

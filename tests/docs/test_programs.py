@@ -233,6 +233,15 @@ def test_lag_and_a_reset(cluster, tmp_path):
     assert committed(cluster, "billing", "orders")[0] == 8
 
 
+def test_messages_are_chosen_by_a_condition(cluster, tmp_path):
+    bodies = [b'{"id": 5}', b"no JSON", b'{"id": 6}', b'{"id": 7}']
+    cluster.send("orders", [Seed(body=b, tags="Paid") for b in bodies], queue_id=0)
+    cluster.send("orders", [Seed(body=b'{"id": 8}', tags="New")], queue_id=1)
+    code = program("library", "Choose messages by a condition")
+    shown = finished(cluster, code, tmp_path)
+    assert shown == ["2 {'id': 6}", "3 {'id': 7}"]
+
+
 def test_a_message_is_sent(cluster, tmp_path):
     assert finished(cluster, program("README", "Send"), tmp_path) == ["SEND_OK"]
 

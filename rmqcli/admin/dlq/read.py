@@ -113,7 +113,9 @@ class DeadLetters:
 
     `is_cut` says that there are more than were wanted. `undecodable` counts letters
     that cannot be read, `missing` those of the range that brokers do not have any more.
-    `errors` has the queues that were not read to their ends.
+    `without_value` counts letters of which the condition asked for the value of a body
+    that does not fit the format. `errors` has the queues that were not read to their
+    ends.
     """
 
     letters: tuple[DeadLetter, ...]
@@ -121,6 +123,7 @@ class DeadLetters:
     undecodable: int
     missing: int
     errors: dict[MessageQueue, RmqError] = field(hash=False)
+    without_value: int = 0
 
 
 def read_letters(
@@ -131,6 +134,7 @@ def read_letters(
     end: Position,
     last: int | None,
     limit: int,
+    wanted: TailFilter | None = None,
 ) -> DeadLetters:
     """Read at most `limit` letters of a group. Raises as `find_letters` does."""
     from rmqcli.admin.tail.filter import make_filter
@@ -138,7 +142,8 @@ def read_letters(
     check_group(group)
     check_int(limit, "limit", 0, LONG_MAX)
     found = find_letters(client, group, start=start, end=end, last=last)
-    reader = LetterReader(client, found, make_filter(), decode=_decode_pulled)
+    wanted = wanted or make_filter()
+    reader = LetterReader(client, found, wanted, decode=_decode_pulled)
     letters: list[DeadLetter] = []
     undecodable = 0
     for queue, some in reader:
@@ -168,6 +173,7 @@ def read_letters(
         undecodable=undecodable,
         missing=sum(b - a for spans in reader.missing.values() for a, b in spans),
         errors=dict(reader.abandoned),
+        without_value=0 if wanted.where is None else wanted.where.undecodable,
     )
 
 

@@ -12,11 +12,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import DecodeError, TextError
+from rmqcli.errors import DecodeError, TextError, UsageError
 from rmqcli.wire.message.record import has_key
 from rmqcli.wire.subscription import SQL92, TAG, parse_tags, tag_matches
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.admin.tail.where import Where
     from rmqcli.wire.message.record import PartialMessage, StoredMessage
     from rmqcli.wire.subscription import SubscriptionData
@@ -188,4 +190,37 @@ def make_filter(
         where=where,
         where_tags=_tags_of(where),
         subscription=None if tag is None else parse_tags("", tag),
+    )
+
+
+def parse_filter(
+    *,
+    tag: str | None = None,
+    sql: str | None = None,
+    key: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    pattern: str | None = None,
+    where: str | None = None,
+    decode: str | None = None,
+) -> TailFilter:
+    """Make a filter from the arguments of the library, which are texts.
+
+    Raises UsageError for a contradiction, TextError for a text that is wrong, and as
+    `parse_decode` does.
+    """
+    from rmqcli.admin.tail.where import parse_where
+    from rmqcli.decode import parse_decode
+
+    if tag is not None and sql is not None:
+        raise UsageError("tag and sql cannot be used together")
+    if decode is not None and where is None:
+        raise UsageError("decode needs where")
+    format_ = None if decode is None else parse_decode(decode)
+    return make_filter(
+        tag=tag,
+        sql=sql,
+        key=key,
+        properties=tuple((properties or {}).items()),
+        pattern=None if pattern is None else parse_pattern(pattern),
+        where=None if where is None else parse_where(where, decode=format_),
     )

@@ -10,11 +10,12 @@ apache/rocketmq.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.tail.follow import is_refusal
-from rmqcli.admin.topics import batch_topics
+from rmqcli.admin.topics import batch_topics, topics_without_tag_filter
 from rmqcli.api.calls.consumer import check_client_config
 from rmqcli.errors import (
     BrokerError,
@@ -29,6 +30,7 @@ from rmqcli.wire.subscription import SQL92, parse_subscription
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
 
@@ -101,6 +103,20 @@ def all_filter_by(client: Client, expression: str, topics: Iterable[str]) -> boo
     if any(isinstance(answer, RmqError) for answer in answers.values()):
         return False
     return not batch_topics(client, topics)
+
+
+def for_brokers(
+    client: Client, topics: Iterable[str], tail_filter: TailFilter
+) -> TailFilter:
+    """Return the filter with only what all brokers evaluate as it is meant."""
+    topics = list(topics)
+    if tail_filter.where_sql is not None:
+        asks_sql = all_filter_by(client, tail_filter.where_sql, topics)
+        return replace(tail_filter, where_at_broker=asks_sql)
+    if tail_filter.sql is not None or tail_filter.expression == "*":
+        return tail_filter
+    hides = bool(topics_without_tag_filter(client, topics))
+    return replace(tail_filter, tags_at_broker=not hides)
 
 
 def explain_sql(error: RmqError) -> RmqError:

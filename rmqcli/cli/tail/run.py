@@ -27,7 +27,7 @@ from rmqcli.admin.positions import (
 )
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.bound import bound_by_time
-from rmqcli.admin.tail.sql import all_filter_by, check_sql, explain_sql
+from rmqcli.admin.tail.sql import check_sql, explain_sql, for_brokers
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
 from rmqcli.cli.selection import check_queue_starts, readable_queues
@@ -91,7 +91,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
         decode=options.decode,
     )
     with Client(config) as client:
-        tail_filter = _for_brokers(client, options.topics, tail_filter)
+        tail_filter = for_brokers(client, options.topics, tail_filter)
         started_ms = client.clock.monotonic_ms()
         started_epoch_ms = client.clock.epoch_ms()
         where = tail_filter.where
@@ -369,21 +369,6 @@ def _around_group(
     for line in lines_about(texts):
         common.messages.info(line)
     return found
-
-
-def _for_brokers(
-    client: Client, topics: Iterable[str], tail_filter: TailFilter
-) -> TailFilter:
-    """Return the filter with only what all brokers evaluate as it is meant."""
-    if tail_filter.where_sql is not None:
-        asks_sql = all_filter_by(client, tail_filter.where_sql, topics)
-        return replace(tail_filter, where_at_broker=asks_sql)
-    if tail_filter.sql is not None or tail_filter.expression == "*":
-        return tail_filter
-    from rmqcli.admin.topics import topics_without_tag_filter
-
-    hides = bool(topics_without_tag_filter(client, topics))
-    return replace(tail_filter, tags_at_broker=not hides)
 
 
 def _summarise(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli import Admin, PulledMessage
+from rmqcli.cli.main import run
 from rmqcli.errors import DeniedError, NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -47,6 +50,30 @@ def test_letters_are_counted_and_read_with_their_origin(cluster):
         assert not last.is_cut
         with pytest.raises(NotFoundError):
             admin.read_dead_letters("nobody")
+
+
+def test_letters_are_chosen_by_a_condition_as_by_the_command(cluster, capfd):
+    bodies = ['{"code": 7}', '{"code": 8}', "no JSON", '{"code": 7, "n": 2}']
+    make_letters(cluster, "billing", "orders", bodies, tags="Paid")
+    where = "value.code = 7 AND tags = 'Paid'"
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.read_dead_letters("billing", where=where, decode="json")
+        assert [e.message.body for e in found.letters] == [
+            b'{"code": 7}',
+            b'{"code": 7, "n": 2}',
+        ]
+        assert [e.queue_offset for e in found.letters] == [0, 3]
+        assert (found.without_value, found.undecodable, found.is_cut) == (1, 0, False)
+        some = admin.read_dead_letters("billing", where=where, decode="json", limit=1)
+        assert ([e.queue_offset for e in some.letters], some.is_cut) == ([0], True)
+        every = admin.read_dead_letters("billing")
+        assert (len(every.letters), every.without_value) == (4, 0)
+    command = ["dlq", "show", "billing", "--decode", "json", "--where", where]
+    assert run([*command, "-o", "jsonl", "-n", cluster.namesrv]) == 0
+    out, err = capfd.readouterr()
+    shown = [json.loads(line) for line in out.splitlines()]
+    assert [each["queue_offset"] for each in shown] == [0, 3]
+    assert "2 shown, 4 read, 1 without a value" in err
 
 
 def test_a_queue_that_is_not_read_to_its_end_has_its_error(cluster):

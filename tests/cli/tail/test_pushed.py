@@ -130,6 +130,10 @@ def test_what_is_found_is_what_a_plain_loop_finds(cluster, stored, capfd, text):
     records = [json.loads(line) for line in out.splitlines()]
     found = sorted((each["queue_id"], each["queue_offset"]) for each in records)
     assert found == expected, err
+    with Admin(namesrv=cluster.namesrv) as admin:
+        messages = admin.read("orders", to="latest", where=text, decode="json")
+        found = sorted((each.queue_id, each.queue_offset) for each in messages)
+    assert found == expected
 
 
 @given(text=CONDITIONS)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rmqcli import Admin
 from rmqcli.cli.main import run
 from tests.cli.reset_offset.test_reset_offset import commit, committed, new_group
 from tests.kit.java_program import java_producer
@@ -94,6 +95,9 @@ def test_brokers_leave_out_what_a_condition_cannot_be_true_of(
         assert code == 0, err
         assert sorted(int(r["properties"]["n"]) for r in records) == [8, 12, 16]
         assert f"3 shown, {read} read, nothing missing" in err
+        with Admin(namesrv=cluster.namesrv) as admin:
+            messages = admin.read(whole[0], to="latest", where=condition)
+            assert sorted(int(m.properties["n"]) for m in messages) == [8, 12, 16]
         last = [whole[0], "--last", "2", "--no-follow", "--where", condition]
         _, records, err = tail(cluster, capfdbinary, *last)
         assert sorted(int(r["properties"]["n"]) for r in records) == [12, 16]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, parse_decode
 from rmqcli.admin.tail.where import parse_where
 from rmqcli.cli.main import run
 from rmqcli.model import MessageQueue
@@ -52,6 +52,19 @@ def test_only_messages_for_which_the_condition_is_true_are_shown(rmq, orders):
     assert "2 shown, 6 read, 1 without a value, nothing missing" in err
     out, err = rmq("message", "find", orders, "-o", "jsonl", *flags)
     assert offsets(out) == [2, 4]
+
+
+def test_the_library_reads_what_the_command_shows(rmq, rmq_cluster, orders):
+    condition = "value.id >= 2 AND properties.region = 'eu' OR tags = 'x'"
+    flags = ["--decode", "json", "--where", condition]
+    out, _ = rmq("tail", orders, *WHOLE, *flags)
+    shown = [json.loads(line) for line in out.splitlines()]
+    format_ = parse_decode("json")
+    with Admin(namesrv=rmq_cluster.namesrv) as admin:
+        found = list(admin.read(orders, where=condition, decode="json"))
+    assert [each.queue_offset for each in found] == [2, 4]
+    assert [format_.value(each.body) for each in found] == [{"id": 2}, {"id": 4}]
+    assert [each["value"] for each in shown] == [{"id": 2}, {"id": 4}]
 
 
 def test_the_broker_and_the_error_of_a_decoder_are_fields(rmq, orders):
