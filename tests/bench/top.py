@@ -4,8 +4,11 @@
 
 It runs in a terminal of 80 x 24 against an embedded cluster in another process, whose
 files are written before it starts. `import_ms` is what Python takes to load the screen,
-`first_paint_ms` the time from there to the first frame, and `cpu_share` the share of
-one core from the first table of groups on.
+`first_paint_ms` the time from there to the first frame, which means little on a busy
+machine; `first_paint_cpu_ms` is the CPU time from the start of Python to that frame.
+`cpu_share` is the share of one core from the first table of groups on, and `peak_mib`
+the most memory until then. With `--walk` all views are shown after that, one after
+another, and `walk_peak_mib` is the most memory with them.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from pathlib import Path
 from tests.bench.lag_many import write_config
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+#: The keys of the views, and how long each is shown.
+_WALK = (("2", 14), ("3", 8), ("4", 14), ("5", 14), ("1", 35))
 _IMPORT = (
     "import time; t = time.perf_counter(); import rmqcli.cli.top.command;"
     "import rmqcli.cli.top.app; print(int((time.perf_counter() - t) * 1000))"
@@ -77,6 +82,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=900)
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--walk", action="store_true")
     arguments = parser.parse_args()
     imports = [
         int(subprocess.check_output([sys.executable, "-c", _IMPORT])) for _ in range(3)
@@ -127,19 +133,27 @@ def measure(
     try:
         output.wait(b"rmq top")
         painted_ms = int((time.perf_counter() - began) * 1000)
+        painted_cpu_ms = int(cpu_s(process.pid) * 1000)
         output.wait(b"bench-group-")
         table_ms = int((time.perf_counter() - began) * 1000)
         then, used = time.perf_counter(), cpu_s(process.pid)
         time.sleep(arguments.seconds)
         share = (cpu_s(process.pid) - used) / (time.perf_counter() - then)
-        return {
+        found = {
             "groups": arguments.groups,
             "import_ms": import_ms,
             "first_paint_ms": painted_ms - import_ms,
+            "first_paint_cpu_ms": painted_cpu_ms,
             "first_table_ms": table_ms,
             "cpu_share": round(share, 3),
             "peak_mib": peak_mib(process.pid),
         }
+        if arguments.walk:
+            for key, shown_s in _WALK:
+                os.write(ours, key.encode())
+                time.sleep(shown_s)
+            found["walk_peak_mib"] = peak_mib(process.pid)
+        return found
     finally:
         os.write(ours, b"q")
         process.wait()

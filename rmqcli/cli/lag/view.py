@@ -29,7 +29,14 @@ from rmqcli.dataclass import dataclass
 from rmqcli.units import counted, format_duration, format_rfc3339, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from rmqcli.admin.lag.model import BrokerFailure, GroupLag
     from rmqcli.admin.lag.process_queues import ClientQueues, HeldQueue
@@ -389,6 +396,18 @@ def untold_members(lag: GroupLag) -> str | None:
     return None if reason == MEMBERS_UNKNOWN or lag.reading.failures else reason
 
 
+def unknown_of(lag: GroupLag, told: Collection[str]) -> Iterator[str]:
+    """Yield why a table of groups has no number for something of this group.
+
+    What a broker does not report of any group is left out: its message is in `told`.
+    """
+    failures = lag.reading.failures
+    if lag.is_partial and not any(each.message in told for each in failures):
+        yield lag.reason or ""
+    if (reason := untold_members(lag)) is not None:
+        yield reason
+
+
 def _client_reason(lag: GroupLag) -> str | None:
     """Return why `client_id` may be null in the rows of queues."""
     if lag.reading.members is None:
@@ -526,10 +545,7 @@ class LagView:
         told = {failure.message for failure in self.failures}
         found: dict[str, list[str]] = {}
         for lag in self.groups:
-            failures = lag.reading.failures
-            if lag.is_partial and not any(each.message in told for each in failures):
-                found.setdefault(lag.reason or "", []).append(lag.group)
-            if (reason := untold_members(lag)) is not None:
+            for reason in unknown_of(lag, told):
                 found.setdefault(reason, []).append(lag.group)
         return found
 

@@ -130,3 +130,5 @@ class Feed:
             logger.exception("could not read a view view=%s", self.view.title)
             failure = RmqError(f"internal error: {type(error).__name__}: {error}")
             self._post(self, failure)
+        finally:
+            self._client = None  # a view that was left keeps its feed, not the buffers

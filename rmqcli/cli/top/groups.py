@@ -24,6 +24,7 @@ from rmqcli.cli.lag.view import (
     member_rows,
     queue_columns,
     summary_columns,
+    unknown_of,
     untold_members,
     without_empty_retries,
 )
@@ -169,10 +170,23 @@ class GroupsView(View):
             LagQuery(with_system=False) if is_full else LagQuery(groups=tuple(wanted))
         )
         reading = LagGatherer(client, query, self._memory).read()
-        lags = [compute_lag(each) for each in reading.groups]
-        rows = self._summaries(
-            lags, reading.at_ms, is_rare=is_full and full_ms >= TREND_MIN_MS
-        )
+        is_rare = is_full and full_ms >= TREND_MIN_MS
+        told = {failure.message for failure in reading.failures}
+        rows = {}
+        unknown: dict[str, list[str]] = {}
+        details_unknown: dict[str, list[str]] = {}
+        # Each is dropped after its turn: what is known of all groups takes megabytes.
+        reading.groups.reverse()
+        while reading.groups:
+            lag = compute_lag(reading.groups.pop())
+            rows[lag.group] = self._summary(lag, reading.at_ms, is_rare=is_rare)
+            for reason in unknown_of(lag, told):
+                unknown.setdefault(reason, []).append(lag.group)
+            for detail in (lag.reading.dead_letters_unknown, lag.reading.ages_unknown):
+                if detail is not None:
+                    details_unknown.setdefault(detail, []).append(lag.group)
+        for text, groups in details_unknown.items():
+            unknown.setdefault(text, []).extend(groups)
         if is_full:
             self._full_at_ms = now_ms
             self._known = tuple(rows)
@@ -180,11 +194,6 @@ class GroupsView(View):
         failures = [
             f"{f.broker_name}: {self.worded(f.message)}" for f in reading.failures
         ]
-        unknown = LagView(groups=lags, failures=reading.failures).unknown()
-        for lag in lags:
-            for reason in (lag.reading.dead_letters_unknown, lag.reading.ages_unknown):
-                if reason is not None:
-                    unknown.setdefault(reason, []).append(lag.group)
         failures += [
             f"{listed(groups, _GROUPS_NAMED)}: {self.worded(text)}"
             for text, groups in unknown.items()
@@ -197,19 +206,13 @@ class GroupsView(View):
             full_ms=full_ms,
         )
 
-    def _summaries(
-        self, lags: Iterable[GroupLag], at_ms: int, *, is_rare: bool
-    ) -> dict[str, dict[str, Any]]:
-        rows = {}
-        for lag in lags:
-            rare = is_rare and lag.group not in self.on_screen
-            trend = self._trends.take(lag, at_ms, is_rare=rare)
-            lag = judge(lag, trend)
-            trends = {} if trend is None else {lag.group: trend}
-            row = LagView(groups=(), trends=trends).summary_row(lag)
-            row["spark"] = self._trends.spark(lag.group, lag.total_lag)
-            rows[lag.group] = row
-        return rows
+    def _summary(self, lag: GroupLag, at_ms: int, *, is_rare: bool) -> dict[str, Any]:
+        rare = is_rare and lag.group not in self.on_screen
+        trend = self._trends.take(lag, at_ms, is_rare=rare)
+        trends = {} if trend is None else {lag.group: trend}
+        row = LagView(groups=(), trends=trends).summary_row(judge(lag, trend))
+        row["spark"] = self._trends.spark(lag.group, lag.total_lag)
+        return row
 
     def take(self, answer: _Groups) -> None:
         self._rows = answer.rows if answer.is_full else self._rows | answer.rows

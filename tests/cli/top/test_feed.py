@@ -55,6 +55,19 @@ def test_an_error_that_ends_the_reading_is_shown():
         assert feed.join(PATIENCE_S * 1_000)
 
 
+def test_a_feed_that_has_ended_keeps_no_client():
+    """The screen keeps the feeds of views that were left; a client has buffers."""
+    posted: queue.Queue[Any] = queue.Queue()
+    with EmbeddedCluster() as cluster:
+        feed = Feed(BrokersView(), config_of(cluster), lambda _feed, x: posted.put(x))
+        feed.start()
+        posted.get(timeout=PATIENCE_S)
+        feed.close()
+        assert feed.join(PATIENCE_S * 1_000)
+    with pytest.raises(RuntimeError, match="the feed is not running"):
+        _ = feed.client
+
+
 def test_it_reads_again_after_an_error():
     class Failing(BrokersView):
         interval_ms = 1
