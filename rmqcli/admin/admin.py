@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         GroupSettings,
     )
     from rmqcli.admin.kv import KVResult, KVValues
+    from rmqcli.admin.lag.assemble import LagQuery
     from rmqcli.admin.lag.model import GroupLag, LagList
     from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome
@@ -304,12 +305,36 @@ class Admin(InOneProcess):
         may be more groups.
         """
         from rmqcli.admin.lag.assemble import LagQuery
+
+        return self._lags(LagQuery(groups=tuple(groups), topics=tuple(topics)))
+
+    @_typed
+    def explain_lag(self, group: str, *, topics: Collection[str] = ()) -> list[str]:
+        """Say in sentences why a group is behind, the most important ones first.
+
+        These are those of `rmq lag --explain --process-queues`: members are asked what
+        they hold, how long their listeners take and how many messages fail. So this
+        takes longer than `lag`, whose errors it raises. The wording may change.
+        """
+        from rmqcli.admin.lag.assemble import LagQuery
+        from rmqcli.admin.lag.explain import explain
+
+        query = LagQuery(
+            groups=(group,),
+            topics=tuple(topics),
+            process_queues=True,
+            with_paused=True,
+        )
+        (lag,) = self._lags(query).groups
+        return list(map(str, explain(lag)))
+
+    def _lags(self, query: LagQuery) -> LagList:
+        """Raises NotFoundError when no broker knows a group of the query."""
         from rmqcli.admin.lag.gather import LagGatherer
         from rmqcli.admin.lag.memory import open_memory
         from rmqcli.admin.lag.model import LagList, compute_lag
 
         client = self._client
-        query = LagQuery(groups=tuple(groups), topics=tuple(topics))
         reading = LagGatherer(client, query, open_memory(client)).read()
         if reading.missing:
             raise not_found("group", reading.missing[0])

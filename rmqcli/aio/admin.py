@@ -108,6 +108,7 @@ class AsyncAdmin(AsyncClient):
 
     lag = _awaited(Admin.lag)
     lags = _awaited(Admin.lags)
+    explain_lag = _awaited(Admin.explain_lag)
     plan_reset = _awaited(Admin.plan_reset)
     backups = _awaited(Admin.backups)
     plan_undo = _awaited(Admin.plan_undo)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from rmqcli import Definitions, connect
+from rmqcli import Consumer, Definitions, connect
 from rmqcli.admin.admin import Admin
 from rmqcli.admin.reset.result import QueueResult
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
     ConfigError,
@@ -31,6 +34,7 @@ from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import send_damaged
 from tests.admin.message.damage import damage_record
+from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import free_port
 
 #: Answers of a name server that does not know all brokers of a topic yet.
@@ -111,6 +115,47 @@ def test_lag_of_one_group_and_of_all(admin, orders):
     assert admin.lags().failures == []
     with pytest.raises(NotFoundError, match="group nobody does not exist"):
         admin.lag("nobody")
+
+
+def test_a_lag_is_explained_as_by_the_command(rmq_cluster, admin, orders, capfd):
+    said = admin.explain_lag("billing")
+    assert said[0].startswith("billing has 14 messages to read; the oldest has waited")
+    assert said[1:] == [
+        "No member is online: nothing is read until one starts.",
+        "50% of it is in orders@broker-a:0.",
+    ]
+    command = ["lag", "billing", "--process-queues", "--explain", "-o", "json"]
+    assert run([*command, "-n", rmq_cluster.namesrv]) == 0
+    (row,) = json.loads(capfd.readouterr().out)
+    assert said[1:] == row["explain"][1:]
+    assert admin.explain_lag("billing", topics=["orders"])[1:] == said[1:]
+    with pytest.raises(NotFoundError, match="group nobody does not exist"):
+        admin.explain_lag("nobody")
+
+
+def test_an_explanation_says_what_members_hold_and_which_call_helps(
+    rmq_cluster, admin, orders
+):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def listener(_message):
+        begun.set()
+        go_on.wait(PATIENCE_S)
+
+    admin.pause_group("billing")
+    assert admin.explain_lag("billing")[0] == (
+        "Its consumption is switched off on broker-a: members get no messages from"
+        " there. Switch it on with: Admin.resume_group('billing')"
+    )
+    admin.resume_group("billing")
+    with Consumer("billing", orders, listener, namesrv=rmq_cluster.namesrv):
+        try:
+            assert begun.wait(PATIENCE_S)
+            said = admin.explain_lag("billing")
+        finally:
+            go_on.set()
+    assert said[1] == "1 member is online."
+    assert said[2].startswith("50% of it is in orders@broker-a:0, held by 127.0.0.1@")
 
 
 def test_the_broker_that_did_not_tell_its_groups_is_beside_the_others(

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from rmqcli.cli.schema_registry import read_decode
 from rmqcli.decode import parse_decode
 from rmqcli.errors import DecodeError, TextError
 from tests.decode.decoding import WITHOUT_FILES
@@ -77,11 +78,14 @@ def test_a_body_of_any_kind_gives_a_line_or_a_reason(name, body):
         assert "\n" not in decode(body)
 
 
-def test_another_format_is_refused_with_those_there_are():
+@pytest.mark.parametrize(
+    ("parse", "registry"), [(parse_decode, ""), (read_decode, " registry:URL,")]
+)
+def test_another_format_is_refused_with_those_there_are(parse, registry):
     with pytest.raises(TextError) as caught:
-        parse_decode("jsn")
+        parse("jsn")
     assert caught.value.message == "'jsn': not a format of bodies"
     assert caught.value.hint == (
         "write one of: json, avro:FILE, protobuf:FILE:MESSAGE, msgpack, cbor, gzip,"
-        " registry:URL, gzip+FORMAT"
+        f"{registry} gzip+FORMAT"
     )
