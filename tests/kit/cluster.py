@@ -407,13 +407,15 @@ class RealCluster:
 
         def answers() -> bool:
             known = raw.ask(self.namesrv, raw.GET_BROKER_CLUSTER_INFO).body
-            # With access control of 4.x the answer is a refusal.
-            raw.ask(address, raw.GET_BROKER_RUNTIME_INFO)
+            # With access control of 4.x the answer is a refusal. In its first second
+            # 5.x has no statistics yet, and answers with an exception.
+            runtime = raw.ask(address, raw.GET_BROKER_RUNTIME_INFO)
+            has_begun = "NoSuchElementException" not in (runtime.remark or "")
             if f'"{address}"'.encode() not in known:
                 if time.monotonic() - began > _REGISTERED_AFTER_S:
                     self._register(index)
                 return False
-            return not self._is_proxy or raw.accepts(self.endpoints)
+            return has_begun and (not self._is_proxy or raw.accepts(self.endpoints))
 
         self._await(self._running(index), answers)
 
