@@ -133,7 +133,6 @@ def test_large_messages_do_not_hide_the_newest_senders(start):
         (RequestCode.GET_TOPIC_STATS_INFO, ["broker-a"]),
         (RequestCode.PULL_MESSAGE, ["broker-a"]),
         (RequestCode.GET_ALL_PRODUCER_INFO, ["broker-a", "broker-b"]),
-        (RequestCode.GET_BROKER_RUNTIME_INFO, ["broker-a", "broker-b"]),
     ],
 )
 def test_what_one_broker_does_not_tell_leaves_its_rows_out_and_names_it(
@@ -145,6 +144,17 @@ def test_what_one_broker_does_not_tell_leaves_its_rows_out_and_names_it(
     assert [each.broker_name for each in found.producers] == rows
     assert list(found.errors) == ["broker-b"]
     assert isinstance(found.errors["broker-b"], DeniedError)
+
+
+def test_a_broker_that_does_not_tell_its_figures_tells_its_version(pair):
+    """It was asked for them before its producers, and named for its refusal."""
+    refused = faults.answer(16, "no")
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    pair.faults.add(refused, code=code, broker="broker-b")
+    with Admin(namesrv=pair.namesrv) as admin:
+        found = admin.producers("orders")
+    assert [each.broker_name for each in found.producers] == ["broker-a", "broker-b"]
+    assert found.errors == {}
 
 
 def test_an_old_broker_that_does_not_tell_a_group_is_named(start):
