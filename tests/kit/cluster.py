@@ -49,10 +49,9 @@ class RealCluster:
     kill the proxy. With `superuser` (5.3 or later) the broker and the proxy serve
     accounts only: this one, which may do everything, and those of `create_account`.
     `is_brief` suits a cluster that is closed after a few tests: Java compiles less
-    thoroughly, which costs less CPU at the start and more under load, and timers may be
-    late, which costs less while nothing happens. With `controller` (5.0 or later) the
-    brokers are replicas of broker-a, of which a controller in the name server elects
-    the master.
+    thoroughly, which costs less CPU at the start and more under load. With `controller`
+    (5.0 or later) the brokers are replicas of broker-a, of which a controller in the
+    name server elects the master.
     Raises RuntimeError with the end of the log when a server does not start.
     """
 
@@ -383,8 +382,7 @@ class RealCluster:
             f"-Djava.io.tmpdir={self.directory}",
             f"-Drmq.logback.configurationFile={home}/conf/logback_{role}.xml",
         ]
-        if self._is_proxy and role == "broker":
-            # With TLS disabled here, gRPC would have none either.
+        if self._is_proxy:  # with TLS disabled here, gRPC would have none either
             flags += configuration.certificate_flags()
         else:
             flags.append("-Dtls.server.mode=disabled")
@@ -398,7 +396,6 @@ class RealCluster:
             ),
             log=self.directory / f"{name}.log",
             home=home,
-            is_brief=self.is_brief,
         )
 
     def _await_broker(self, index: int) -> None:

@@ -50,11 +50,7 @@ _COMMON = {
     # (TransactionMetricsFlushService); RocketMQ's own interval is 10 s.
     "transactionMetricFlushInterval": "500",
     # At each flush, 5.x compares 38 MB byte by byte; by default it flushes each second.
-    # After a kill it reads its log of timers from where the last flush was.
-    "timerFlushIntervalMs": "600000",
-    # The three threads of each kind, which are the default, look for work every 10 ms.
-    "timerGetMessageThreadNum": "1",
-    "timerPutMessageThreadNum": "1",
+    "timerFlushIntervalMs": "30000",
 }
 
 

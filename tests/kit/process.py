@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.kit.artefacts import class_archive
 from tests.kit.guard import GUARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 #: Packages of Java 17 that netty and the store access; older client jars do not load
@@ -30,11 +27,6 @@ MODULE_FLAGS = (
 SMALL_FLAGS = ("-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
 #: Only the first of Java's two compilers: the second pays off only after minutes.
 _BRIEF_FLAG = "-XX:TieredStopAtLevel=1"
-#: How much later than asked the threads of a short-lived server may wake up. An idle
-#: broker of 5.5.0 has a dozen threads that wake every 1 to 10 ms: 5 % of a core, for
-#: each of the dozen or more brokers that a run of the tests has at once.
-_TIMER_SLACK_NS = 20_000_000
-_PR_SET_TIMERSLACK = 29
 
 
 def java_command(
@@ -78,40 +70,12 @@ def java_environment(home: Path) -> dict[str, str]:
     return {**kept, "ROCKETMQ_HOME": str(home)}
 
 
-@contextmanager
-def _timer_slack(nanoseconds: int) -> Iterator[None]:
-    """Give this thread, and programs that it starts, so much timer slack (Linux only).
-
-    Afterwards this thread has its own again.
-    """
-    if sys.platform != "linux":
-        yield
-        return
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_TIMERSLACK, nanoseconds)
-    try:
-        yield
-    finally:
-        prctl(_PR_SET_TIMERSLACK, 0)
-
-
 class ServerProcess:
-    """A long-running Java process whose output goes to `log`.
+    """A long-running Java process whose output goes to `log`."""
 
-    With `is_brief` its timers may be late, so that it costs little while it is idle.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        log: Path,
-        home: Path,
-        is_brief: bool = False,
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, log: Path, home: Path) -> None:
         self.log = log
-        slack_ns = _TIMER_SLACK_NS if is_brief else 0  # 0 is the usual slack
-        with log.open("ab") as output, _timer_slack(slack_ns):
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

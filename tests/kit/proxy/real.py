@@ -47,7 +47,6 @@ class RealProxy:
             ),
             log=cluster.directory / f"proxy-{self._ports.first}.log",
             home=home,
-            is_brief=cluster.is_brief,
         )
         try:
             raw.wait_until(
