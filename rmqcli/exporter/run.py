@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqcli.exporter.render import RenderedPages
     from rmqcli.exporter.site import MetricsSite
 
-#: Garbage is looked for after so many collections without an error.
+#: The exporter runs Python's garbage collector once in this many collections.
 _GARBAGE_AFTER = 100
 
 

@@ -67,7 +67,7 @@ class Kills:
     #: how many letters a run sends, and the property that names the letter of a copy
     letters: int
     mark: str
-    #: A kill comes at most so long after a batch was noted: while it is sent.
+    #: The longest time from the note of a batch in the log to a kill, in seconds.
     pause_s = 0.1
 
     def __init__(self, namesrv: str, folder: Path, *, seed: int) -> None:

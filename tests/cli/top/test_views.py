@@ -281,7 +281,7 @@ def test_a_long_body_is_not_shown_as_if_it_were_whole(rmq_cluster):
 
 
 def test_a_letter_that_was_redriven_is_marked(rmq_cluster, monkeypatch):
-    """As by rmq dlq show. It looked like one that nobody has dealt with."""
+    """As rmq dlq show says; the screen showed it like a letter without a redrive."""
     monkeypatch.setenv("NAMESRV_ADDR", rmq_cluster.namesrv)
     rmq_cluster.create_topic("orders", queues=1)
     make_letters(rmq_cluster, "billing", "orders", ["a", "b"])
