@@ -14,7 +14,6 @@ separate process. Prints a summary as JSON; the exit status is 1 when a check fa
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import json
 import os
@@ -43,7 +42,6 @@ GROUP = "g"
 RSS_GROWTH_MAX_KIB = 5 * 1024
 #: After this many rounds everything that is created or loaded once exists.
 _WARM_UP = 20
-_M_ARENA_MAX = -8
 _PATIENCE_S = 60
 #: How long to watch for requests of closed consumers; several intervals of the timers.
 _AFTERMATH_S = 0.6
@@ -255,8 +253,6 @@ def main():
     options = parser.parse_args()
     if options.kind == "serve":
         serve()
-    with suppress(AttributeError):  # glibc keeps memory for each thread that has ended
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     summary = KINDS[options.kind](options.times)
     print(json.dumps(summary, indent=2))
     sys.exit(1 if summary["wrong"] else 0)
