@@ -8,17 +8,20 @@ nowhere.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, rows_of_silent, show_list
 from rmqcli.cli.definitions import RESULT_COLUMNS, carry_out
 from rmqcli.cli.options import (
+    MISSING,
     Common,
     argument,
     brokers_option,
     cluster_option,
     command_options,
     option,
+    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_terminal
@@ -121,7 +124,8 @@ _RESOURCE = argument(
     metavar="RESOURCE",
     help="Topic:NAME, Group:NAME or Cluster:NAME; a prefix with *, or *.",
 )
-_ACTIONS = argument(
+_ACTIONS = partial(
+    argument,
     metavar="ACTIONS",
     parser=_parse_actions,
     help="Pub, Sub, Create, Update, Delete, Get, List or All, with commas.",
@@ -136,7 +140,7 @@ _SOURCE_IP = option(
     metavar="ADDRESS",
     help="Only for clients with this address or network; repeatable.",
 )
-_FROM = option("--from", metavar="BROKER", help="Broker that has it.")
+_FROM = option("--from", default=MISSING, metavar="BROKER", help="Broker that has it.")
 _TO = option(
     "--to",
     metavar="BROKER",
@@ -147,8 +151,8 @@ _TO = option(
 @command_options(fields=USER_COLUMNS, changes=False)
 def user_list(
     common: Common,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """List the users of access control 2.0.
 
@@ -163,9 +167,9 @@ def user_list(
 @command_options(fields=USER_COLUMNS, changes=False)
 def user_show(
     common: Common,
-    user: Annotated[str, _USER],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Show a user on each broker.
 
@@ -177,11 +181,9 @@ def user_show(
 @command_options(fields=RULE_COLUMNS, changes=False)
 def rule_list(
     common: Common,
-    user: Annotated[
-        str | None, argument(metavar="USER", help="Only the rules of this user.")
-    ] = None,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str | None = argument(default=None, help="Only the rules of this user."),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """List the rules of users.
 
@@ -193,10 +195,10 @@ def rule_list(
 @command_options(fields=RULE_COLUMNS, changes=False)
 def rule_show(
     common: Common,
-    user: Annotated[str, _USER],
-    resource: Annotated[str, _RESOURCE],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    resource: str = _RESOURCE,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Show a rule on each broker.
 
@@ -241,13 +243,11 @@ def _list(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_create(
     common: Common,
-    user: Annotated[str, _USER],
-    password_file: Annotated[str | None, _PASSWORD_FILE] = None,
-    is_super: Annotated[
-        bool, option("--super", help="The user may do everything.")
-    ] = False,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    password_file: str | None = _PASSWORD_FILE,
+    is_super: bool = switch("--super", help="The user may do everything."),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Create a user on each broker.
 
@@ -264,21 +264,17 @@ def user_create(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_update(
     common: Common,
-    user: Annotated[str, _USER],
-    new_password: Annotated[
-        bool, option("--password", help="Ask for a new password.")
-    ] = False,
-    password_file: Annotated[str | None, _PASSWORD_FILE] = None,
-    is_super: Annotated[
-        bool | None,
-        option("--super/--normal", help="Whether the user may do everything."),
-    ] = None,
-    is_enabled: Annotated[
-        bool | None,
-        option("--enable/--disable", help="Whether the user may connect."),
-    ] = None,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    new_password: bool = switch("--password", help="Ask for a new password."),
+    password_file: str | None = _PASSWORD_FILE,
+    is_super: bool | None = option(
+        "--super/--normal", help="Whether the user may do everything."
+    ),
+    is_enabled: bool | None = option(
+        "--enable/--disable", help="Whether the user may connect."
+    ),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Change the password, type or status of a user.
 
@@ -328,9 +324,9 @@ def _write_user(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_delete(
     common: Common,
-    user: Annotated[str, _USER],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Delete a user and its rules.
 
@@ -345,9 +341,9 @@ def user_delete(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def user_copy(
     common: Common,
-    user: Annotated[str, _USER],
-    source: Annotated[str, _FROM],
-    to: Annotated[list[str] | None, _TO] = None,
+    user: str = _USER,
+    source: str = _FROM,
+    to: list[str] | None = _TO,
 ) -> None:
     """Copy a user with its password from one broker to others.
 
@@ -361,9 +357,9 @@ def user_copy(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_copy(
     common: Common,
-    user: Annotated[str, _USER],
-    source: Annotated[str, _FROM],
-    to: Annotated[list[str] | None, _TO] = None,
+    user: str = _USER,
+    source: str = _FROM,
+    to: list[str] | None = _TO,
 ) -> None:
     """Copy the rules of a user from one broker to others.
 
@@ -393,16 +389,16 @@ def _copy(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_create(
     common: Common,
-    user: Annotated[str, _USER],
-    resource: Annotated[str, _RESOURCE],
-    actions: Annotated[Any, _ACTIONS],
-    deny: Annotated[bool, option(help="Deny the actions.")] = False,
-    source_ip: Annotated[list[str] | None, _SOURCE_IP] = None,
-    is_default: Annotated[
-        bool, option("--default", help="Decide only where no other rule matches.")
-    ] = False,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    resource: str = _RESOURCE,
+    actions: Any = _ACTIONS(),
+    deny: bool = switch(help="Deny the actions."),
+    source_ip: list[str] | None = _SOURCE_IP,
+    is_default: bool = switch(
+        "--default", help="Decide only where no other rule matches."
+    ),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Allow or deny a user actions with a resource.
 
@@ -422,18 +418,18 @@ def rule_create(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_update(
     common: Common,
-    user: Annotated[str, _USER],
-    resource: Annotated[str, _RESOURCE],
-    actions: Annotated[Any, _ACTIONS] = None,
-    allow: Annotated[
-        bool | None, option("--allow/--deny", help="Whether the actions are allowed.")
-    ] = None,
-    source_ip: Annotated[list[str] | None, _SOURCE_IP] = None,
-    is_default: Annotated[
-        bool, option("--default", help="Change the rule of the policy Default.")
-    ] = False,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    resource: str = _RESOURCE,
+    actions: Any = _ACTIONS(default=None),
+    allow: bool | None = option(
+        "--allow/--deny", help="Whether the actions are allowed."
+    ),
+    source_ip: list[str] | None = _SOURCE_IP,
+    is_default: bool = switch(
+        "--default", help="Change the rule of the policy Default."
+    ),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Change a rule of a user.
 
@@ -483,13 +479,13 @@ def _write_rule(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def rule_delete(
     common: Common,
-    user: Annotated[str, _USER],
-    resource: Annotated[str, _RESOURCE],
-    is_default: Annotated[
-        bool, option("--default", help="Delete the rule of the policy Default.")
-    ] = False,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    resource: str = _RESOURCE,
+    is_default: bool = switch(
+        "--default", help="Delete the rule of the policy Default."
+    ),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Delete a rule of a user.
 
@@ -520,23 +516,14 @@ def _delete(
 @command_options(fields=DECISION_COLUMNS, changes=False)
 def explain(
     common: Common,
-    user: Annotated[str, _USER],
-    resource: Annotated[
-        str, argument(metavar="RESOURCE", help="Resource, such as Topic:orders.")
-    ],
-    action: Annotated[
-        Any,
-        argument(
-            metavar="ACTION",
-            parser=_parse_actions,
-            help="Pub, Sub, Create, Update, Delete, Get or List.",
-        ),
-    ],
-    source_ip: Annotated[
-        str | None, option(metavar="ADDRESS", help="Address of the client.")
-    ] = None,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    user: str = _USER,
+    resource: str = argument(help="Resource, such as Topic:orders."),
+    action: Any = argument(
+        parser=_parse_actions, help="Pub, Sub, Create, Update, Delete, Get or List."
+    ),
+    source_ip: str | None = option(metavar="ADDRESS", help="Address of the client."),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Show whether a user may do something, and which rule decides.
 

@@ -7,15 +7,17 @@ was measured until an interrupt is shown, too; the exit code is then 130.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import (
+    MISSING,
     Common,
     argument,
     choice_option,
     command_options,
     duration_option,
     option,
+    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
@@ -86,24 +88,15 @@ def _parse_body_size(text: str) -> int:
 class BenchOptions:
     """The options that all benchmarks have."""
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to use.")]
-    count: Annotated[
-        int | None,
-        option(min=1, metavar="N", section=_LOAD, help="End after N messages."),
-    ] = None
-    for_: Annotated[
-        int | None,
-        duration_option(
-            section=_LOAD, help="Measure this long (default: 10s, or --count)."
-        ),
-    ] = None
-    warm_up: Annotated[
-        int | None,
-        duration_option(
-            section=_LOAD,
-            help="Time before that, not measured (default: 1s, or 0 with --count).",
-        ),
-    ] = None
+    topic: str = argument(help="Topic to use.")
+    count: int | None = option(min=1, section=_LOAD, help="End after N messages.")
+    for_: int | None = duration_option(
+        section=_LOAD, help="Measure this long (default: 10s, or --count)."
+    )
+    warm_up: int | None = duration_option(
+        section=_LOAD,
+        help="Time before that, not measured (default: 1s, or 0 with --count).",
+    )
 
     def amount(self) -> dict[str, Any]:
         """Return the fields of a Load. Raises UsageError."""
@@ -127,149 +120,103 @@ class BenchOptions:
 class SendBenchOptions(BenchOptions):
     """The options of benchmarks that send."""
 
-    size: Annotated[
-        Any,
-        option(
-            parser=_parse_body_size,
-            metavar="SIZE",
-            section=_HOW,
-            help="Size of a body: random bytes, not compressed.",
-            show_default=False,
-        ),
-    ] = 1024
-    create: Annotated[
-        bool, option(section=_HOW, help="Create the topic if it does not exist.")
-    ] = False
+    size: Any = option(
+        default=1024,
+        parser=_parse_body_size,
+        section=_HOW,
+        help="Size of a body: random bytes, not compressed.",
+        show_default=False,
+    )
+    create: bool = switch(section=_HOW, help="Create the topic if it does not exist.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchProduceOptions(SendBenchOptions):
     """The options of `rmq bench produce`."""
 
-    rate: Annotated[
-        Any,
-        option(
-            parser=parse_bench_rate,
-            metavar="RATE",
-            section=_HOW,
-            help="Send at this rate (100/s) instead of as fast as possible.",
-        ),
-    ] = None
-    in_flight: Annotated[
-        int | None,
-        option(
-            min=1,
-            max=1_000_000,
-            metavar="N",
-            section=_HOW,
-            help="Messages that may wait for answers (default: 1024).",
-        ),
-    ] = None
-    threads: Annotated[
-        int | None,
-        option(
-            min=1,
-            max=1024,
-            metavar="N",
-            section=_HOW,
-            help="Instead, threads that each wait for every answer.",
-        ),
-    ] = None
-    batch: Annotated[
-        int,
-        option(
-            min=1,
-            max=10_000,
-            metavar="N",
-            section=_HOW,
-            help="Messages in a request of a thread.",
-        ),
-    ] = 1
-    acks: Annotated[
-        str,
-        choice_option(
-            choices=("all", "none"),
-            section=_HOW,
-            help="Wait for brokers' answers, or send one-way.",
-        ),
-    ] = "all"
+    rate: Any = option(
+        parser=parse_bench_rate,
+        section=_HOW,
+        help="Send at this rate (100/s) instead of as fast as possible.",
+    )
+    in_flight: int | None = option(
+        min=1,
+        max=1_000_000,
+        section=_HOW,
+        help="Messages that may wait for answers (default: 1024).",
+    )
+    threads: int | None = option(
+        min=1,
+        max=1024,
+        section=_HOW,
+        help="Instead, threads that each wait for every answer.",
+    )
+    batch: int = option(
+        default=1,
+        min=1,
+        max=10_000,
+        section=_HOW,
+        help="Messages in a request of a thread.",
+    )
+    acks: str = choice_option(
+        default="all",
+        choices=("all", "none"),
+        section=_HOW,
+        help="Wait for brokers' answers, or send one-way.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConsumeOptions(BenchOptions):
     """The options of `rmq bench consume`."""
 
-    group: Annotated[
-        str,
-        option("--group", "-g", metavar="GROUP", section=_HOW, help="Group to join."),
-    ]
-    from_: Annotated[
-        str,
-        choice_option(
-            choices=("earliest", "latest"),
-            section=_HOW,
-            help="Where a group begins that has committed nothing.",
-        ),
-    ] = "earliest"
-    threads: Annotated[
-        int,
-        option(
-            min=1,
-            max=1000,
-            metavar="N",
-            section=_HOW,
-            help="Number of consumer threads.",
-        ),
-    ] = 20
-    batch: Annotated[
-        int,
-        option(
-            min=1,
-            max=1024,
-            metavar="N",
-            section=_HOW,
-            help="Messages that the listener gets at once, at most.",
-        ),
-    ] = 32
-    pull_batch: Annotated[
-        int,
-        option(
-            min=1,
-            max=1024,
-            metavar="N",
-            section=_HOW,
-            help="Messages that are pulled at once, at most.",
-        ),
-    ] = 32
-    orderly: Annotated[
-        bool, option(section=_HOW, help="Consume each queue in order.")
-    ] = False
+    group: str = option(
+        "--group", "-g", default=MISSING, section=_HOW, help="Group to join."
+    )
+    from_: str = choice_option(
+        default="earliest",
+        choices=("earliest", "latest"),
+        section=_HOW,
+        help="Where a group begins that has committed nothing.",
+    )
+    threads: int = option(
+        default=20, min=1, max=1000, section=_HOW, help="Number of consumer threads."
+    )
+    batch: int = option(
+        default=32,
+        min=1,
+        max=1024,
+        section=_HOW,
+        help="Messages that the listener gets at once, at most.",
+    )
+    pull_batch: int = option(
+        default=32,
+        min=1,
+        max=1024,
+        section=_HOW,
+        help="Messages that are pulled at once, at most.",
+    )
+    orderly: bool = switch(section=_HOW, help="Consume each queue in order.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchLatencyOptions(SendBenchOptions):
     """The options of `rmq bench latency`."""
 
-    rate: Annotated[
-        Any,
-        option(
-            parser=parse_bench_rate,
-            metavar="RATE",
-            section=_HOW,
-            help="Send at this rate.",
-            show_default=False,
-        ),
-    ] = 100
-    group: Annotated[
-        str,
-        option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            section=_HOW,
-            help="Group that receives the messages.",
-        ),
-    ] = GROUP_DEFAULT
+    rate: Any = option(
+        default=100,
+        parser=parse_bench_rate,
+        section=_HOW,
+        help="Send at this rate.",
+        show_default=False,
+    )
+    group: str = option(
+        "--group",
+        "-g",
+        default=GROUP_DEFAULT,
+        section=_HOW,
+        help="Group that receives the messages.",
+    )
 
 
 @command_options(BenchProduceOptions, fields=COLUMNS, is_load=True)

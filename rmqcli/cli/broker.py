@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
-from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.options import Common, argument, command_options, switch
 from rmqcli.cli.ui.output import (
     Column,
     number_column,
@@ -209,8 +209,8 @@ def _partial_error(errors: Sequence[RmqError], count: int) -> PartialError:
 @command_options(fields=SHOW_COLUMNS, changes=False)
 def show(
     common: Common,
-    name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")],
-    settings: Annotated[bool, option(help="Also show the broker's settings.")] = False,
+    name: str = argument(metavar="BROKER", help="Name of the broker."),
+    settings: bool = switch(help="Also show the broker's settings."),
 ) -> None:
     """Show what a broker reports about itself, and its settings.
 

@@ -10,7 +10,7 @@ import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqcli.cli.options import (
     Common,
@@ -20,6 +20,7 @@ from rmqcli.cli.options import (
     option,
     parse_profile_name,
     position_option,
+    switch,
 )
 from rmqcli.cli.selection import (
     check_not,
@@ -109,92 +110,57 @@ COLUMNS = (
 class CopyOptions:
     """The options of `rmq copy` as they were typed."""
 
-    source: Annotated[str, argument(metavar="SOURCE_TOPIC", help="Topic to read.")]
-    target: Annotated[str, argument(metavar="TARGET_TOPIC", help="Topic to write to.")]
-    to_namesrv: Annotated[
-        Any,
-        option(
-            parser=parse_namesrv,
-            section=_WHERE,
-            metavar="HOST:PORT",
-            help="Name servers of the target (default: those of the source).",
-        ),
-    ] = None
-    to_profile: Annotated[
-        Any,
-        option(
-            parser=parse_profile_name,
-            section=_WHERE,
-            metavar="PROFILE",
-            help="Profile of the target's cluster, with its credentials.",
-        ),
-    ] = None
-    to_confirm: Annotated[
-        Any,
-        option(
-            parser=parse_profile_name,
-            section=_WHERE,
-            metavar="PROFILE",
-            help="Name of the target's protected profile.",
-        ),
-    ] = None
-    from_: Annotated[
-        Any,
-        position_option(
-            section=_WHICH, help="Start position of the first run; the log notes it."
-        ),
-    ] = None
-    to: Annotated[
-        Any,
-        position_option(section=_WHICH, help="End position, resolved at the start."),
-    ] = None
-    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
-    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
-    key: Annotated[
-        str | None,
-        option(section=_WHICH, metavar="KEY", help="Only messages with this key."),
-    ] = None
-    property_: Annotated[list[Any] | None, property_option(section=_WHICH)] = None
-    grep: Annotated[Any, grep_option(section=_WHICH)] = None
-    not_: Annotated[bool, not_option(section=_WHICH)] = False
-    where: Annotated[str | None, where_option(section=_WHICH)] = None
-    decode: Annotated[
-        Any, decode_option(section=_WHICH, what="Format of bodies, for --where")
-    ] = None
-    follow: Annotated[
-        bool, option(section=_HOW, help="Copy new messages until Ctrl-C.")
-    ] = False
-    groups: Annotated[
-        list[str] | None,
-        option(
-            section=_HOW,
-            metavar="GROUP",
-            help="Then move this group's positions to the copies; repeatable.",
-        ),
-    ] = None
-    rate: Annotated[
-        Any,
-        option(
-            section=_HOW,
-            parser=parse_rate,
-            metavar="RATE",
-            help="Copy at most this many messages a second (100/s).",
-        ),
-    ] = None
-    execute: Annotated[
-        bool,
-        option(
-            section=_HOW, help="Copy after confirmation (default: only show the plan)."
-        ),
-    ] = False
-    log: Annotated[
-        Path | None,
-        option(
-            section=_HOW,
-            metavar="FILE",
-            help="Log of the copy (default: one for each source and target).",
-        ),
-    ] = None
+    source: str = argument(metavar="SOURCE_TOPIC", help="Topic to read.")
+    target: str = argument(metavar="TARGET_TOPIC", help="Topic to write to.")
+    to_namesrv: Any = option(
+        parser=parse_namesrv,
+        section=_WHERE,
+        metavar="HOST:PORT",
+        help="Name servers of the target (default: those of the source).",
+    )
+    to_profile: Any = option(
+        parser=parse_profile_name,
+        section=_WHERE,
+        metavar="PROFILE",
+        help="Profile of the target's cluster, with its credentials.",
+    )
+    to_confirm: Any = option(
+        parser=parse_profile_name,
+        section=_WHERE,
+        metavar="PROFILE",
+        help="Name of the target's protected profile.",
+    )
+    from_: Any = position_option(
+        section=_WHICH, help="Start position of the first run; the log notes it."
+    )
+    to: Any = position_option(
+        section=_WHICH, help="End position, resolved at the start."
+    )
+    tag: str | None = tag_option(section=_WHICH)
+    sql: str | None = sql_option(section=_WHICH)
+    key: str | None = option(section=_WHICH, help="Only messages with this key.")
+    property_: list[Any] | None = property_option(section=_WHICH)
+    grep: Any = grep_option(section=_WHICH)
+    not_: bool = not_option(section=_WHICH)
+    where: str | None = where_option(section=_WHICH)
+    decode: Any = decode_option(section=_WHICH, what="Format of bodies, for --where")
+    follow: bool = switch(section=_HOW, help="Copy new messages until Ctrl-C.")
+    groups: list[str] | None = option(
+        section=_HOW,
+        metavar="GROUP",
+        help="Then move this group's positions to the copies; repeatable.",
+    )
+    rate: Any = option(
+        section=_HOW,
+        parser=parse_rate,
+        help="Copy at most this many messages a second (100/s).",
+    )
+    execute: bool = switch(
+        section=_HOW, help="Copy after confirmation (default: only show the plan)."
+    )
+    log: Path | None = option(
+        section=_HOW, help="Log of the copy (default: one for each source and target)."
+    )
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list, unknown_first
 from rmqcli.cli.confirm import confirm, confirm_by_name
@@ -19,6 +19,7 @@ from rmqcli.cli.options import (
     cluster_option,
     command_options,
     option,
+    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, json_line, row_of, write_whole
@@ -112,14 +113,9 @@ _KINDS = choice_option(
 @command_options(formats=("json",), changes=False)
 def export(
     common: Common,
-    cluster: Annotated[
-        str | None, option(metavar="CLUSTER", help="Cluster to export.")
-    ] = None,
-    only: Annotated[list[str] | None, _KINDS] = None,
-    out: Annotated[
-        Path | None,
-        option(metavar="FILE", help="Write this file; replaces an old one."),
-    ] = None,
+    cluster: str | None = option(help="Cluster to export."),
+    only: list[str] | None = _KINDS,
+    out: Path | None = option(help="Write this file; replaces an old one."),
 ) -> None:
     """Write the topics and groups of a cluster as one JSON file.
 
@@ -155,11 +151,9 @@ def export(
 @command_options(fields=COLUMNS, changes=False)
 def diff(
     common: Common,
-    file: Annotated[str, _FILE],
-    cluster: Annotated[
-        str | None, option(metavar="CLUSTER", help="Cluster to compare with.")
-    ] = None,
-    only: Annotated[list[str] | None, _KINDS] = None,
+    file: str = _FILE,
+    cluster: str | None = option(help="Cluster to compare with."),
+    only: list[str] | None = _KINDS,
 ) -> int:
     """Compare a file of definitions with a cluster.
 
@@ -188,12 +182,10 @@ def diff(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def apply(
     common: Common,
-    file: Annotated[str, _FILE],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    only: Annotated[list[str] | None, _KINDS] = None,
-    prune: Annotated[
-        bool, option(help="Delete what the cluster has and the file has not.")
-    ] = False,
+    file: str = _FILE,
+    cluster: str | None = cluster_option(),
+    only: list[str] | None = _KINDS,
+    prune: bool = switch(help="Delete what the cluster has and the file has not."),
 ) -> int:
     """Create and change topics and groups as a file of definitions says.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.by_broker import (
     errors_json,
@@ -55,10 +55,10 @@ _STEP_COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def delayed(
     common: Common,
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic of the messages.")],
-    limit: Annotated[
-        int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
-    ] = _LIMIT_DEFAULT,
+    topic: str = argument(help="Topic of the messages."),
+    limit: int = option(
+        default=_LIMIT_DEFAULT, min=1, help="Messages to show, the next ones first."
+    ),
 ) -> None:
     """Show the delayed messages of a topic, and when they are due.
 

@@ -12,9 +12,9 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from rmqcli.cli.options import command_options, option
+from rmqcli.cli.options import command_options, option, switch
 from rmqcli.cli.ui.messages import color_is_on, is_screen, is_terminal
 from rmqcli.errors import ConfigError
 from rmqcli.units import counted
@@ -27,16 +27,12 @@ _SEED = 2026
 
 @command_options(has_common=False)
 def demo(
-    keep: Annotated[
-        bool, option(help="Keep the cluster running until Ctrl-C.")
-    ] = False,
-    export: Annotated[
-        bool,
-        option(
-            "--export/--no-export",
-            help="Include the export, which needs Java and the extra spark.",
-        ),
-    ] = True,
+    keep: bool = switch(help="Keep the cluster running until Ctrl-C."),
+    export: bool = option(
+        "--export/--no-export",
+        default=True,
+        help="Include the export, which needs Java and the extra spark.",
+    ),
 ) -> None:
     """Run a guided tour on an embedded cluster.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.errors import unknown_name
@@ -474,13 +474,10 @@ def meanings() -> list[Meaning]:
 )
 def explain(
     common: Common,
-    code: Annotated[
-        str,
-        argument(
-            help="An exit code, or the number or name of a server's code.",
-            words=tuple(sorted({each.name for each in meanings()})),
-        ),
-    ],
+    code: str = argument(
+        help="An exit code, or the number or name of a server's code.",
+        words=tuple(sorted({each.name for each in meanings()})),
+    ),
 ) -> None:
     """Explain an exit code, or a code of a server's answer.
 

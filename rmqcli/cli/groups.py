@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqcli.cli.by_broker import (
     ERROR_COLUMN,
@@ -34,6 +34,7 @@ from rmqcli.cli.options import (
     cluster_option,
     command_options,
     option,
+    switch,
 )
 from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
@@ -251,114 +252,82 @@ RESULT_COLUMNS = (
 class GroupSettingsOptions:
     """The options of `rmq group create` and `rmq group update`."""
 
-    group: Annotated[str, argument(metavar="GROUP", help="Name of the group.")]
-    cluster: Annotated[str | None, cluster_option(section=_WHERE)] = None
-    broker: Annotated[list[str] | None, brokers_option(section=_WHERE)] = None
-    consume_enable: Annotated[
-        bool | None,
-        option(
-            "--consume/--no-consume",
-            section=_CONSUMING,
-            aliases=("--consume-enable/--no-consume-enable",),
-            help="Whether members may consume.",
-            show_default=False,
-        ),
-    ] = None
-    consume_from_min_enable: Annotated[
-        bool | None,
-        option(
-            "--from-min-offset/--no-from-min-offset",
-            section=_CONSUMING,
-            aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
-            help="Whether a new group may start at the min offset.",
-            show_default=False,
-        ),
-    ] = None
-    consume_broadcast_enable: Annotated[
-        bool | None,
-        option(
-            "--broadcast/--no-broadcast",
-            section=_CONSUMING,
-            aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
-            help="Whether members may consume all messages (broadcast).",
-            show_default=False,
-        ),
-    ] = None
-    consume_message_orderly: Annotated[
-        bool | None,
-        option(
-            "--orderly/--no-orderly",
-            section=_CONSUMING,
-            aliases=("--consume-message-orderly/--no-consume-message-orderly",),
-            help="Whether gRPC clients get messages in order (RocketMQ 5).",
-            show_default=False,
-        ),
-    ] = None
+    group: str = argument(help="Name of the group.")
+    cluster: str | None = cluster_option(section=_WHERE)
+    broker: list[str] | None = brokers_option(section=_WHERE)
+    consume_enable: bool | None = option(
+        "--consume/--no-consume",
+        section=_CONSUMING,
+        aliases=("--consume-enable/--no-consume-enable",),
+        help="Whether members may consume.",
+        show_default=False,
+    )
+    consume_from_min_enable: bool | None = option(
+        "--from-min-offset/--no-from-min-offset",
+        section=_CONSUMING,
+        aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
+        help="Whether a new group may start at the min offset.",
+        show_default=False,
+    )
+    consume_broadcast_enable: bool | None = option(
+        "--broadcast/--no-broadcast",
+        section=_CONSUMING,
+        aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
+        help="Whether members may consume all messages (broadcast).",
+        show_default=False,
+    )
+    consume_message_orderly: bool | None = option(
+        "--orderly/--no-orderly",
+        section=_CONSUMING,
+        aliases=("--consume-message-orderly/--no-consume-message-orderly",),
+        help="Whether gRPC clients get messages in order (RocketMQ 5).",
+        show_default=False,
+    )
     # With none, a broker drops what members send back, but answers that it is stored.
-    retry_queue_nums: Annotated[
-        int | None,
-        option(
-            "--retry-queues",
-            section=_RETRIES,
-            aliases=("--retry-queue-nums",),
-            min=1,
-            max=65_535,
-            metavar="N",
-            help="Queues of the retry topic.",
-        ),
-    ] = None
-    retry_max_times: Annotated[
-        int | None,
-        option(
-            "--max-retries",
-            section=_RETRIES,
-            aliases=("--retry-max-times",),
-            min=0,
-            metavar="N",
-            help="Retries before a message becomes a dead letter.",
-        ),
-    ] = None
-    broker_id: Annotated[
-        int | None,
-        option(
-            "--pull-from",
-            section=_CONSUMING,
-            aliases=("--broker-id",),
-            min=0,
-            metavar="ID",
-            help="ID of the broker that members pull from; 0 is the master.",
-        ),
-    ] = None
-    which_broker_when_consume_slowly: Annotated[
-        int | None,
-        option(
-            "--pull-from-when-slow",
-            section=_CONSUMING,
-            aliases=("--which-broker-when-consume-slowly",),
-            min=0,
-            metavar="ID",
-            help="ID of the broker that slow members pull from.",
-        ),
-    ] = None
-    notify_consumer_ids_changed: Annotated[
-        bool | None,
-        option(
-            "--notify-members/--no-notify-members",
-            section=_CONSUMING,
-            aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
-            help="Whether members are told when others join or leave.",
-            show_default=False,
-        ),
-    ] = None
-    attribute: Annotated[
-        list[Any] | None,
-        option(
-            section=_ATTRIBUTES,
-            parser=parse_attribute,
-            metavar="+NAME=VALUE",
-            help="Attribute (RocketMQ 5), e.g. +lite.bind.topic=chats; repeatable.",
-        ),
-    ] = None
+    retry_queue_nums: int | None = option(
+        "--retry-queues",
+        section=_RETRIES,
+        aliases=("--retry-queue-nums",),
+        min=1,
+        max=65_535,
+        help="Queues of the retry topic.",
+    )
+    retry_max_times: int | None = option(
+        "--max-retries",
+        section=_RETRIES,
+        aliases=("--retry-max-times",),
+        min=0,
+        help="Retries before a message becomes a dead letter.",
+    )
+    broker_id: int | None = option(
+        "--pull-from",
+        section=_CONSUMING,
+        aliases=("--broker-id",),
+        min=0,
+        metavar="ID",
+        help="ID of the broker that members pull from; 0 is the master.",
+    )
+    which_broker_when_consume_slowly: int | None = option(
+        "--pull-from-when-slow",
+        section=_CONSUMING,
+        aliases=("--which-broker-when-consume-slowly",),
+        min=0,
+        metavar="ID",
+        help="ID of the broker that slow members pull from.",
+    )
+    notify_consumer_ids_changed: bool | None = option(
+        "--notify-members/--no-notify-members",
+        section=_CONSUMING,
+        aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
+        help="Whether members are told when others join or leave.",
+        show_default=False,
+    )
+    attribute: list[Any] | None = option(
+        section=_ATTRIBUTES,
+        parser=parse_attribute,
+        metavar="+NAME=VALUE",
+        help="Attribute (RocketMQ 5), e.g. +lite.bind.topic=chats; repeatable.",
+    )
 
     def change(self) -> GroupChange:
         """The settings that were given."""
@@ -382,12 +351,9 @@ class GroupSettingsOptions:
 class GroupUpdateOptions(GroupSettingsOptions):
     """The options of `rmq group update`."""
 
-    remove_attribute: Annotated[
-        list[str] | None,
-        option(
-            section=_ATTRIBUTES, metavar="NAME", help="Attribute to remove; repeatable."
-        ),
-    ] = None
+    remove_attribute: list[str] | None = option(
+        section=_ATTRIBUTES, metavar="NAME", help="Attribute to remove; repeatable."
+    )
 
     def change(self) -> GroupChange:
         """The settings that were given."""
@@ -400,24 +366,16 @@ class GroupUpdateOptions(GroupSettingsOptions):
 class GroupDeleteOptions:
     """The options of `rmq group delete`, and checks of their combinations."""
 
-    group: Annotated[str, argument(metavar="GROUP", help="Group to delete.")]
-    cluster: Annotated[str | None, cluster_option()] = None
-    broker: Annotated[list[str] | None, brokers_option()] = None
-    remove_offsets: Annotated[
-        bool,
-        option(
-            "--remove-offsets",
-            "-r",
-            help="Delete its offsets too; required by RocketMQ 5.",
-        ),
-    ] = False
-    remove_topics: Annotated[
-        bool,
-        option(help="Delete its retry and dead letter topics with their messages."),
-    ] = False
-    force: Annotated[
-        bool, option(help="Delete the group even if it has active members.")
-    ] = False
+    group: str = argument(help="Group to delete.")
+    cluster: str | None = cluster_option()
+    broker: list[str] | None = brokers_option()
+    remove_offsets: bool = switch(
+        "--remove-offsets", "-r", help="Delete its offsets too; required by RocketMQ 5."
+    )
+    remove_topics: bool = switch(
+        help="Delete its retry and dead letter topics with their messages."
+    )
+    force: bool = switch(help="Delete the group even if it has active members.")
 
     def check(self) -> None:
         """Raise UsageError for options that cannot be used together."""
@@ -435,9 +393,7 @@ class GroupDeleteOptions:
 @command_options(fields=COLUMNS, changes=False)
 def groups(
     common: Common,
-    show_all: Annotated[
-        bool, option("--all", help="Include RocketMQ's own groups.")
-    ] = False,
+    show_all: bool = switch("--all", help="Include RocketMQ's own groups."),
 ) -> None:
     """List consumer groups.
 
@@ -465,7 +421,7 @@ def groups(
 @command_options(fields=MEMBER_COLUMNS, changes=False)
 def show(
     common: Common,
-    group: Annotated[str, argument(help="Group to show.")],
+    group: str = argument(help="Group to show."),
 ) -> None:
     """Show a group's members, subscriptions and settings.
 
@@ -498,7 +454,7 @@ def show(
 @command_options(fields=_OWN_COLUMNS, changes=False)
 def members(
     common: Common,
-    group: Annotated[str, argument(help="Group whose members to list.")],
+    group: str = argument(help="Group whose members to list."),
 ) -> None:
     """List the members of a group that are online.
 
@@ -536,14 +492,13 @@ def _raise_if_members_are_silent(detail: GroupDetail) -> None:
 @command_options(fields=STACK_COLUMNS, changes=False)
 def stack(
     common: Common,
-    group: Annotated[str, argument(help="Group whose members to ask.")],
-    client_id: Annotated[
-        str | None,
-        argument(metavar="CLIENT", help="Only this member (default: all of them)."),
-    ] = None,
-    show_all: Annotated[
-        bool, option("--all", help="Include threads that do not call listeners.")
-    ] = False,
+    group: str = argument(help="Group whose members to ask."),
+    client_id: str | None = argument(
+        default=None, metavar="CLIENT", help="Only this member (default: all of them)."
+    ),
+    show_all: bool = switch(
+        "--all", help="Include threads that do not call listeners."
+    ),
 ) -> None:
     """Show what the threads of a group's members are doing.
 

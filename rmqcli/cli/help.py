@@ -22,7 +22,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rmqcli.cli.arguments.habits import hint_for_command
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
@@ -506,14 +506,12 @@ def show_in_pager(text: str, *, stream: TextIO) -> None:
 
 @command_options(has_common=False)
 def help_(
-    words: Annotated[
-        list[str] | None,
-        argument(
-            metavar="[TOPIC|COMMAND]...",
-            help="A guide, a command or its group, or options.",
-            words=(*GUIDES, "options", *entries_below("", table=COMMANDS)),
-        ),
-    ] = None,
+    words: list[str] | None = argument(
+        default=None,
+        metavar="[TOPIC|COMMAND]...",
+        help="A guide, a command or its group, or options.",
+        words=(*GUIDES, "options", *entries_below("", table=COMMANDS)),
+    ),
 ) -> None:
     """Show a guide, or the help of a command.
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rmqcli.cli.options import (
     Common,
@@ -40,44 +40,26 @@ _BOUNDS = "Bounds"
 @command_options(formats=(), changes=False)
 def mcp(
     common: Common,
-    redact: Annotated[
-        Path | None,
-        option(
-            metavar="FILE",
-            help="TOML file with lists of properties and patterns to hide.",
-            section=_HIDING,
-        ),
-    ] = None,
-    redact_property: Annotated[
-        list[str] | None,
-        option(
-            metavar="GLOB", help="Hide the values of these properties.", section=_HIDING
-        ),
-    ] = None,
-    redact_pattern: Annotated[
-        list[str] | None,
-        option(
-            metavar="REGEX",
-            help="Hide what matches in bodies, keys and properties.",
-            section=_HIDING,
-        ),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        option(
-            metavar="FILE",
-            help="Append a line for each call to FILE instead of stderr.",
-            section=_BOUNDS,
-        ),
-    ] = None,
-    deadline: Annotated[
-        Any,
-        duration_option(help="Longest time of a call. Default: 30s.", section=_BOUNDS),
-    ] = None,
-    max_result: Annotated[
-        Any,
-        size_option(help="Largest result of a call. Default: 64KiB.", section=_BOUNDS),
-    ] = None,
+    redact: Path | None = option(
+        help="TOML file with lists of properties and patterns to hide.", section=_HIDING
+    ),
+    redact_property: list[str] | None = option(
+        metavar="GLOB", help="Hide the values of these properties.", section=_HIDING
+    ),
+    redact_pattern: list[str] | None = option(
+        metavar="REGEX",
+        help="Hide what matches in bodies, keys and properties.",
+        section=_HIDING,
+    ),
+    log: Path | None = option(
+        help="Append a line for each call to FILE instead of stderr.", section=_BOUNDS
+    ),
+    deadline: Any = duration_option(
+        help="Longest time of a call. Default: 30s.", section=_BOUNDS
+    ),
+    max_result: Any = size_option(
+        help="Largest result of a call. Default: 64KiB.", section=_BOUNDS
+    ),
 ) -> None:
     """Give assistants tools that only read this cluster.
 

@@ -4,13 +4,13 @@
     def lag(common: Common, options: LagOptions) -> int:
 
 turns `lag` into a `Command` with its own options, the fields of `LagOptions`, and the
-common options, whose values are one `Common`. A field's annotation says how the option
-is shown and parsed:
+common options, whose values are one `Common`. In the place of a field's default stands
+how the option is shown and parsed:
 
-    count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
+    count: int | None = option(min=1, help="...")
 
-Such annotations stay unevaluated strings until `rmqcli.cli.arguments.declared` reads
-them, which an ordinary run does not need (`rmqcli.cli.arguments.parse`).
+`rmqcli.cli.arguments.declared` reads such declarations and the types, which an ordinary
+run does not need (`rmqcli.cli.arguments.parse`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import field, replace
+from dataclasses import MISSING as MISSING
+from dataclasses import Field, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqcli.cli.configuration.places import NO_PROFILE, has_config
 from rmqcli.cli.ui.messages import Messages, color_is_on
@@ -108,7 +109,7 @@ class Declaration:
     help: str = ""
     #: the title above it in the help of a command
     section: str = ""
-    #: what stands for the value in the help
+    #: what stands for the value in the help; without it, by its type or its name
     metavar: str = ""
     parser: Callable[[str], object] | None = None
     choices: tuple[str, ...] = ()
@@ -370,40 +371,41 @@ def refuse_together(
             raise UsageError(f"{one} and {other} cannot be used together")
 
 
-def option(
-    *names: str, parser: Callable[[str], object] | None = None, **settings: Any
-) -> Declaration:
-    """Declare an option. Its `parser` may raise UsageError or ValueError.
+def option(*names: str, default: object = None, **settings: Any) -> Any:
+    """Declare an option, in the place of the default of a field or a parameter.
 
-    The settings are the fields of `Declaration`. The names of a switch may have the
-    form `--follow/--no-follow`.
+    The settings are the fields of `Declaration`. An option whose `default` is MISSING
+    is required. The names of a switch may have the form `--follow/--no-follow`.
     """
-
-    return Declaration(names=names, parser=parser, **settings)
-
-
-def argument(**settings: Any) -> Declaration:
-    """Declare an argument, with the fields of `Declaration`."""
-
-    return Declaration(is_argument=True, **settings)
+    return field(default=default, metadata={"names": names, **settings})
 
 
-def duration_option(*names: str, **settings: Any) -> Declaration:
+def switch(*names: str, **settings: Any) -> Any:
+    """An option without a value, a bool that is False without it."""
+    return option(*names, default=False, **settings)
+
+
+def argument(*, default: object = MISSING, **settings: Any) -> Any:
+    """Declare an argument, which is required if it has no `default`; see `option`."""
+    return option(default=default, is_argument=True, **settings)
+
+
+def duration_option(*names: str, **settings: Any) -> Any:
     """An option that takes a duration and gives milliseconds, an int."""
     return option(*names, parser=parse_duration_ms, metavar="DURATION", **settings)
 
 
-def size_option(*names: str, **settings: Any) -> Declaration:
+def size_option(*names: str, **settings: Any) -> Any:
     """An option that takes a size and gives bytes, an int."""
     return option(*names, parser=parse_size_bytes, metavar="SIZE", **settings)
 
 
-def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Declaration:
+def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Any:
     """An option that takes one of `choices`, a str."""
     return option(*names, choices=tuple(choices), **settings)
 
 
-def position_option(*names: str, **settings: Any) -> Declaration:
+def position_option(*names: str, **settings: Any) -> Any:
     """An option that takes a position and gives a `rmqcli.position.Position`."""
     return option(*names, parser=read_position, metavar="POSITION", **settings)
 
@@ -448,32 +450,30 @@ def parse_profile_name(text: str) -> str:
     return text if text == NO_PROFILE else check_name(text)
 
 
-def queue_option(*, section: str = "") -> Declaration:
-    """`--queue`, repeatable: a list of `QueueSelector`."""
-    from rmqcli.queue_selector import parse_queue_selector
+def parse_queue(text: str) -> Any:
+    """Read a `QueueSelector`. Raises UsageError."""
+    from rmqcli.queue_selector import parse_queue_selector  # few commands need it
 
+    return parse_queue_selector(text)
+
+
+def queue_option(*, section: str = "") -> Any:
+    """`--queue`, repeatable: a list of `QueueSelector`."""
     return option(
         "--queue",
         section=section,
-        parser=parse_queue_selector,
+        parser=parse_queue,
         metavar="[BROKER:]ID",
         help="Only this queue; repeatable.",
     )
 
 
 #: `--cluster` and `--broker`, for changes that go to some brokers only.
-cluster_option = partial(
-    option,
-    "--cluster",
-    metavar="CLUSTER",
-    help="Only on the master brokers of this cluster.",
-)
-brokers_option = partial(
-    option, "--broker", metavar="BROKER", help="Only on this broker; repeatable."
-)
+cluster_option = partial(option, help="Only on the master brokers of this cluster.")
+brokers_option = partial(option, help="Only on this broker; repeatable.")
 
 
-def endpoints_option() -> Declaration:
+def endpoints_option() -> Any:
     """`--endpoints`, for `Common.with_endpoints`."""
     return option(
         "--endpoints",
@@ -485,9 +485,9 @@ def endpoints_option() -> Declaration:
     )
 
 
-def plaintext_option() -> Declaration:
+def plaintext_option() -> Any:
     """`--plaintext`, for `Common.with_endpoints`."""
-    return option(
+    return switch(
         "--plaintext", section=PROXY_SECTION, help="Do not use TLS with the proxy."
     )
 
@@ -495,115 +495,89 @@ def plaintext_option() -> Declaration:
 #: `--store`, for `rmqcli.cli.offline.read_from`.
 store_option = partial(
     option,
-    "--store",
     metavar="DIR",
     help="Read a broker's store folder, without changing it, instead of a cluster.",
 )
 
 
-def _common(*names: str, **settings: Any) -> Declaration:
-    return option(*names, section=COMMON_SECTION, **settings)
+_common = partial(option, section=COMMON_SECTION)
 
 
 def make_common(
     *,
     typed: frozenset[str] = frozenset(),
-    namesrv: Annotated[
-        Any,
-        _common(
-            "--namesrv",
-            "-n",
-            envvar="NAMESRV_ADDR",
-            parser=parse_namesrv,
-            metavar="HOST:PORT[,...]",
-            help="Name servers.",
-        ),
-    ] = NAMESRV_DEFAULT,
-    profile: Annotated[
-        Any,
-        _common(
-            envvar="RMQ_PROFILE",
-            parser=parse_profile_name,
-            metavar="PROFILE",
-            help="Use the cluster of this profile; none: of no profile.",
-        ),
-    ] = None,
-    output: Annotated[str, _common("--output", "-o", help="Output format.")] = "table",
-    quiet: Annotated[
-        bool, _common("--quiet", "-q", help="Only warnings and errors.")
-    ] = False,
-    verbose: Annotated[
-        int,
-        _common(
-            "--verbose",
-            "-v",
-            count=True,
-            show_default=False,
-            help="More messages; -vv adds every request and tracebacks.",
-        ),
-    ] = 0,
-    timeout: Annotated[
-        int,
-        _common(
-            parser=parse_timeout_ms,
-            metavar="DURATION",
-            show_default=False,
-            help="Time limit for a broker's answer.  [default: 5s]",
-        ),
-    ] = 5000,
-    yes: Annotated[bool, _common(help="Skip confirmation.")] = False,
-    no_input: Annotated[bool, _common(help="Never prompt; fail instead.")] = False,
-    color: Annotated[
-        str,
-        _common(
-            choices=COLORS, help="Use colours; auto honours NO_COLOR and TERM=dumb."
-        ),
-    ] = "auto",
-    confirm: Annotated[
-        str | None,
-        _common(
-            metavar="PROFILE",
-            help="Confirm a change of the cluster of this protected profile.",
-        ),
-    ] = None,
-    address_map: Annotated[
-        list[Any] | None,
-        _common(
-            parser=parse_address_mapping,
-            metavar="HOST:PORT=HOST:PORT",
-            help="Reach the broker that advertises the first address at the second;"
-            " repeatable. Without ports: all brokers of a host.",
-        ),
-    ] = None,
-    acl_file: Annotated[
-        str | None,
-        _common(
-            metavar="FILE|-",
-            help="File with access key and secret key, readable only by you; - is"
-            " stdin.",
-        ),
-    ] = None,
-    tls: Annotated[bool, _common(help="Use TLS and verify certificates.")] = False,
-    tls_ca: Annotated[
-        str | None, _common(metavar="FILE", help="Trust only the CAs in this file.")
-    ] = None,
-    tls_server_name: Annotated[
-        str | None,
-        _common(
-            metavar="NAME",
-            help="Host name in the certificates, for brokers that advertise an IP "
-            "address.",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        str | None, _common(metavar="FILE", help="Client certificate, for mutual TLS.")
-    ] = None,
-    tls_key: Annotated[
-        str | None, _common(metavar="FILE", help="Key of the client certificate.")
-    ] = None,
-    tls_insecure: Annotated[
-        bool, _common(help="Accept any certificate; this gives no protection.")
-    ] = False,
+    namesrv: Any = _common(
+        "--namesrv",
+        "-n",
+        default=NAMESRV_DEFAULT,
+        envvar="NAMESRV_ADDR",
+        parser=parse_namesrv,
+        metavar="HOST:PORT[,...]",
+        help="Name servers.",
+    ),
+    profile: Any = _common(
+        envvar="RMQ_PROFILE",
+        parser=parse_profile_name,
+        metavar="PROFILE",
+        help="Use the cluster of this profile; none: of no profile.",
+    ),
+    output: str = _common("--output", "-o", default="table", help="Output format."),
+    quiet: bool = _common(
+        "--quiet", "-q", default=False, help="Only warnings and errors."
+    ),
+    verbose: int = _common(
+        "--verbose",
+        "-v",
+        default=0,
+        count=True,
+        show_default=False,
+        help="More messages; -vv adds every request and tracebacks.",
+    ),
+    timeout: int = _common(
+        default=5000,
+        parser=parse_timeout_ms,
+        metavar="DURATION",
+        show_default=False,
+        help="Time limit for a broker's answer.  [default: 5s]",
+    ),
+    yes: bool = _common(default=False, help="Skip confirmation."),
+    no_input: bool = _common(default=False, help="Never prompt; fail instead."),
+    color: str = _common(
+        default="auto",
+        choices=COLORS,
+        help="Use colours; auto honours NO_COLOR and TERM=dumb.",
+    ),
+    confirm: str | None = _common(
+        metavar="PROFILE",
+        help="Confirm a change of the cluster of this protected profile.",
+    ),
+    address_map: list[Any] | None = _common(
+        parser=parse_address_mapping,
+        metavar="HOST:PORT=HOST:PORT",
+        help="Reach the broker that advertises the first address at the second;"
+        " repeatable. Without ports: all brokers of a host.",
+    ),
+    acl_file: str | None = _common(
+        metavar="FILE|-",
+        help="File with access key and secret key, readable only by you; - is stdin.",
+    ),
+    tls: bool = _common(default=False, help="Use TLS and verify certificates."),
+    tls_ca: str | None = _common(
+        metavar="FILE", help="Trust only the CAs in this file."
+    ),
+    tls_server_name: str | None = _common(
+        metavar="NAME",
+        help="Host name in the certificates, for brokers that advertise an IP address.",
+    ),
+    tls_cert: str | None = _common(
+        metavar="FILE", help="Client certificate, for mutual TLS."
+    ),
+    tls_key: str | None = _common(
+        metavar="FILE", help="Key of the client certificate."
+    ),
+    tls_insecure: bool = _common(
+        default=False, help="Accept any certificate; this gives no protection."
+    ),
 ) -> Common:
     """Combine the values of the common options into a `Common`.
 
@@ -656,11 +630,34 @@ SERVER_NAMES = frozenset(
 CLUSTER_NAMES = SERVER_NAMES | {"profile", "timeout", "confirm"}
 
 
+def _take_declarations(function: Any) -> dict[str, Any]:
+    """Return the declarations by parameter, and give the function their defaults."""
+    names = [name for name in function.__annotations__ if name != "return"]
+    given, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
+    found = dict(zip(reversed(names), reversed(given), strict=False)) | by_name
+    defaults = [_default_of(each) for each in given]
+    function.__defaults__ = tuple(each for each in defaults if each is not MISSING)
+    function.__kwdefaults__ = {
+        name: _default_of(each) for name, each in by_name.items()
+    }
+    return {name: each for name, each in found.items() if isinstance(each, Field)}
+
+
+def _default_of(declared: Any) -> Any:
+    return declared.default if isinstance(declared, Field) else declared
+
+
+#: The declarations of the common options, by parameter.
+COMMON_DECLARATIONS = _take_declarations(make_common)
+
+
 class Command(NamedTuple):
     """A command: its function, and how it receives the command's arguments."""
 
     #: takes `common` if `has_common`, then `options` or its own parameters
     function: Callable[..., Any]
+    #: the declarations of these parameters
+    declared: Mapping[str, Any]
     #: the frozen dataclass of its own options; None if they are parameters
     options_type: type[Any] | None
     formats: tuple[str, ...]
@@ -864,6 +861,7 @@ def command_options(
             )
         return Command(
             function,
+            _take_declarations(function),
             options_type,
             tuple(formats),
             tuple(fields),

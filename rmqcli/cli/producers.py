@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.by_broker import (
     nothing_found,
@@ -58,14 +58,10 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def producers(
     common: Common,
-    topic: Annotated[
-        str | None,
-        argument(metavar="TOPIC", help="Only senders of its newest messages."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        option("--group", "-g", metavar="GROUP", help="Only this producer group."),
-    ] = None,
+    topic: str | None = argument(
+        default=None, help="Only senders of its newest messages."
+    ),
+    group: str | None = option("--group", "-g", help="Only this producer group."),
 ) -> None:
     """List the producers that are online, or that sent to a topic.
 

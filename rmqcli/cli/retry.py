@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from rmqcli.cli.by_broker import raise_if_undated, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import parse_group_of_topic
@@ -53,13 +51,10 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def show(
     common: Common,
-    group: Annotated[
-        str,
-        argument(metavar="GROUP", parser=parse_group_of_topic, help="The group."),
-    ],
-    limit: Annotated[
-        int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
-    ] = _LIMIT_DEFAULT,
+    group: str = argument(parser=parse_group_of_topic, help="The group."),
+    limit: int = option(
+        default=_LIMIT_DEFAULT, min=1, help="Messages to show, the next ones first."
+    ),
 ) -> None:
     """Show what waits to be delivered again to a group.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.cli.options import option
+from rmqcli.cli.options import option, switch
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.hint import command_line
 from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
@@ -21,35 +21,30 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.admin.tail.where import Where
     from rmqcli.api.client import Client
-    from rmqcli.cli.options import Common, Declaration
+    from rmqcli.cli.options import Common
     from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
 
 
 tag_option = partial(
-    option,
-    "--tag",
-    metavar="EXPR",
-    help="Only messages with these tags, e.g. 'A || B'.",
+    option, metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
 )
 sql_option = partial(
     option,
-    "--sql",
     metavar="EXPR",
     help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
 )
-not_option = partial(option, "--not", help="Invert --key, --property and --grep.")
+not_option = partial(switch, help="Invert --key, --property and --grep.")
 #: Its value is a text, which `read_where` parses.
 where_option = partial(
     option,
-    "--where",
     metavar="EXPR",
     help="Only messages for which this is true, e.g. 'value.a > 5'.",
 )
 
 
-def property_option(*, section: str = "", which: str = "Only messages") -> Declaration:
+def property_option(*, section: str = "", which: str = "Only messages") -> Any:
     """`--property`."""
     return option(
         "--property",
@@ -60,7 +55,7 @@ def property_option(*, section: str = "", which: str = "Only messages") -> Decla
     )
 
 
-def grep_option(*, section: str = "", which: str = "Only messages") -> Declaration:
+def grep_option(*, section: str = "", which: str = "Only messages") -> Any:
     """`--grep`."""
     return option(
         "--grep",
@@ -119,34 +114,47 @@ def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:
 SHOW_SECTION: Final = "What to show"
 
 
-def format_option() -> Declaration:
+def format_option() -> Any:
     """`--format`."""
-    from rmqcli.cli.ui.records.format import LETTERS
-
-    letters = ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS)
     return option(
         "--format",
         section=SHOW_SECTION,
         parser=parse_template,
         metavar="TEMPLATE",
-        help=f"Output template, e.g. '%t %q %o %d %k %v\\n': {letters}.",
+        help=_format_help,
     )
+
+
+def _format_help() -> str:
+    from rmqcli.cli.ui.records.format import LETTERS
+
+    letters = ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS)
+    return f"Output template, e.g. '%t %q %o %d %k %v\\n': {letters}."
 
 
 def decode_option(
     *, section: str = SHOW_SECTION, what: str = "Add the value of each body"
-) -> Declaration:
+) -> Any:
     """`--decode`: gives a `rmqcli.decode.Decode`. `what` it is for begins its help."""
-    from rmqcli.cli.schema_registry import read_decode
-    from rmqcli.decode import FORMATS
-
     return option(
         "--decode",
         section=section,
-        parser=read_decode,
+        parser=_parse_decode,
         metavar="FORMAT",
-        help=f"{what}: {', '.join(FORMATS)}, gzip+FORMAT.",
+        help=partial(_decode_help, what),
     )
+
+
+def _parse_decode(text: str) -> Decode:
+    from rmqcli.cli.schema_registry import read_decode
+
+    return read_decode(text)
+
+
+def _decode_help(what: str) -> str:
+    from rmqcli.decode import FORMATS
+
+    return f"{what}: {', '.join(FORMATS)}, gzip+FORMAT."
 
 
 def read_where(text: str | None, decode: Decode | None) -> Where | None:

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rmqcli.cli.options import (
     Common,
@@ -25,6 +25,7 @@ from rmqcli.cli.options import (
     option,
     plaintext_option,
     queue_option,
+    switch,
 )
 from rmqcli.cli.selection import SHOW_SECTION
 from rmqcli.cli.ui import interrupts
@@ -291,122 +292,66 @@ def _parse_property(text: str) -> tuple[str, str]:
 class SendCommandOptions:
     """The options of `rmq send` as they were typed, with checks of combinations."""
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
-    body: Annotated[
-        str | None,
-        argument(metavar="[BODY]", help="Message body; - sends each line of stdin."),
-    ] = None
-    file: Annotated[
-        list[str] | None,
-        option(
-            metavar="FILE",
-            help="Send a file as one message; repeatable.",
-            section=_WHAT,
-        ),
-    ] = None
-    jsonl: Annotated[
-        str | None,
-        option(
-            metavar="FILE|-",
-            help="Send records from JSON lines, as tail prints them.",
-            section=_WHAT,
-        ),
-    ] = None
-    lines: Annotated[
-        str | None,
-        option(metavar="FILE|-", help="Send each line as one message.", section=_WHAT),
-    ] = None
-    tag: Annotated[
-        Any,
-        option(
-            parser=_parse_tag,
-            metavar="TAG",
-            help="Tag of every message.",
-            section=_EACH,
-        ),
-    ] = None
-    key: Annotated[
-        list[str] | None,
-        option(metavar="KEY", help="Key of every message; repeatable.", section=_EACH),
-    ] = None
-    properties: Annotated[
-        list[Any] | None,
-        option(
-            "--property",
-            parser=_parse_property,
-            metavar="NAME=VALUE",
-            help="Property of every message; repeatable.",
-            section=_EACH,
-        ),
-    ] = None
-    queue: Annotated[list[Any] | None, queue_option(section=_WHERE)] = None
-    shard_by: Annotated[
-        str | None,
-        option(
-            metavar="FIELD",
-            help="Choose the queue by a field of the JSON body, or by a property.",
-            section=_WHERE,
-        ),
-    ] = None
-    delay: Annotated[
-        Delay | None,
-        option(
-            parser=parse_delay,
-            metavar="LEVEL|DURATION",
-            help="Deliver later: a delay level of the broker, or a duration.",
-            section=_EACH,
-        ),
-    ] = None
-    count: Annotated[
-        int | None,
-        option(
-            min=1,
-            metavar="N",
-            help="Send BODY or each file N times; of lines, send the first N.",
-            section=_WHAT,
-        ),
-    ] = None
-    rate: Annotated[
-        int | None,
-        option(
-            parser=parse_rate,
-            metavar="RATE",
-            help="Limit the rate, e.g. to 100/s.",
-            section=_WHAT,
-        ),
-    ] = None
-    create: Annotated[
-        bool,
-        option(
-            "--create", help="Create the topic if it does not exist.", section=_WHERE
-        ),
-    ] = False
-    rows: Annotated[
-        bool,
-        option(
-            "--rows",
-            help="Show a row for each message, also on a terminal.",
-            section=SHOW_SECTION,
-        ),
-    ] = False
-    message_group: Annotated[
-        str | None,
-        option(
-            metavar="NAME",
-            help="Keep the messages in order, in a FIFO topic; with --endpoints.",
-            section=_WHERE,
-        ),
-    ] = None
-    trace: Annotated[
-        bool,
-        option(
-            "--trace",
-            help="Write message traces, which rmq message trace shows.",
-            section=_EACH,
-        ),
-    ] = False
-    endpoints: Annotated[Any, endpoints_option()] = None
-    plaintext: Annotated[bool, plaintext_option()] = False
+    topic: str = argument(help="Topic to send to.")
+    body: str | None = argument(
+        default=None, metavar="[BODY]", help="Message body; - sends each line of stdin."
+    )
+    file: list[str] | None = option(
+        help="Send a file as one message; repeatable.", section=_WHAT
+    )
+    jsonl: str | None = option(
+        metavar="FILE|-",
+        help="Send records from JSON lines, as tail prints them.",
+        section=_WHAT,
+    )
+    lines: str | None = option(
+        metavar="FILE|-", help="Send each line as one message.", section=_WHAT
+    )
+    tag: Any = option(parser=_parse_tag, help="Tag of every message.", section=_EACH)
+    key: list[str] | None = option(
+        help="Key of every message; repeatable.", section=_EACH
+    )
+    properties: list[Any] | None = option(
+        "--property",
+        parser=_parse_property,
+        metavar="NAME=VALUE",
+        help="Property of every message; repeatable.",
+        section=_EACH,
+    )
+    queue: list[Any] | None = queue_option(section=_WHERE)
+    shard_by: str | None = option(
+        metavar="FIELD",
+        help="Choose the queue by a field of the JSON body, or by a property.",
+        section=_WHERE,
+    )
+    delay: Delay | None = option(
+        parser=parse_delay,
+        metavar="LEVEL|DURATION",
+        help="Deliver later: a delay level of the broker, or a duration.",
+        section=_EACH,
+    )
+    count: int | None = option(
+        min=1,
+        help="Send BODY or each file N times; of lines, send the first N.",
+        section=_WHAT,
+    )
+    rate: int | None = option(
+        parser=parse_rate, help="Limit the rate, e.g. to 100/s.", section=_WHAT
+    )
+    create: bool = switch(help="Create the topic if it does not exist.", section=_WHERE)
+    rows: bool = switch(
+        help="Show a row for each message, also on a terminal.", section=SHOW_SECTION
+    )
+    message_group: str | None = option(
+        metavar="NAME",
+        help="Keep the messages in order, in a FIFO topic; with --endpoints.",
+        section=_WHERE,
+    )
+    trace: bool = switch(
+        help="Write message traces, which rmq message trace shows.", section=_EACH
+    )
+    endpoints: Any = endpoints_option()
+    plaintext: bool = plaintext_option()
 
     def check(self, *, by_proxy: bool) -> None:
         """Raise UsageError for options that cannot be used, or not with a proxy."""

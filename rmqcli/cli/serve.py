@@ -10,9 +10,9 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from rmqcli.cli.options import Common, choice_option, command_options, option
+from rmqcli.cli.options import Common, choice_option, command_options, option, switch
 from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import ConfigError, UsageError
 
@@ -49,126 +49,90 @@ _ACCOUNT_EXAMPLE = (
 @command_options(fields=COLUMNS, connects=False)
 def serve(
     common: Common,
-    listen: Annotated[
-        str,
-        option(
-            metavar="HOST:PORT",
-            help="Address of the name server; the first broker listens on PORT + 1035."
-            " PORT 0: any free ports.",
-            section=_ADDRESSES,
-        ),
-    ] = "127.0.0.1:9876",
-    broker_port: Annotated[
-        int | None,
-        option(
-            min=3,
-            max=65_535,
-            metavar="PORT",
-            help="Port of the first broker; further ones listen on PORT + 10, PORT +"
-            " 20, ...",
-            section=_ADDRESSES,
-        ),
-    ] = None,
-    allow_remote: Annotated[
-        bool,
-        option(
-            help="Allow --listen on an address that other machines can reach. There is "
-            "no authentication.",
-            section=_ADDRESSES,
-        ),
-    ] = False,
-    store: Annotated[
-        str | None,
-        option(metavar="DIR", help="Keep all data in this folder.", section=_DATA),
-    ] = None,
-    flush: Annotated[
-        str,
-        choice_option(
-            choices=("async", "sync"),
-            help="Flush messages to disk before (sync) or after (async) answering.",
-            section=_DATA,
-        ),
-    ] = "async",
-    faults: Annotated[
-        str | None,
-        option(
-            metavar="FILE",
-            help="Inject the faults listed in this JSON file.",
-            section=_BROKERS,
-        ),
-    ] = None,
-    like: Annotated[
-        str,
-        choice_option(
-            choices=("4.6.0", "4.9.7", "5.5.0"),
-            help="RocketMQ version to imitate.",
-            section=_BROKERS,
-        ),
-    ] = "5.5.0",
-    brokers: Annotated[
-        int, option(min=1, max=26, help="Number of master brokers.", section=_BROKERS)
-    ] = 1,
-    queues: Annotated[
-        int,
-        option(
-            min=1,
-            max=1024,
-            help="Number of queues of topics that are created by sending.",
-            section=_BROKERS,
-        ),
-    ] = 8,
-    vip_channel: Annotated[
-        bool,
-        option(
-            help="Also listen on the VIP port, broker port - 2.", section=_ADDRESSES
-        ),
-    ] = False,
-    proxy_port: Annotated[
-        int | None,
-        option(
-            min=0,
-            max=65_535,
-            metavar="PORT",
-            help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
-            section=_PROXY,
-        ),
-    ] = None,
-    proxy_remoting_port: Annotated[
-        int | None,
-        option(
-            min=0,
-            max=65_535,
-            metavar="PORT",
-            help="Let remoting clients use the proxy as name server and brokers, on"
-            " this port; 0 is any free port.",
-            section=_PROXY,
-        ),
-    ] = None,
-    proxy_tls_cert: Annotated[
-        str | None,
-        option(
-            metavar="FILE",
-            help="TLS certificate of the proxy, which then accepts only TLS"
-            " connections.",
-            section=_PROXY,
-        ),
-    ] = None,
-    proxy_tls_key: Annotated[
-        str | None,
-        option(metavar="FILE", help="Key of the proxy's certificate.", section=_PROXY),
-    ] = None,
-    proxy_accounts: Annotated[
-        str | None,
-        option(
-            metavar="FILE",
-            help="TOML file with the accounts that the proxy serves, and their rights.",
-            section=_PROXY,
-        ),
-    ] = None,
-    property_filter: Annotated[
-        bool,
-        option(help="Allow SQL92 filters (enablePropertyFilter).", section=_BROKERS),
-    ] = False,
+    listen: str = option(
+        default="127.0.0.1:9876",
+        metavar="HOST:PORT",
+        help="Address of the name server; the first broker listens on PORT + 1035."
+        " PORT 0: any free ports.",
+        section=_ADDRESSES,
+    ),
+    broker_port: int | None = option(
+        min=3,
+        max=65_535,
+        metavar="PORT",
+        help="Port of the first broker; further ones listen on PORT + 10, PORT +"
+        " 20, ...",
+        section=_ADDRESSES,
+    ),
+    allow_remote: bool = switch(
+        help="Allow --listen on an address that other machines can reach. There is "
+        "no authentication.",
+        section=_ADDRESSES,
+    ),
+    store: str | None = option(
+        metavar="DIR", help="Keep all data in this folder.", section=_DATA
+    ),
+    flush: str = choice_option(
+        default="async",
+        choices=("async", "sync"),
+        help="Flush messages to disk before (sync) or after (async) answering.",
+        section=_DATA,
+    ),
+    faults: str | None = option(
+        metavar="FILE",
+        help="Inject the faults listed in this JSON file.",
+        section=_BROKERS,
+    ),
+    like: str = choice_option(
+        default="5.5.0",
+        choices=("4.6.0", "4.9.7", "5.5.0"),
+        help="RocketMQ version to imitate.",
+        section=_BROKERS,
+    ),
+    brokers: int = option(
+        default=1, min=1, max=26, help="Number of master brokers.", section=_BROKERS
+    ),
+    queues: int = option(
+        default=8,
+        min=1,
+        max=1024,
+        help="Number of queues of topics that are created by sending.",
+        section=_BROKERS,
+    ),
+    vip_channel: bool = switch(
+        help="Also listen on the VIP port, broker port - 2.", section=_ADDRESSES
+    ),
+    proxy_port: int | None = option(
+        min=0,
+        max=65_535,
+        metavar="PORT",
+        help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
+        section=_PROXY,
+    ),
+    proxy_remoting_port: int | None = option(
+        min=0,
+        max=65_535,
+        metavar="PORT",
+        help="Let remoting clients use the proxy as name server and brokers, on"
+        " this port; 0 is any free port.",
+        section=_PROXY,
+    ),
+    proxy_tls_cert: str | None = option(
+        metavar="FILE",
+        help="TLS certificate of the proxy, which then accepts only TLS connections.",
+        section=_PROXY,
+    ),
+    proxy_tls_key: str | None = option(
+        metavar="FILE", help="Key of the proxy's certificate.", section=_PROXY
+    ),
+    proxy_accounts: str | None = option(
+        metavar="FILE",
+        help="TOML file with the accounts that the proxy serves, and their rights.",
+        section=_PROXY,
+    ),
+    property_filter: bool = switch(
+        help="Allow SQL92 filters (enablePropertyFilter).", section=_BROKERS
+    ),
 ) -> None:
     """Run a name server and brokers, for development and tests.
 

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import (
     ERROR_COLUMN,
@@ -41,6 +41,7 @@ from rmqcli.cli.options import (
     option,
     plaintext_option,
     store_option,
+    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
@@ -240,17 +241,13 @@ def parse_attribute(text: str) -> tuple[str, str]:
 @command_options(fields=SAMPLE_COLUMNS, changes=False)
 def topics(
     common: Common,
-    sample: Annotated[
-        int | None,
-        duration_option(
-            help="Sample twice, DURATION apart, and show rates and numbers of messages."
-        ),
-    ] = None,
-    show_all: Annotated[
-        bool,
-        option("--all", help="Include retry, dead letter and system topics."),
-    ] = False,
-    store: Annotated[str | None, store_option()] = None,
+    sample: int | None = duration_option(
+        help="Sample twice, DURATION apart, and show rates and numbers of messages."
+    ),
+    show_all: bool = switch(
+        "--all", help="Include retry, dead letter and system topics."
+    ),
+    store: str | None = store_option(),
 ) -> None:
     """List topics.
 
@@ -329,9 +326,9 @@ def _listed(
 @command_options(fields=QUEUE_COLUMNS, changes=False)
 def show(
     common: Common,
-    topic: Annotated[str, argument(help="Topic to show.")],
-    endpoints: Annotated[Any, endpoints_option()] = None,
-    plaintext: Annotated[bool, plaintext_option()] = False,
+    topic: str = argument(help="Topic to show."),
+    endpoints: Any = endpoints_option(),
+    plaintext: bool = plaintext_option(),
 ) -> None:
     """Show a topic's queues, offsets and settings.
 
@@ -381,37 +378,21 @@ def _show_by_proxy(common: Common, topic: str) -> None:
 class TopicSettingsOptions:
     """The options of `rmq topic update` as they were typed."""
 
-    topic: Annotated[str, argument(help="Name of the topic.")]
-    queues: Annotated[
-        int | None,
-        option(min=1, max=65_535, help="Queues on each broker."),
-    ] = None
-    perm: Annotated[
-        int | None,
-        option(
-            parser=parse_perm,
-            metavar="rw|r|w",
-            help="Permissions.",
-        ),
-    ] = None
-    cluster: Annotated[str | None, cluster_option()] = None
-    broker: Annotated[list[str] | None, brokers_option()] = None
-    attribute: Annotated[
-        list[Any] | None,
-        option(
-            parser=parse_attribute,
-            metavar="+NAME=VALUE",
-            help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
-        ),
-    ] = None
-    order: Annotated[
-        bool | None,
-        option(
-            "--order/--no-order",
-            help="Keep the list of queues fixed, for ordered sending.",
-            show_default=False,
-        ),
-    ] = None
+    topic: str = argument(help="Name of the topic.")
+    queues: int | None = option(min=1, max=65_535, help="Queues on each broker.")
+    perm: int | None = option(parser=parse_perm, metavar="rw|r|w", help="Permissions.")
+    cluster: str | None = cluster_option()
+    broker: list[str] | None = brokers_option()
+    attribute: list[Any] | None = option(
+        parser=parse_attribute,
+        metavar="+NAME=VALUE",
+        help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
+    )
+    order: bool | None = option(
+        "--order/--no-order",
+        help="Keep the list of queues fixed, for ordered sending.",
+        show_default=False,
+    )
 
     def change(self) -> TopicChange:
         """The settings that were given."""
@@ -429,14 +410,12 @@ class TopicSettingsOptions:
 class TopicCreateOptions(TopicSettingsOptions):
     """The options of `rmq topic create`, whose help names what a new topic has."""
 
-    queues: Annotated[
-        int | None,
-        option(min=1, max=65_535, help="Queues on each broker (default: 8)."),
-    ] = None
-    perm: Annotated[
-        int | None,
-        option(parser=parse_perm, metavar="rw|r|w", help="Permissions (default: rw)."),
-    ] = None
+    queues: int | None = option(
+        min=1, max=65_535, help="Queues on each broker (default: 8)."
+    )
+    perm: int | None = option(
+        parser=parse_perm, metavar="rw|r|w", help="Permissions (default: rw)."
+    )
 
 
 @command_options(TopicCreateOptions, fields=STEP_COLUMNS)
@@ -537,7 +516,7 @@ def _publish(
 @command_options(fields=STEP_COLUMNS, asks=True)
 def delete(
     common: Common,
-    topic: Annotated[str, argument(help="Topic to delete.")],
+    topic: str = argument(help="Topic to delete."),
 ) -> None:
     """Delete a topic and its messages.
 

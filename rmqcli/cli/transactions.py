@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.output import Column, number_column, row_of
@@ -65,10 +63,10 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def transactions(
     common: Common,
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic of the messages.")],
-    limit: Annotated[
-        int, option(min=1, metavar="N", help="Transactions to show, the oldest first.")
-    ] = _LIMIT_DEFAULT,
+    topic: str = argument(help="Topic of the messages."),
+    limit: int = option(
+        default=_LIMIT_DEFAULT, min=1, help="Transactions to show, the oldest first."
+    ),
 ) -> None:
     """List the transactions of a topic that are still open.
 

@@ -1,4 +1,4 @@
-"""What a command's arguments and options are, read from the annotations of its options.
+"""What a command's arguments and options are, read from their declarations.
 
 `option` and `argument` of `rmqcli.cli.options` declare a parameter; this module says
 what the declarations of a command amount to. Help, completion, the table of ordinary
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, replace
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from rmqcli.cli.options import COMMON_NAMES, Command, Declaration, make_common
+from rmqcli.cli.options import COMMON_DECLARATIONS, Command, Declaration, make_common
 from rmqcli.dataclass import dataclass
 
 
@@ -59,7 +60,8 @@ class Parameter:
             return self.declaration.metavar
         if self.declaration.choices:
             return "|".join(self.declaration.choices)
-        return "N" if self.type is int else self.name.rstrip("_").upper()
+        by_type: dict[Any, str] = {int: "N", Path: "FILE"}
+        return by_type.get(self.type, self.name.rstrip("_").upper())
 
     @property
     def noun(self) -> str:
@@ -69,33 +71,41 @@ class Parameter:
 
 def parameters_of(command: Command) -> list[Parameter]:
     """Return a command's parameters: its own in their order, then the common ones."""
-    own = list(_parameters(command.options_type or command.function))
+    if command.options_type is not None:
+        fields = command.options_type.__dataclass_fields__
+        own = list(_parameters(command.options_type, fields))
+    else:
+        own = list(_parameters(command.function, command.declared))
     if not command.has_common:
         return own
-    own = [each for each in own if each.name in command.own_names]
     common = [
         _with_formats(each, command) if each.name == "output" else each
-        for each in _parameters(make_common)
-        if each.name in COMMON_NAMES and (each.name != "output" or command.formats)
+        for each in _parameters(make_common, COMMON_DECLARATIONS)
+        if each.name != "output" or command.formats
     ]
     return [*own, *common]
 
 
 def common_parameters() -> list[Parameter]:
     """Return the options that every command has, except the output format."""
-    found = _parameters(make_common)
-    return [each for each in found if each.name in COMMON_NAMES - {"output"}]
+    found = _parameters(make_common, COMMON_DECLARATIONS)
+    return [each for each in found if each.name != "output"]
 
 
-def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
-    hints = get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints.get(name)
-        declaration = next(
-            (each for each in get_args(hint) if isinstance(each, Declaration)), None
-        )
-        if declaration is not None:
-            yield _parameter(name, get_args(hint)[0], declaration, parameter.default)
+def _parameters(
+    source: Callable[..., Any], declared: Mapping[str, Field[Any]]
+) -> Iterator[Parameter]:
+    hints = get_type_hints(source, include_extras=True)
+    for name, parameter in inspect.signature(source).parameters.items():
+        each, kind = declared.get(name), hints[name]
+        if get_origin(kind) is Annotated:
+            kind, each = get_args(kind)
+        if each is not None:
+            settings = {**each.metadata}
+            if callable(text := settings.get("help")):
+                settings["help"] = text()
+            declaration = Declaration(**settings)
+            yield _parameter(name, kind, declaration, parameter.default)
 
 
 def _parameter(

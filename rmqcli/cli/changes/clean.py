@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.by_broker import ERROR_COLUMN, masters_of, show_results
 from rmqcli.cli.confirm import confirm
@@ -35,8 +35,8 @@ COLUMNS = (
 @command_options(fields=COLUMNS, asks=True)
 def clean_expired(
     common: Common,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Remove queues whose messages have all expired.
 
@@ -65,8 +65,8 @@ def clean_expired(
 @command_options(fields=COLUMNS, asks=True)
 def clean_unused(
     common: Common,
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Remove queues of topics that do not exist any more.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from rmqcli.cli.by_broker import masters_of, show_results
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.groups import RESULT_COLUMNS
@@ -23,9 +21,9 @@ _GROUP = argument(metavar="GROUP", help="Name of the group.")
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def pause(
     common: Common,
-    group: Annotated[str, _GROUP],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    group: str = _GROUP,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Stop the consumption of a group, on each broker.
 
@@ -41,9 +39,9 @@ def pause(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def resume(
     common: Common,
-    group: Annotated[str, _GROUP],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    group: str = _GROUP,
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Let the members of a paused group consume again.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import (
     ERROR_COLUMN,
@@ -26,6 +26,7 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     option,
+    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
@@ -78,32 +79,20 @@ _PROGRESS_COLUMNS = (
 class DrainOptions:
     """The options of `rmq broker drain`."""
 
-    name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")]
-    wait: Annotated[
-        int | None, duration_option(help="Stop waiting after DURATION (default: 10m).")
-    ] = None
-    no_wait: Annotated[bool, option(help="Only take the write permission away.")] = (
-        False
+    name: str = argument(metavar="BROKER", help="Name of the broker.")
+    wait: int | None = duration_option(
+        help="Stop waiting after DURATION (default: 10m)."
     )
-    settle: Annotated[
-        int | None,
-        duration_option(
-            help="How long nothing must arrive (default: 40s; producers may keep a"
-            " route for 30s)."
-        ),
-    ] = None
-    skip_group: Annotated[
-        list[str] | None,
-        option(
-            metavar="GROUP", help="Do not wait for this group to catch up; repeatable."
-        ),
-    ] = None
-    skip_delayed: Annotated[
-        bool, option(help="Do not wait for delayed messages to be due.")
-    ] = False
-    skip_transactions: Annotated[
-        bool, option(help="Do not wait for open transactions to end.")
-    ] = False
+    no_wait: bool = switch(help="Only take the write permission away.")
+    settle: int | None = duration_option(
+        help="How long nothing must arrive (default: 40s; producers may keep a"
+        " route for 30s)."
+    )
+    skip_group: list[str] | None = option(
+        metavar="GROUP", help="Do not wait for this group to catch up; repeatable."
+    )
+    skip_delayed: bool = switch(help="Do not wait for delayed messages to be due.")
+    skip_transactions: bool = switch(help="Do not wait for open transactions to end.")
 
 
 @command_options(DrainOptions, fields=COLUMNS, asks=True)
@@ -323,7 +312,7 @@ def _say_how_to_undo(common: Common, name: str) -> None:
 @command_options(fields=COLUMNS, asks=True)
 def undrain(
     common: Common,
-    name: Annotated[str, argument(metavar="BROKER", help="Name of the broker.")],
+    name: str = argument(metavar="BROKER", help="Name of the broker."),
 ) -> None:
     """Let producers send to a broker again.
 

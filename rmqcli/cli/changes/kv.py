@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.cli.by_broker import (
     ERROR_COLUMN,
@@ -44,15 +45,15 @@ RESULT_COLUMNS = (
 )
 
 
-_NAMESPACE = argument(
-    metavar="NAMESPACE", help="Namespace of the key, e.g. ORDER_TOPIC_CONFIG."
+_NAMESPACE = partial(
+    argument, metavar="NAMESPACE", help="Namespace of the key, e.g. ORDER_TOPIC_CONFIG."
 )
 _KEY = argument(metavar="KEY", help="Key of the value.")
 
 
 @command_options(fields=VALUE_COLUMNS, changes=False)
 def list_values(
-    common: Common, namespace: Annotated[str, _NAMESPACE] = _OWN_NAMESPACE
+    common: Common, namespace: str = _NAMESPACE(default=_OWN_NAMESPACE)
 ) -> None:
     """List the values that name servers store in a namespace.
 
@@ -89,9 +90,7 @@ def list_values(
 
 
 @command_options(fields=VALUE_COLUMNS, changes=False)
-def get_value(
-    common: Common, namespace: Annotated[str, _NAMESPACE], key: Annotated[str, _KEY]
-) -> None:
+def get_value(common: Common, namespace: str = _NAMESPACE(), key: str = _KEY) -> None:
     """Show the value of a key on each name server.
 
     Example: rmq nameserver kv get ORDER_TOPIC_CONFIG orders
@@ -119,9 +118,9 @@ def get_value(
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def put_value(
     common: Common,
-    namespace: Annotated[str, _NAMESPACE],
-    key: Annotated[str, _KEY],
-    value: Annotated[str, argument(metavar="VALUE", help="Value to store.")],
+    namespace: str = _NAMESPACE(),
+    key: str = _KEY,
+    value: str = argument(help="Value to store."),
 ) -> None:
     """Store a value on every name server, and read it back.
 
@@ -134,7 +133,7 @@ def put_value(
 
 @command_options(fields=RESULT_COLUMNS, asks=True)
 def delete_value(
-    common: Common, namespace: Annotated[str, _NAMESPACE], key: Annotated[str, _KEY]
+    common: Common, namespace: str = _NAMESPACE(), key: str = _KEY
 ) -> None:
     """Remove a value from every name server.
 

@@ -7,7 +7,8 @@ server.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import (
     ERROR_COLUMN,
@@ -17,7 +18,14 @@ from rmqcli.cli.by_broker import (
     show_results,
 )
 from rmqcli.cli.confirm import confirm
-from rmqcli.cli.options import Common, argument, brokers_option, command_options, option
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    brokers_option,
+    command_options,
+    option,
+    switch,
+)
 from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
@@ -90,11 +98,15 @@ def _parse_setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-_NAMES = argument(metavar="NAME", help="Settings to show (default: all).")
-_SETTINGS = argument(
-    metavar="NAME=VALUE", parser=_parse_setting, help="Settings with new values."
+_NAMES = argument(default=None, metavar="NAME", help="Settings to show (default: all).")
+_SETTINGS = partial(
+    argument,
+    metavar="NAME=VALUE",
+    parser=_parse_setting,
+    help="Settings with new values.",
 )
-_CLUSTER = option(
+_CLUSTER = partial(
+    option,
     "--cluster",
     metavar="CLUSTER",
     help="All brokers of this cluster, masters and slaves.",
@@ -104,9 +116,9 @@ _CLUSTER = option(
 @command_options(fields=BROKER_VALUES, changes=False)
 def get_broker(
     common: Common,
-    names: Annotated[list[str] | None, _NAMES] = None,
-    cluster: Annotated[str | None, _CLUSTER] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    names: list[str] | None = _NAMES,
+    cluster: str | None = _CLUSTER(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Show settings of brokers, masters and slaves.
 
@@ -123,9 +135,7 @@ def get_broker(
 
 
 @command_options(fields=NAMESRV_VALUES, changes=False)
-def get_namesrv(
-    common: Common, names: Annotated[list[str] | None, _NAMES] = None
-) -> None:
+def get_namesrv(common: Common, names: list[str] | None = _NAMES) -> None:
     """Show settings of name servers.
 
     Example: rmq nameserver config get orderMessageEnable
@@ -166,9 +176,9 @@ def _show_values(
 class BrokerConfigOptions:
     """The options of `rmq broker config set`."""
 
-    settings: Annotated[list[Any], _SETTINGS]
-    cluster: Annotated[str | None, _CLUSTER] = None
-    broker: Annotated[list[str] | None, brokers_option()] = None
+    settings: list[Any] = _SETTINGS()
+    cluster: str | None = _CLUSTER()
+    broker: list[str] | None = brokers_option()
 
 
 @command_options(BrokerConfigOptions, fields=BROKER_RESULTS, asks=True)
@@ -197,7 +207,7 @@ def set_broker(common: Common, options: BrokerConfigOptions) -> None:
 
 
 @command_options(fields=NAMESRV_RESULTS, asks=True)
-def set_namesrv(common: Common, settings: Annotated[list[Any], _SETTINGS]) -> None:
+def set_namesrv(common: Common, settings: list[Any] = _SETTINGS()) -> None:
     """Change settings of all name servers, and read them back.
 
     Example: rmq nameserver config set orderMessageEnable=true
@@ -256,11 +266,11 @@ def _show_plan(common: Common, plan: SettingsPlan) -> None:
 @command_options(fields=DIFF_COLUMNS, changes=False)
 def diff(
     common: Common,
-    cluster: Annotated[str | None, _CLUSTER] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
-    show_all: Annotated[
-        bool, option("--all", help="Include ports, folders and names of brokers.")
-    ] = False,
+    cluster: str | None = _CLUSTER(),
+    broker: list[str] | None = brokers_option(),
+    show_all: bool = switch(
+        "--all", help="Include ports, folders and names of brokers."
+    ),
 ) -> None:
     """Show in which settings brokers differ.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import masters_of, raise_if_silent, show_list, show_results
 from rmqcli.cli.confirm import confirm
@@ -42,19 +43,18 @@ ATTRIBUTE_COLUMNS = (
 )
 
 
-_TOPIC = argument(metavar="TOPIC", help="Name of the topic.")
+_TOPIC = partial(argument, metavar="TOPIC", help="Name of the topic.")
 
 
 @command_options(fields=STEP_COLUMNS, asks=True)
 def permission(
     common: Common,
-    topic: Annotated[str, _TOPIC],
-    perm: Annotated[
-        int,
-        argument(parser=parse_perm, metavar="rw|r|w", help="Permissions to give it."),
-    ],
-    cluster: Annotated[str | None, cluster_option()] = None,
-    broker: Annotated[list[str] | None, brokers_option()] = None,
+    topic: str = _TOPIC(),
+    perm: int = argument(
+        parser=parse_perm, metavar="rw|r|w", help="Permissions to give it."
+    ),
+    cluster: str | None = cluster_option(),
+    broker: list[str] | None = brokers_option(),
 ) -> None:
     """Change who may use a topic: producers (w), consumers (r), or both.
 
@@ -92,24 +92,19 @@ def permission(
 class TopicAttributesOptions:
     """The options of `rmq topic attributes`."""
 
-    topic: Annotated[str, _TOPIC]
-    attributes: Annotated[
-        list[Any] | None,
-        argument(
-            parser=parse_attribute,
-            metavar="+NAME=VALUE",
-            help="Attributes to set (default: show those that it has).",
-        ),
-    ] = None
-    remove: Annotated[
-        list[str] | None,
-        option(
-            metavar="NAME",
-            help="Remove this attribute, which then has its default; repeatable.",
-        ),
-    ] = None
-    cluster: Annotated[str | None, cluster_option()] = None
-    broker: Annotated[list[str] | None, brokers_option()] = None
+    topic: str = _TOPIC()
+    attributes: list[Any] | None = argument(
+        default=None,
+        parser=parse_attribute,
+        metavar="+NAME=VALUE",
+        help="Attributes to set (default: show those that it has).",
+    )
+    remove: list[str] | None = option(
+        metavar="NAME",
+        help="Remove this attribute, which then has its default; repeatable.",
+    )
+    cluster: str | None = cluster_option()
+    broker: list[str] | None = brokers_option()
 
     @property
     def changes(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
 from rmqcli.cli.options import Common, command_options, option
@@ -27,24 +27,10 @@ _FIELDS = (
 class LetterExportOptions(LetterReadOptions):
     """The options of `rmq dlq export` as they were typed."""
 
-    to_jsonl: Annotated[
-        Path | None,
-        option(
-            "--to-jsonl",
-            section=_WHERE,
-            metavar="FILE",
-            help="New file for JSON lines.",
-        ),
-    ] = None
-    to_parquet: Annotated[
-        str | None,
-        option(
-            "--to-parquet",
-            section=_WHERE,
-            metavar="DIR",
-            help="Folder for Parquet files, with Spark.",
-        ),
-    ] = None
+    to_jsonl: Path | None = option(section=_WHERE, help="New file for JSON lines.")
+    to_parquet: str | None = option(
+        section=_WHERE, metavar="DIR", help="Folder for Parquet files, with Spark."
+    )
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""

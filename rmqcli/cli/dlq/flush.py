@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.dlq.sending import (
     RESULT_COLUMNS,
@@ -14,7 +14,7 @@ from rmqcli.cli.dlq.sending import (
     say_sent,
     send_batches,
 )
-from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.options import Common, argument, command_options, option, switch
 from rmqcli.cli.selection import parse_group_of_topic
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.output import Column, emit_json, write_table
@@ -44,48 +44,21 @@ COLUMNS = (
 class FlushOptions:
     """The options of `rmq retry flush` as they were typed."""
 
-    group: Annotated[
-        str,
-        argument(metavar="GROUP", parser=parse_group_of_topic, help="The group."),
-    ]
-    topic: Annotated[
-        str | None,
-        option(metavar="TOPIC", help="Only messages that were first sent to this."),
-    ] = None
-    limit: Annotated[
-        int | None,
-        option(min=1, metavar="N", help="Only N messages, the next ones first."),
-    ] = None
-    rate: Annotated[
-        Any,
-        option(
-            parser=parse_rate,
-            metavar="RATE",
-            help="Store at most this many copies a second (100/s).",
-        ),
-    ] = None
-    again: Annotated[
-        bool,
-        option(
-            "--again",
-            help="Also messages that were flushed before, or failed again after it.",
-        ),
-    ] = False
-    execute: Annotated[
-        bool,
-        option(
-            "--execute",
-            help="Store copies after confirmation (default: only show the plan).",
-        ),
-    ] = False
-    log: Annotated[
-        Path | None,
-        option(
-            "--log",
-            metavar="FILE",
-            help="Log of what was flushed (default: one for each group and cluster).",
-        ),
-    ] = None
+    group: str = argument(parser=parse_group_of_topic, help="The group.")
+    topic: str | None = option(help="Only messages that were first sent to this.")
+    limit: int | None = option(min=1, help="Only N messages, the next ones first.")
+    rate: Any = option(
+        parser=parse_rate, help="Store at most this many copies a second (100/s)."
+    )
+    again: bool = switch(
+        help="Also messages that were flushed before, or failed again after it."
+    )
+    execute: bool = switch(
+        help="Store copies after confirmation (default: only show the plan)."
+    )
+    log: Path | None = option(
+        help="Log of what was flushed (default: one for each group and cluster)."
+    )
 
     def request(self) -> FlushRequest:
         """Return what the library plans. Raises UsageError."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
-from rmqcli.cli.options import Common, command_options, duration_option, option
+from rmqcli.cli.options import Common, command_options, duration_option, switch
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column
 from rmqcli.errors import PartialError
@@ -52,13 +52,8 @@ _NO_SAMPLE = "growth needs --sample"
 @command_options(fields=COLUMNS, changes=False)
 def list_(
     common: Common,
-    sample: Annotated[
-        Any,
-        duration_option("--sample", help="Look twice, DURATION apart, for the growth."),
-    ] = None,
-    show_all: Annotated[
-        bool, option("--all", help="Include groups without dead letters.")
-    ] = False,
+    sample: Any = duration_option(help="Look twice, DURATION apart, for the growth."),
+    show_all: bool = switch("--all", help="Include groups without dead letters."),
 ) -> None:
     """List how many dead letters groups have, and how old they are.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.dlq.selection import WHICH, LetterOptions, log_option
 from rmqcli.cli.dlq.sending import (
@@ -16,7 +16,7 @@ from rmqcli.cli.dlq.sending import (
     say_sent,
     send_batches,
 )
-from rmqcli.cli.options import Common, command_options, option, position_option
+from rmqcli.cli.options import Common, command_options, option, position_option, switch
 from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.output import Column, emit_json, write_table
@@ -52,52 +52,30 @@ COLUMNS = (
 class RedriveOptions(LetterOptions):
     """The options of `rmq dlq redrive` as they were typed."""
 
-    until: Annotated[
-        Any,
-        position_option(
-            "--until",
-            section="Which letters",
-            help="End position among the letters, resolved at the start.",
-        ),
-    ] = None
-    decode: Annotated[
-        Any, decode_option(section=WHICH, what="Format of bodies, for --where")
-    ] = None
-    to: Annotated[
-        str,
-        option(
-            section=_HOW,
-            metavar="TOPIC",
-            help="Where to send: origin (each letter's own topic), retry (the group's"
-            " retry topic), or a topic.",
-        ),
-    ] = "origin"
-    rate: Annotated[
-        Any,
-        option(
-            section=_HOW,
-            parser=parse_rate,
-            metavar="RATE",
-            help="Send at most this many letters a second (100/s).",
-        ),
-    ] = None
-    again: Annotated[
-        bool,
-        option(
-            "--again",
-            section=_HOW,
-            help="Also letters that were redriven before, or died again.",
-        ),
-    ] = False
-    execute: Annotated[
-        bool,
-        option(
-            "--execute",
-            section=_HOW,
-            help="Send after confirmation (default: only show the plan).",
-        ),
-    ] = False
-    log: Annotated[Path | None, log_option(section=_HOW)] = None
+    until: Any = position_option(
+        section="Which letters",
+        help="End position among the letters, resolved at the start.",
+    )
+    decode: Any = decode_option(section=WHICH, what="Format of bodies, for --where")
+    to: str = option(
+        default="origin",
+        section=_HOW,
+        metavar="TOPIC",
+        help="Where to send: origin (each letter's own topic), retry (the group's"
+        " retry topic), or a topic.",
+    )
+    rate: Any = option(
+        section=_HOW,
+        parser=parse_rate,
+        help="Send at most this many letters a second (100/s).",
+    )
+    again: bool = switch(
+        section=_HOW, help="Also letters that were redriven before, or died again."
+    )
+    execute: bool = switch(
+        section=_HOW, help="Send after confirmation (default: only show the plan)."
+    )
+    log: Path | None = log_option(section=_HOW)
 
     @property
     def end(self) -> Any:

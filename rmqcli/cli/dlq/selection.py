@@ -5,7 +5,7 @@ Also the option `--log`, and what is said after letters were read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import (
     argument,
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from rmqcli.admin.dlq.read import LetterRanges, LetterReader
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client
-    from rmqcli.cli.options import Common, Declaration
+    from rmqcli.cli.options import Common
 
 #: The section of the options that choose letters.
 WHICH = "Which letters"
 
 
-def log_option(*, section: str) -> Declaration:
+def log_option(*, section: str) -> Any:
     """`--log`."""
     return option(
         "--log",
@@ -54,41 +54,24 @@ def log_option(*, section: str) -> Declaration:
 class LetterOptions:
     """The group, and the options that choose among its letters."""
 
-    group: Annotated[
-        str,
-        argument(metavar="GROUP", parser=parse_group_of_topic, help="The group."),
-    ]
-    from_: Annotated[
-        Any,
-        position_option(
-            "--from", section=WHICH, help="First position among the letters."
-        ),
-    ] = None
-    last: Annotated[
-        int | None,
-        option(
-            min=1,
-            section=WHICH,
-            metavar="N",
-            help="Only among the last N letters of each broker.",
-        ),
-    ] = None
-    queue: Annotated[list[Any] | None, queue_option(section=WHICH)] = None
-    tag: Annotated[str | None, tag_option(section=WHICH)] = None
-    sql: Annotated[str | None, sql_option(section=WHICH)] = None
-    key: Annotated[
-        str | None,
-        option(
-            section=WHICH,
-            metavar="KEY",
-            help="Only messages with this key or message ID.",
-        ),
-    ] = None
-    property_: Annotated[list[Any] | None, property_option(section=WHICH)] = None
-    grep: Annotated[Any, grep_option(section=WHICH)] = None
-    not_: Annotated[bool, not_option(section=WHICH)] = False
-    where: Annotated[str | None, where_option(section=WHICH)] = None
-    decode: Annotated[Any, decode_option()] = None
+    group: str = argument(parser=parse_group_of_topic, help="The group.")
+    from_: Any = position_option(
+        section=WHICH, help="First position among the letters."
+    )
+    last: int | None = option(
+        min=1, section=WHICH, help="Only among the last N letters of each broker."
+    )
+    queue: list[Any] | None = queue_option(section=WHICH)
+    tag: str | None = tag_option(section=WHICH)
+    sql: str | None = sql_option(section=WHICH)
+    key: str | None = option(
+        section=WHICH, help="Only messages with this key or message ID."
+    )
+    property_: list[Any] | None = property_option(section=WHICH)
+    grep: Any = grep_option(section=WHICH)
+    not_: bool = not_option(section=WHICH)
+    where: str | None = where_option(section=WHICH)
+    decode: Any = decode_option()
 
     def check(self) -> None:
         """Raise UsageError for invalid, empty or contradictory options."""
@@ -151,12 +134,9 @@ class LetterOptions:
 class LetterReadOptions(LetterOptions):
     """The options of commands that only read letters, which adds `--to`."""
 
-    to: Annotated[
-        Any,
-        position_option(
-            "--to", section=WHICH, help="End position, resolved at the start."
-        ),
-    ] = None
+    to: Any = position_option(
+        section=WHICH, help="End position, resolved at the start."
+    )
 
     @property
     def end(self) -> Any:

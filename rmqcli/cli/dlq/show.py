@@ -6,7 +6,7 @@ import json
 import os
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.dlq.selection import LetterReadOptions, log_option, say_read
 from rmqcli.cli.options import Common, command_options, option, refuse_together
@@ -103,16 +103,13 @@ def _parse_by(text: str) -> str:
 class ShowOptions(LetterReadOptions):
     """The options of `rmq dlq show` as they were typed."""
 
-    by: Annotated[
-        Any,
-        option(
-            parser=_parse_by,
-            section=SHOW_SECTION,
-            metavar="VALUE",
-            help="Count by tag, property:NAME, or value.PATH (a field of the body).",
-        ),
-    ] = None
-    log: Annotated[Path | None, log_option(section=SHOW_SECTION)] = None
+    by: Any = option(
+        parser=_parse_by,
+        section=SHOW_SECTION,
+        metavar="VALUE",
+        help="Count by tag, property:NAME, or value.PATH (a field of the body).",
+    )
+    log: Path | None = log_option(section=SHOW_SECTION)
 
 
 @command_options(

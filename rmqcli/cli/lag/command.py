@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.lag.view import QUEUE_COLUMNS, TREND_COLUMNS, LagView
 from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
@@ -20,6 +20,7 @@ from rmqcli.cli.options import (
     duration_option,
     option,
     store_option,
+    switch,
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
@@ -39,39 +40,21 @@ SORT_KEYS = ("queue", "lag", "age", "state", "group")
 class LagOptions:
     """The options of `rmq lag` as they were typed, and checks of combinations."""
 
-    groups: Annotated[
-        list[str] | None,
-        argument(metavar="[GROUP]...", help="Groups to show (default: all)."),
-    ] = None
-    topic: Annotated[
-        list[str] | None, option(metavar="TOPIC", help="Only this topic; repeatable.")
-    ] = None
-    process_queues: Annotated[
-        bool, option(help="Show what members have cached per queue.")
-    ] = False
-    sample: Annotated[
-        int | None,
-        duration_option(
-            help="Sample twice, DURATION apart, and show rates and a verdict."
-        ),
-    ] = None
-    watch: Annotated[int | None, duration_option(help="Refresh every DURATION.")] = None
-    show_all: Annotated[
-        bool, option("--all", help="Include RocketMQ's own groups.")
-    ] = False
-    sort: Annotated[
-        str | None, choice_option(choices=SORT_KEYS, help="Sort the rows by this.")
-    ] = None
-    explain: Annotated[bool, option(help="Explain in words why a group is behind.")] = (
-        False
+    groups: list[str] | None = argument(
+        default=None, metavar="[GROUP]...", help="Groups to show (default: all)."
     )
-    no_memory: Annotated[
-        bool, option(help="Do not use the record of queues seen earlier.")
-    ] = False
-    forget: Annotated[
-        bool, option(help="Forget brokers that were removed for good.")
-    ] = False
-    store: Annotated[str | None, store_option()] = None
+    topic: list[str] | None = option(help="Only this topic; repeatable.")
+    process_queues: bool = switch(help="Show what members have cached per queue.")
+    sample: int | None = duration_option(
+        help="Sample twice, DURATION apart, and show rates and a verdict."
+    )
+    watch: int | None = duration_option(help="Refresh every DURATION.")
+    show_all: bool = switch("--all", help="Include RocketMQ's own groups.")
+    sort: str | None = choice_option(choices=SORT_KEYS, help="Sort the rows by this.")
+    explain: bool = switch(help="Explain in words why a group is behind.")
+    no_memory: bool = switch(help="Do not use the record of queues seen earlier.")
+    forget: bool = switch(help="Forget brokers that were removed for good.")
+    store: str | None = store_option()
 
     def check(self, output: str) -> None:
         """Raise UsageError for options that cannot be used together."""

@@ -6,7 +6,7 @@ as `rmq tail` does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import raise_if_silent
 from rmqcli.cli.options import (
@@ -16,6 +16,7 @@ from rmqcli.cli.options import (
     option,
     position_option,
     queue_option,
+    switch,
 )
 from rmqcli.cli.selection import (
     check_decode,
@@ -50,28 +51,19 @@ if TYPE_CHECKING:
 class FindOptions:
     """The options of `rmq message find` as they were typed."""
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to search.")]
-    key: Annotated[
-        str | None, option(metavar="KEY", help="Messages with this key or message ID.")
-    ] = None
-    property_: Annotated[list[Any] | None, property_option(which="Messages")] = None
-    grep: Annotated[Any, grep_option(which="Messages")] = None
-    where: Annotated[str | None, where_option()] = None
-    from_: Annotated[
-        Any, position_option("--from", help="Start (default: earliest).")
-    ] = None
-    to: Annotated[Any, position_option("--to", help="End (default: latest).")] = None
-    queue: Annotated[list[Any] | None, queue_option()] = None
-    from_queue: Annotated[list[Any] | None, from_queue_option()] = None
-    scan: Annotated[
-        bool,
-        option("--scan", help="Read the topic, also for a key, instead of the index."),
-    ] = False
-    format_: Annotated[str | None, format_option()] = None
-    decode: Annotated[Any, decode_option()] = None
-    fail_if_empty: Annotated[
-        bool, option("--fail-if-empty", help="Exit with code 8 if nothing was found.")
-    ] = False
+    topic: str = argument(help="Topic to search.")
+    key: str | None = option(help="Messages with this key or message ID.")
+    property_: list[Any] | None = property_option(which="Messages")
+    grep: Any = grep_option(which="Messages")
+    where: str | None = where_option()
+    from_: Any = position_option(help="Start (default: earliest).")
+    to: Any = position_option(help="End (default: latest).")
+    queue: list[Any] | None = queue_option()
+    from_queue: list[Any] | None = from_queue_option()
+    scan: bool = switch(help="Read the topic, also for a key, instead of the index.")
+    format_: str | None = format_option()
+    decode: Any = decode_option()
+    fail_if_empty: bool = switch(help="Exit with code 8 if nothing was found.")
 
     def check(self, output: str) -> None:
         """Raise UsageError when nothing is searched for, or formats contradict."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import (
@@ -48,18 +48,12 @@ COLUMNS = (
 @command_options(fields=COLUMNS, asks=True)
 def recall(
     common: Common,
-    ref: Annotated[
-        str,
-        argument(
-            metavar="HANDLE", help="A recall handle, or with --topic a message ID."
-        ),
-    ],
-    topic: Annotated[
-        str | None,
-        option("--topic", "-t", metavar="TOPIC", help="Topic of the message."),
-    ] = None,
-    endpoints: Annotated[Any, endpoints_option()] = None,
-    plaintext: Annotated[bool, plaintext_option()] = False,
+    ref: str = argument(
+        metavar="HANDLE", help="A recall handle, or with --topic a message ID."
+    ),
+    topic: str | None = option("--topic", "-t", help="Topic of the message."),
+    endpoints: Any = endpoints_option(),
+    plaintext: bool = plaintext_option(),
 ) -> None:
     """Withdraw a message that waits for its delivery time.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import (
     Common,
@@ -47,34 +45,20 @@ COLUMNS = (
 class MessageResendOptions:
     """The options of `rmq message resend` as they were typed."""
 
-    ref: Annotated[
-        str,
-        argument(
-            metavar="REF",
-            help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key.",
-        ),
-    ]
-    to_group: Annotated[
-        str | None,
-        option(
-            "--to-group",
-            "-g",
-            metavar="GROUP",
-            help="Group that consumes it (default: that of --to-client).",
-        ),
-    ] = None
-    to_client: Annotated[
-        str | None,
-        option(
-            "--to-client",
-            metavar="ID",
-            help="Client that consumes it (default: the first, of gRPC if all are).",
-        ),
-    ] = None
-    topic: Annotated[
-        str | None,
-        option("--topic", "-t", metavar="TOPIC", help="Topic of the message."),
-    ] = None
+    ref: str = argument(
+        help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key."
+    )
+    to_group: str | None = option(
+        "--to-group",
+        "-g",
+        metavar="GROUP",
+        help="Group that consumes it (default: that of --to-client).",
+    )
+    to_client: str | None = option(
+        metavar="ID",
+        help="Client that consumes it (default: the first, of gRPC if all are).",
+    )
+    topic: str | None = option("--topic", "-t", help="Topic of the message.")
 
 
 @command_options(MessageResendOptions, fields=COLUMNS, asks=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
 from rmqcli.cli.options import Common, argument, command_options, option
@@ -112,27 +112,16 @@ _FIELDS = (
 class MessageShowOptions:
     """The options of `rmq message show` as they were typed."""
 
-    ref: Annotated[
-        str,
-        argument(
-            metavar="REF",
-            help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key.",
-        ),
-    ]
-    topic: Annotated[
-        str | None,
-        option("--topic", "-t", metavar="TOPIC", help="Topic of the message."),
-    ] = None
-    group: Annotated[
-        list[str] | None,
-        option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Only this group; repeatable (default: all groups of the topic).",
-        ),
-    ] = None
-    decode: Annotated[Any, decode_option()] = None
+    ref: str = argument(
+        help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key."
+    )
+    topic: str | None = option("--topic", "-t", help="Topic of the message.")
+    group: list[str] | None = option(
+        "--group",
+        "-g",
+        help="Only this group; repeatable (default: all groups of the topic).",
+    )
+    decode: Any = decode_option()
 
 
 @command_options(

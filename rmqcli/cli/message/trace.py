@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
-from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.options import Common, argument, command_options, option, switch
 from rmqcli.cli.selection import refuse_empty
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import (
@@ -109,25 +109,16 @@ _FIELDS = (
 class MessageTraceOptions:
     """The options of `rmq message trace` as they were typed."""
 
-    ref: Annotated[
-        str,
-        argument(
-            metavar="REF",
-            help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key.",
-        ),
-    ]
-    topic: Annotated[
-        str | None,
-        option("--topic", "-t", metavar="TOPIC", help="Topic of the message."),
-    ] = None
-    trace_topic: Annotated[
-        str,
-        option(metavar="TOPIC", help="Topic to which clients write their traces."),
-    ] = TRACE_TOPIC
-    scan: Annotated[
-        bool,
-        option("--scan", help="Read the trace topic, too, instead of only its index."),
-    ] = False
+    ref: str = argument(
+        help="A message ID, TOPIC@BROKER:QUEUE:OFFSET, or with --topic a key."
+    )
+    topic: str | None = option("--topic", "-t", help="Topic of the message.")
+    trace_topic: str = option(
+        default=TRACE_TOPIC,
+        metavar="TOPIC",
+        help="Topic to which clients write their traces.",
+    )
+    scan: bool = switch(help="Read the trace topic, too, instead of only its index.")
 
 
 @command_options(

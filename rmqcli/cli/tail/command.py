@@ -12,7 +12,6 @@ from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     PROXY_SECTION,
     Common,
-    Declaration,
     argument,
     command_options,
     duration_option,
@@ -131,7 +130,7 @@ def _parse_queue_position(text: str) -> Any:
     return parse_queue(queue), parse_position(position)
 
 
-def from_queue_option(*, section: str = "") -> Declaration:
+def from_queue_option(*, section: str = "") -> Any:
     """Declare `--from-queue`, with which a command that was interrupted goes on."""
     return option(
         "--from-queue",
