@@ -1494,12 +1494,15 @@ class Admin(InOneProcess):
         its topic are asked about. A verdict says no more than its evidence; what speaks
         against it, such as a reset in the folder of backups, makes it `unknown`.
         """
-        from rmqcli.admin.message.gather import outcome_of
+        from rmqcli.admin.message.gather import outcomes_of
         from rmqcli.admin.reset.backup import list_backups
 
         backups = list_backups(self._backup_folder())
         with self._client.ask_silent_once():
-            return outcome_of(self._client, message, groups=groups, backups=backups)
+            (found,) = outcomes_of(
+                self._client, [message], groups=groups, backups=backups
+            )
+            return found
 
     @_typed
     def message_trace(

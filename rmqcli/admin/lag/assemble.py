@@ -133,6 +133,18 @@ class BrokerPart:
     #: how far its clock is ahead of ours; only measured where POP or proxies are used
     clock_ahead_ms: int = 0
 
+    def as_failure(self, error: RmqError) -> BrokerFailure:
+        """Return what stands for the broker in a report."""
+        return BrokerFailure(
+            broker_name=self.broker_name, address=self.address, message=error.message
+        )
+
+    def unmeasured(self, topic: str | None, why: str) -> QueueReading:
+        """Stand for all queues of a topic, or of all topics, on the broker."""
+        return QueueReading(
+            topic=topic, broker_name=self.broker_name, queue_id=None, failure=why
+        )
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SharedAnswers:
@@ -207,15 +219,15 @@ class Assembler:
         for part, topics in zip(self._parts, self._topics, strict=True):
             own = topics.get(group, [])
             if part.failure is not None:
-                self._add_failed(reading, part)
+                self._add_failed(reading, part, part.failure)
                 continue
             refusal = part.group_failures.get(group)
             if refusal is not None:
-                reading.failures.append(_failure(part, refusal))
+                reading.failures.append(part.as_failure(refusal))
             for topic in own:
                 _add_topic(reading, part, topic, refusal)
             reading.queues += [
-                _unmeasured(part, topic, reason)
+                part.unmeasured(topic, reason)
                 for (of, topic), reason in part.unread_retries.items()
                 if of == group
             ]
@@ -224,9 +236,9 @@ class Assembler:
             reading.unreachable += _unreachable(part, group)
             if group in part.lite_topics:
                 topic = part.lite_topics[group]
-                reading.queues.append(_unmeasured(part, topic, lite_unmeasured(topic)))
+                reading.queues.append(part.unmeasured(topic, lite_unmeasured(topic)))
             if refusal is not None and not own:
-                reading.queues.append(_unmeasured(part, None, refusal.message))
+                reading.queues.append(part.unmeasured(None, refusal.message))
             if self._may_have_more(part, group):
                 reading.notes.append(
                     f"{part.broker_name}: what POP has handed out is not known:"
@@ -324,15 +336,15 @@ class Assembler:
                 for client_id, answer in asked.items()
             }
 
-    def _add_failed(self, reading: GroupReading, part: BrokerPart) -> None:
+    def _add_failed(
+        self, reading: GroupReading, part: BrokerPart, error: RmqError
+    ) -> None:
         group = reading.group
         topics = {t for each in self._topics for t in each.get(group, ())}
         topics.update(self._remembered.get(group, ()))
         candidates = topics.union(self._query.topics)
         if not self._query.topics:
             candidates.add(retry_topic(group))
-        if part.failure is None:
-            return
         rows = []
         for topic in sorted(candidates):
             route = self._routes.get(topic)
@@ -345,7 +357,7 @@ class Assembler:
                     broker_name=part.broker_name,
                     queue_id=queue.queue_id,
                     committed=committed.get(queue.queue_id),
-                    failure=part.failure.message,
+                    failure=error.message,
                 )
                 for queue in route.read_queues()
                 if queue.broker_name == part.broker_name
@@ -354,8 +366,8 @@ class Assembler:
             # A broker that the group's members use has the group's retry topic. This
             # one has neither that nor any other of the group's topics.
             return
-        reading.queues += rows or [_unmeasured(part, None, part.failure.message)]
-        reading.failures.append(_failure(part, part.failure))
+        reading.queues += rows or [part.unmeasured(None, error.message)]
+        reading.failures.append(part.as_failure(error))
 
     def _add_notes(self, reading: GroupReading) -> None:
         if reading.members is not None:
@@ -395,13 +407,6 @@ def _members_unknown(failures: Sequence[BrokerFailure]) -> str | None:
     """Return why no member is known; None if every broker reported that it has none."""
     names = ", ".join(sorted({each.broker_name for each in failures}))
     return f"members are unknown: {names}: {failures[0].message}" if names else None
-
-
-def broker_failure(part: BrokerPart) -> BrokerFailure:
-    """Return why a part has failed. Raises ValueError for one that has not."""
-    if part.failure is None:
-        raise ValueError(f"{part.broker_name} has not failed")
-    return _failure(part, part.failure)
 
 
 def _add_topic(
@@ -468,16 +473,3 @@ def _client_queues(client_id: str, answer: object, *, now_ms: int) -> ClientQueu
     if isinstance(answer, RmqError):
         return ClientQueues(client_id=client_id, failure=answer.message)
     return read_running_info(client_id, answer, now_ms=now_ms)  # type: ignore[arg-type]
-
-
-def _unmeasured(part: BrokerPart, topic: str | None, why: str) -> QueueReading:
-    """Stand for all queues of a topic, or of all topics, on one broker."""
-    return QueueReading(
-        topic=topic, broker_name=part.broker_name, queue_id=None, failure=why
-    )
-
-
-def _failure(part: BrokerPart, error: RmqError) -> BrokerFailure:
-    return BrokerFailure(
-        broker_name=part.broker_name, address=part.address, message=error.message
-    )

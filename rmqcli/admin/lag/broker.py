@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.clock import Clock
     from rmqcli.tasks import Task
-    from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
+    from rmqcli.wire.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset
 
     Log: TypeAlias = dict[MessageQueue, TopicOffset] | RmqError
     Logs: TypeAlias = tuple[Log, ...]
@@ -155,13 +155,27 @@ def _read_groups(
         if _is_failure(part, group, outcome):
             continue
         zeros += _take_stats(part, group, outcome)
-    for group, outcome in zip(asked_members, outcomes[len(asked) :], strict=True):
-        if not _is_failure(part, group, outcome) and outcome is not None:
-            part.connections[group] = outcome
+    _take_members(part, asked_members, outcomes[len(asked) :])
     if zeros:
         yield from _resolve_zeros(part, zeros, version())
     part.known_groups.update(group for (group, _), t in part.committed.items() if t)
     return revive, timers, heartbeats
+
+
+def _take_members(
+    part: BrokerPart, groups: Iterable[str], answers: Iterable[Any]
+) -> None:
+    for group, answer in zip(groups, answers, strict=True):
+        if not _is_failure(part, group, answer) and answer is not None:
+            part.connections[group] = answer
+
+
+def _take_inflight(
+    part: BrokerPart, group: str, queue: MessageQueue, item: OffsetWrapper
+) -> None:
+    if item.pull_offset is not None:
+        inflight = part.inflight.setdefault((group, queue.topic), {})
+        inflight[queue.queue_id] = max(0, item.pull_offset - item.consumer_offset)
 
 
 def _take_stats(
@@ -177,9 +191,7 @@ def _take_stats(
             zeros.append((group, queue))
         else:
             committed[queue.queue_id] = item.consumer_offset
-        if item.pull_offset is not None:
-            ahead = max(0, item.pull_offset - item.consumer_offset)
-            part.inflight.setdefault(pair, {})[queue.queue_id] = ahead
+        _take_inflight(part, group, queue, item)
     return zeros
 
 
@@ -239,9 +251,7 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[Logs]:
         return tuple(logs)
     for groups in _portions(sorted(part.known_groups)):
         outcomes = yield _all(part, *map(get_consumer_connection_list, groups))
-        for group, outcome in zip(groups, outcomes, strict=True):
-            if not _is_failure(part, group, outcome) and outcome is not None:
-                part.connections[group] = outcome
+        _take_members(part, groups, outcomes)
     _drop_unsubscribed(part)
     yield from _read_inflight(part)
     return tuple(logs)
@@ -365,15 +375,10 @@ def _read_settings(part: BrokerPart) -> Task[None]:
 
 def _read_paused(part: BrokerPart) -> Task[None]:
     """Note the groups whose consumption is switched off; not if that is refused."""
-    from rmqcli.api.calls.config import (
-        get_all_subscription_group_config,
-    )
+    from rmqcli.api.calls.config import get_all_subscription_group_config
 
-    (groups,) = yield _all(part, get_all_subscription_group_config())
-    if isinstance(groups, TransportError):
-        raise groups
-    if not isinstance(groups, RmqError):
-        part.paused_groups = {g for g, c in groups.items() if not c.consume_enable}
+    groups = yield from _if_told(part, get_all_subscription_group_config())
+    part.paused_groups = {g for g, c in (groups or {}).items() if not c.consume_enable}
 
 
 def _drop_unsubscribed(part: BrokerPart) -> None:
@@ -397,10 +402,7 @@ def _read_inflight(part: BrokerPart) -> Task[None]:
             if _is_failure(part, group, outcome):
                 continue
             for queue, item in outcome.offsets.items():
-                if item.pull_offset is not None:
-                    ahead = max(0, item.pull_offset - item.consumer_offset)
-                    inflight = part.inflight.setdefault((group, queue.topic), {})
-                    inflight[queue.queue_id] = ahead
+                _take_inflight(part, group, queue, item)
 
 
 def _find_lite_topics(
@@ -424,11 +426,7 @@ def _find_lite_topics(
     from rmqcli.api.calls.config import get_all_subscription_group_config
     from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 
-    (groups,) = yield _all(part, get_all_subscription_group_config())
-    if isinstance(groups, TransportError):
-        raise groups
-    if isinstance(groups, RmqError):
-        return
+    groups = (yield from _if_told(part, get_all_subscription_group_config())) or {}
     for group in silent & groups.keys():
         bound = groups[group].attributes.get(LITE_BIND_TOPIC)
         if bound:
@@ -595,13 +593,9 @@ def _drop_retries_of_others(part: BrokerPart) -> Task[None]:
         return
     from rmqcli.api.calls.config import get_subscription_group_names
 
-    (names,) = yield _all(part, get_subscription_group_names())
-    if isinstance(names, TransportError):
-        raise names
-    if isinstance(names, RmqError):
-        return
+    names = yield from _if_told(part, get_subscription_group_names())
     for pair, other in unsure.items():
-        if other in names:
+        if other in (names or ()):
             del part.committed[pair]
 
 
@@ -665,6 +659,14 @@ def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield the items by the thousand: requests for all at once take much memory."""
     for first in range(0, len(items), _ASKED_AT_ONCE_MAX):
         yield items[first : first + _ASKED_AT_ONCE_MAX]
+
+
+def _if_told(part: BrokerPart, call: Call[T]) -> Task[T | None]:
+    """Return the answer of the part's broker; None if the broker refuses it."""
+    (answer,) = yield _all(part, call)
+    if isinstance(answer, TransportError):
+        raise answer
+    return None if isinstance(answer, RmqError) else answer
 
 
 def _all(part: BrokerPart, *calls: Call[Any]) -> All:

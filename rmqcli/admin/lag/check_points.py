@@ -36,10 +36,11 @@ from rmqcli.api.calls.offset import (
 )
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
+from rmqcli.api.positions import every
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import BodyError, RmqError
+from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
-from rmqcli.tasks import All, Request
+from rmqcli.tasks import Request
 from rmqcli.units import read_count
 from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
 from rmqcli.wire.body import decode_body
@@ -158,15 +159,9 @@ def read_deliveries(
     has never used POP, and other RmqErrors.
     """
     scan = _Scan(address, broker_name, (), places)
-    ends, timers = yield All(
-        [
-            Request(address, get_topic_stats_info(revive_topic)),
-            scan.read_timers(since_ms),
-        ]
+    ends, _ = yield from every(
+        Request(address, get_topic_stats_info(revive_topic)), scan.read_timers(since_ms)
     )
-    for each in (ends, timers):
-        if isinstance(each, RmqError):
-            raise each
     yield from scan.read_copies(ends.keys())
     yield from scan.read_acknowledgements()
     return scan.deliveries()
@@ -227,15 +222,10 @@ class _Scan:
 
     def read_timers(self, since_ms: int) -> Task[None]:
         """Read the check points in the timer topic since then, the newest first."""
-        low, high = yield All(
-            [
-                Request(self._address, get_min_offset(TIMER_TOPIC, 0)),
-                Request(self._address, get_max_offset(TIMER_TOPIC, 0)),
-            ]
+        low, high = yield from every(
+            Request(self._address, get_min_offset(TIMER_TOPIC, 0)),
+            Request(self._address, get_max_offset(TIMER_TOPIC, 0)),
         )
-        for each in (low, high):
-            if not isinstance(each, int):
-                raise each
         self._timer_end = high
         if low >= high:
             return
@@ -251,26 +241,20 @@ class _Scan:
                     self._read(self._timers, begin, high, "ck", self._take_timer)
                 )
                 high = begin
-            yield from _all(pieces)
+            yield from every(*pieces)
 
     def read_copies(self, queues: Collection[MessageQueue]) -> Task[None]:
         """Read what lies in the revive topic and is not done, and a little before."""
         ordered = sorted(queues)
-        outcomes = yield All(
-            [
-                Request(
-                    self._address,
-                    query_consumer_offset(REVIVE_GROUP, queue.topic, queue.queue_id),
-                )
-                for queue in ordered
-            ]
-        )
-        for queue, committed in zip(ordered, outcomes, strict=True):
-            if not isinstance(committed, int | None):
-                raise committed
+        calls = [
+            query_consumer_offset(REVIVE_GROUP, queue.topic, queue.queue_id)
+            for queue in ordered
+        ]
+        offsets = yield from every(*(Request(self._address, call) for call in calls))
+        for queue, committed in zip(ordered, offsets, strict=True):
             self._done[queue.queue_id] = -1 if committed is None else committed
-        yield from _all([self._read_copies_of(queue) for queue in ordered])
-        yield from _all([self._read_more_copies_of(queue) for queue in ordered])
+        yield from every(*map(self._read_copies_of, ordered))
+        yield from every(*map(self._read_more_copies_of, ordered))
 
     def _read_copies_of(self, queue: MessageQueue) -> Task[None]:
         start = max(0, self._done[queue.queue_id] + 1 - _DONE_READ)
@@ -305,7 +289,7 @@ class _Scan:
             )
             at = end
         for begin in range(0, len(pieces), _PIECES_AT_ONCE):
-            yield from _all(pieces[begin : begin + _PIECES_AT_ONCE])
+            yield from every(*pieces[begin : begin + _PIECES_AT_ONCE])
 
     def result(self) -> HandedOut:
         """Return what is open and has no acknowledgement."""
@@ -458,13 +442,6 @@ class _Scan:
             return None
         at = body.start_offset
         return body, (group, topic, body.queue_id, at, body.pop_time, body.broker_name)
-
-
-def _all(tasks: list[Task[None]]) -> Task[None]:
-    """Run tasks side by side; raise the first error."""
-    for outcome in (yield All(tasks)):
-        if outcome is not None:
-            raise outcome
 
 
 def _number(record: StoredMessage, name: str) -> int | None:

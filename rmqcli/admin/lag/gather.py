@@ -18,7 +18,6 @@ from rmqcli.admin.lag.assemble import (
     BrokerPart,
     LagQuery,
     SharedAnswers,
-    broker_failure,
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
 from rmqcli.admin.lag.model import BrokerFailure, PopLag, compute_lag
@@ -169,8 +168,10 @@ class LagGatherer:
             groups=readings,
             missing=missing,
             hidden=found - len(groups),
-            failures=[broker_failure(part) for part in failed]
-            + [self._departure(name) for name in sorted(gone)],
+            failures=[
+                *(p.as_failure(p.failure) for p in failed if p.failure is not None),
+                *map(self._departure, sorted(gone)),
+            ],
         )
 
     def _read(self, part: BrokerPart, shared: SharedAnswers) -> Task[None]:
@@ -460,14 +461,7 @@ def read_pop_lag(client: Client, group: str) -> PopLag | None:
 
 def unknown_pop(reason: str) -> PopLag:
     """Return what `read_pop_lag` does where it is not known, with the reason."""
-    return PopLag(
-        inflight=None,
-        overdue=None,
-        visible_ms=None,
-        visible_in_ms=None,
-        retry_lag=None,
-        reason=f"it is not known whether the group uses POP: {reason}",
-    )
+    return PopLag(reason=f"it is not known whether the group uses POP: {reason}")
 
 
 def _part(name: str, broker: BrokerData) -> BrokerPart:

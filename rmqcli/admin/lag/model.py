@@ -173,11 +173,11 @@ class PopLag:
     the retry topics of POP. All of them count as lag, too.
     """
 
-    inflight: int | None
-    overdue: int | None
-    visible_ms: int | None
-    visible_in_ms: int | None
-    retry_lag: int | None
+    inflight: int | None = None
+    overdue: int | None = None
+    visible_ms: int | None = None
+    visible_in_ms: int | None = None
+    retry_lag: int | None = None
     reason: str | None = None
 
 

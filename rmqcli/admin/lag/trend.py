@@ -143,43 +143,7 @@ def compare(
     before: Iterable[QueueLag], after: GroupLag, *, elapsed_ms: int
 ) -> GroupTrend:
     """Return the trend of a group between two samples, `elapsed_ms` apart."""
-    elapsed_ms = max(1, elapsed_ms)
-    earlier = {queue.key: queue for queue in before}
-    moves = {q.key: _moved(earlier.get(q.key), q) for q in after.queues}
-    is_at_work = _is_at_work(after, moves.values())
-    trends = {
-        queue.key: _queue_trend(
-            earlier.get(queue.key),
-            queue,
-            moved=moves[queue.key],
-            elapsed_ms=elapsed_ms,
-            is_at_work=is_at_work,
-        )
-        for queue in after.queues
-    }
-    known = [moved for moved in moves.values() if moved is not None]
-    came, done = sum(each[0] for each in known), sum(each[1] for each in known)
-    is_known = len(known) == len(moves) > 0
-    drain_ms = _drain_ms(after.total_lag, came, done, elapsed_ms)
-    state = _group_verdict(
-        earlier, after, trends, elapsed_ms=elapsed_ms, is_at_work=is_at_work
-    )
-    return GroupTrend(
-        state=state,
-        group=Trend(
-            rate_in=_rate(came, elapsed_ms) if is_known else None,
-            rate_out=_rate(done, elapsed_ms) if is_known else None,
-            drain_ms=drain_ms if is_known else None,
-            verdict=state,
-        ),
-        queues={
-            queue.key: dataclasses.replace(
-                trends[queue.key],
-                verdict=shown_verdict(queue.state, trends[queue.key].verdict),
-            )
-            for queue in after.queues
-        },
-    )
+    return _Comparison(before, after, max(1, elapsed_ms)).trend()
 
 
 def shown_verdict(state: LagState, verdict: GroupState | None) -> GroupState | None:
@@ -197,103 +161,123 @@ def shown_verdict(state: LagState, verdict: GroupState | None) -> GroupState | N
     return own if verdict is None else worst_state([own, verdict])
 
 
-def _is_at_work(
-    after: GroupLag, moves: Iterable[tuple[int, int] | None]
-) -> bool | None:
-    """Return whether the group is consuming, or None when that is not known.
+class _Comparison:
+    """Two samples of a group."""
 
-    It is not known when brokers were not asked for members and nothing was committed.
-    """
-    if after.reading.members is not None:
-        return True
-    # Brokers do not see a proxy's members, but they see their commits.
-    if any(moved is not None and moved[1] > 0 for moved in moves):
-        return True
-    return False if after.reading.members_unknown is None else None
+    def __init__(
+        self, before: Iterable[QueueLag], after: GroupLag, elapsed_ms: int
+    ) -> None:
+        self._earlier = {queue.key: queue for queue in before}
+        self._after = after
+        self._elapsed_ms = elapsed_ms
+        self._is_long = elapsed_ms >= TREND_MIN_MS
+        #: queue -> how many messages came and were consumed
+        self._moves = {
+            queue.key: _moved(self._earlier.get(queue.key), queue)
+            for queue in after.queues
+        }
+        self._known = [moved for moved in self._moves.values() if moved is not None]
+        self._is_at_work = self._find_work()
 
-
-def _group_verdict(
-    earlier: Mapping[QueueKey, QueueLag],
-    after: GroupLag,
-    trends: Mapping[QueueKey, Trend],
-    *,
-    elapsed_ms: int,
-    is_at_work: bool | None,
-) -> GroupState:
-    """Return the worst of the group's own state and its queues' verdicts."""
-    states: list[GroupState] = []
-    if after.state not in _OF_ONE_SAMPLE:
-        states.append(after.state)
-    grown = 0
-    for queue in after.queues:
-        verdict = trends[queue.key].verdict
-        if verdict is not None and verdict is not GroupState.UNKNOWN:
-            states.append(verdict)
-        elif queue.lag:
-            is_stopped = is_at_work is False
-            states.append(GroupState.STOPPED if is_stopped else GroupState.BEHIND)
-        if verdict is GroupState.BEHIND:
-            grown += (queue.lag or 0) - (earlier[queue.key].lag or 0)
-    if grown > GROWTH_FLOOR and elapsed_ms >= TREND_MIN_MS:
-        states.append(GroupState.GROWING)
-    return worst_state(states)
-
-
-def _queue_trend(
-    before: QueueLag | None,
-    after: QueueLag,
-    *,
-    moved: tuple[int, int] | None,
-    elapsed_ms: int,
-    is_at_work: bool | None,
-) -> Trend:
-    if moved is None:
-        return Trend(
-            rate_in=None, rate_out=None, drain_ms=None, verdict=GroupState.UNKNOWN
+    def trend(self) -> GroupTrend:
+        """Return the trend of the group and of each queue."""
+        after = self._after
+        verdicts = {queue.key: self._verdict(queue) for queue in after.queues}
+        state = self._group_verdict(verdicts)
+        moved = None
+        if len(self._known) == len(self._moves) > 0:
+            moved = sum(c for c, _ in self._known), sum(d for _, d in self._known)
+        return GroupTrend(
+            state=state,
+            group=self._trend(after.total_lag, moved, state),
+            queues={
+                queue.key: self._trend(
+                    queue.lag,
+                    self._moves[queue.key],
+                    shown_verdict(queue.state, verdicts[queue.key]),
+                )
+                for queue in after.queues
+            },
         )
-    came, done = moved
-    return Trend(
-        rate_in=_rate(came, elapsed_ms),
-        rate_out=_rate(done, elapsed_ms),
-        drain_ms=_drain_ms(after.lag, came, done, elapsed_ms),
-        verdict=_verdict(
-            None if before is None else before.lag,
-            after.lag,
-            moved=moved,
-            elapsed_ms=elapsed_ms,
-            is_at_work=is_at_work,
-        ),
-    )
 
+    def _trend(
+        self,
+        lag: int | None,
+        moved: tuple[int, int] | None,
+        verdict: GroupState | None,
+    ) -> Trend:
+        if moved is None:
+            return Trend(rate_in=None, rate_out=None, drain_ms=None, verdict=verdict)
+        came, done = moved
+        drain_ms = None
+        if lag == 0:
+            drain_ms = 0
+        elif lag is not None and done > came:
+            drain_ms = lag * self._elapsed_ms // (done - came)
+        return Trend(
+            rate_in=rounded_rate(came * 1000 / self._elapsed_ms),
+            rate_out=rounded_rate(done * 1000 / self._elapsed_ms),
+            drain_ms=drain_ms,
+            verdict=verdict,
+        )
 
-def _verdict(
-    lag_before: int | None,
-    lag_after: int | None,
-    *,
-    moved: tuple[int, int],
-    elapsed_ms: int,
-    is_at_work: bool | None,
-) -> GroupState:
-    came, done = moved
-    if lag_after == 0:
-        return GroupState.OK
-    if done < 0:
-        return GroupState.REWOUND
-    if lag_before is None or lag_after is None:
-        return GroupState.UNKNOWN
-    if is_at_work is False:
-        return GroupState.STOPPED
-    is_long = elapsed_ms >= TREND_MIN_MS
-    if done == 0 and lag_before > 0 and is_long and is_at_work:
-        return GroupState.STALLED
-    grown = lag_after - lag_before
-    # Messages that arrived since the last commit may still wait.
-    ebb = came * COMMIT_INTERVAL_MS // elapsed_ms
-    if done >= lag_before and not (is_long and grown > max(GROWTH_FLOOR, ebb)):
-        return GroupState.OK
-    if is_long and grown > GROWTH_FLOOR:
-        return GroupState.GROWING
-    return GroupState.BEHIND
+    def _find_work(self) -> bool | None:
+        """Return whether the group is consuming, or None when that is not known.
+
+        It is not known when brokers were not asked for members and nothing was
+        committed.
+        """
+        reading = self._after.reading
+        if reading.members is not None:
+            return True
+        # Brokers do not see a proxy's members, but they see their commits.
+        if any(done > 0 for _, done in self._known):
+            return True
+        return False if reading.members_unknown is None else None
+
+    def _group_verdict(self, verdicts: Mapping[QueueKey, GroupState]) -> GroupState:
+        """Return the worst of the group's own state and its queues' verdicts."""
+        states: list[GroupState] = []
+        if self._after.state not in _OF_ONE_SAMPLE:
+            states.append(self._after.state)
+        grown = 0
+        for queue in self._after.queues:
+            verdict = verdicts[queue.key]
+            if verdict is not GroupState.UNKNOWN:
+                states.append(verdict)
+            elif queue.lag:
+                is_stopped = self._is_at_work is False
+                states.append(GroupState.STOPPED if is_stopped else GroupState.BEHIND)
+            if verdict is GroupState.BEHIND:
+                grown += (queue.lag or 0) - (self._earlier[queue.key].lag or 0)
+        if grown > GROWTH_FLOOR and self._is_long:
+            states.append(GroupState.GROWING)
+        return worst_state(states)
+
+    def _verdict(self, queue: QueueLag) -> GroupState:
+        moved, before = self._moves[queue.key], self._earlier.get(queue.key)
+        if moved is None:
+            return GroupState.UNKNOWN
+        came, done = moved
+        if queue.lag == 0:
+            return GroupState.OK
+        if done < 0:
+            return GroupState.REWOUND
+        if before is None or before.lag is None or queue.lag is None:
+            return GroupState.UNKNOWN
+        if self._is_at_work is False:
+            return GroupState.STOPPED
+        if done == 0 and before.lag > 0 and self._is_long and self._is_at_work:
+            return GroupState.STALLED
+        grown = queue.lag - before.lag
+        # Messages that arrived since the last commit may still wait.
+        ebb = came * COMMIT_INTERVAL_MS // self._elapsed_ms
+        is_growing = self._is_long and grown > max(GROWTH_FLOOR, ebb)
+        if done >= before.lag and not is_growing:
+            return GroupState.OK
+        if self._is_long and grown > GROWTH_FLOOR:
+            return GroupState.GROWING
+        return GroupState.BEHIND
 
 
 def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
@@ -320,16 +304,3 @@ def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
         return None
     done = after.committed - before.committed
     return came, done - (after.unacknowledged or 0) + (before.unacknowledged or 0)
-
-
-def _drain_ms(lag: int | None, came: int, done: int, elapsed_ms: int) -> int | None:
-    if lag is None:
-        return None
-    if lag == 0:
-        return 0
-    net = done - came
-    return lag * elapsed_ms // net if net > 0 else None
-
-
-def _rate(count: int, elapsed_ms: int) -> float:
-    return rounded_rate(count * 1000 / elapsed_ms)

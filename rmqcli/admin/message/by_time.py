@@ -71,7 +71,7 @@ class TimeSearch:
     is_cut: bool = False
     unread: int = 0
     errors: dict[str, RmqError] = field(default_factory=dict)
-    damaged: dict[str, int] = field(default_factory=Counter)
+    damaged: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: TimeSearch) -> None:
         """Add a search of other topics, for the same id."""
@@ -84,8 +84,7 @@ class TimeSearch:
         self.is_cut |= other.is_cut
         self.unread += other.unread
         self.errors |= other.errors
-        for broker_name, count in other.damaged.items():
-            self.damaged[broker_name] += count
+        self.damaged.update(other.damaged)
 
     def __str__(self) -> str:
         """What was read, as a part of a sentence."""

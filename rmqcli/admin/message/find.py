@@ -19,6 +19,7 @@ IndexRocksDBStore and MQAdminImpl#queryMessage in apache/rocketmq.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -81,7 +82,7 @@ from rmqcli.wire.message.record import DecodeFailure, has_key
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rmqcli.admin.message.by_time import TimeSearch
     from rmqcli.admin.reset.target import PastMessage
@@ -154,7 +155,7 @@ class FoundMessages:
     errors: dict[str, RmqError] = field(default_factory=dict)
     without_index: list[str] = field(default_factory=list)
     more_on: list[str] = field(default_factory=list)
-    damaged: dict[str, int] = field(default_factory=dict)
+    damaged: Counter[str] = field(default_factory=Counter)
     has_answers: bool = True
     by_time: TimeSearch | None = None
     #: in the commit log, but no longer in the topic, and what shows that
@@ -207,14 +208,10 @@ class FoundMessages:
         ]
         return ", ".join(parts)
 
-    def note_damaged(self, broker_name: str, count: int) -> None:
-        """Count records of a broker that could not be read."""
-        if count:
-            self.damaged[broker_name] = self.damaged.get(broker_name, 0) + count
-
     def note(self, broker_name: str, searched: _Searched) -> None:
         """Note what a search has shown that a broker does not tell."""
-        self.note_damaged(broker_name, len(searched.damaged))
+        if searched.damaged:
+            self.damaged[broker_name] += len(searched.damaged)
         if searched.has_more and broker_name not in self.more_on:
             self.more_on.append(broker_name)
         if searched.is_without_index and broker_name not in self.without_index:
@@ -328,9 +325,8 @@ def find_messages(
     texts = _spellings(ref)
     # A key is looked up everywhere; an id is among what waits if it is nowhere else.
     waiting = _among_pending(client, ref) if pending and not is_id(ref) else []
-    outcomes: list[_Searched | RmqError] = []
     for text in texts:
-        by_index, outcomes = _search_index(client, topics, text, beside=waiting)
+        by_index = find_by_index(client, topics, text, beside=waiting)
         found.messages += [
             each for each in by_index.messages if text in (ref, each.msg_id)
         ]
@@ -338,14 +334,12 @@ def find_messages(
         found.without_index = by_index.without_index
         found.has_answers = by_index.has_answers
         found.more_on += by_index.more_on
-        for name, count in by_index.damaged.items():
-            found.note_damaged(name, count)
+        found.damaged.update(by_index.damaged)
     if pending and is_id(ref) and not found.messages:
         waiting = [each for text in texts for each in _among_pending(client, text)]
-        tasks = [each.run(0, QUERY_END_MS) for each in waiting]
-        outcomes = run_tasks(client, tasks)
+        _run(client, waiting)
     if waiting:
-        _add_pending(topics, ref, zip(waiting, outcomes, strict=True), found)
+        _add_pending(topics, ref, waiting, found)
     if topic is not None and is_id(ref) and not found.messages:
         _add_by_time(client, topic, texts, found, on_search, pending=pending)
     if is_id(ref) and not found.messages:
@@ -447,8 +441,8 @@ def _add_by_time(
         return
     near = _messages_near(client, topic, indexed, times_ms, found)
     tasks = [
-        _Search(topic, queue.broker_name, indexed[queue.broker_name], "", 1).lacks(
-            queue, offset, 0, QUERY_END_MS
+        _Search(topic, queue.broker_name, indexed[queue.broker_name], "").lacks(
+            queue, offset
         )
         for queue, offset in near
     ]
@@ -476,8 +470,7 @@ def _add_by_time(
         found.by_time = read
         found.messages = read.messages
         found.errors |= found.by_time.errors
-        for name, count in read.damaged.items():
-            found.note_damaged(name, count)
+        found.damaged.update(read.damaged)
 
 
 def _messages_near(
@@ -512,7 +505,7 @@ def _among_pending(client: Client, text: str) -> list[_Search]:
     """Return the searches for an id or key among what no consumer gets yet."""
     addresses = reader_addresses(client.cluster_info().brokers.values())
     return [
-        _Search(own, name, address, text, FOUND_MAX)
+        _Search(own, name, address, text)
         for name, address in addresses.items()
         for own in PENDING_TOPICS
     ]
@@ -521,7 +514,7 @@ def _among_pending(client: Client, text: str) -> list[_Search]:
 def _add_pending(
     topics: Collection[str],
     ref: str,
-    outcomes: Iterable[tuple[_Search, _Searched | RmqError]],
+    searches: Iterable[_Search],
     found: FoundMessages,
 ) -> None:
     """Add the half and the delayed messages of the topics with this id or key.
@@ -529,12 +522,12 @@ def _add_pending(
     What became of them is in their own topic: those that were found there do not count.
     """
     waiting: list[PulledMessage] = []
-    for search, outcome in outcomes:
-        name = search.broker_name
+    for search in searches:
+        outcome = search.outcome
         if isinstance(outcome, RmqError):
-            found.errors[name] = outcome
+            found.errors[search.broker_name] = outcome
             continue
-        found.note(name, outcome)
+        found.note(search.broker_name, outcome)
         waiting += [
             each
             for each in outcome.messages
@@ -676,41 +669,23 @@ def find_by_index(
     begin_ms: int = 0,
     end_ms: int | None = None,
     found_max: int = FOUND_MAX,
+    beside: Sequence[_Search] = (),
 ) -> FoundMessages:
     """Look a key or UNIQ_KEY up in the index of each broker of the topics.
 
     `begin_ms` and `end_ms` (epoch ms; None: no end) bound the store time, both
-    inclusive. Each broker returns its newest `found_max` messages. A broker that has
+    inclusive. Each broker returns its newest `found_max` messages. The searches of
+    `beside` run at the same time, and have their outcomes. A broker that has
     left the route counts as one that did not answer: for a key, if nothing is found or
     if it had queues of the topics. An id is one message: callers see to it, with
     `note_departed`, if they do not find it. Raises NotFoundError
     for an unknown topic, NoBrokerError when no broker answers, and UsageError for a key
     without a word.
     """
-    return _search_index(
-        client,
-        topics,
-        key,
-        begin_ms=begin_ms,
-        end_ms=QUERY_END_MS if end_ms is None else end_ms,
-        found_max=found_max,
-    )[0]
-
-
-def _search_index(
-    client: Client,
-    topics: Iterable[str],
-    key: str,
-    *,
-    begin_ms: int = 0,
-    end_ms: int = QUERY_END_MS,
-    found_max: int = FOUND_MAX,
-    beside: Iterable[_Search] = (),
-) -> tuple[FoundMessages, list[_Searched | RmqError]]:
-    """Do as `find_by_index`, and run other searches at the same time."""
     if not key.strip(" "):
         raise UsageError("no message has a key that consists of blanks")
     topics = list(topics)
+    times_ms = max(0, begin_ms), QUERY_END_MS if end_ms is None else end_ms
     found = FoundMessages()
     searches: list[_Search] = []
     for topic, route in client.routes(topics).items():
@@ -720,7 +695,9 @@ def _search_index(
         for broker in route.brokers:
             name, address = broker.broker_name, addresses.get(broker.broker_name)
             if address is not None:
-                searches.append(_Search(topic, name, address, key, found_max))
+                searches.append(
+                    _Search(topic, name, address, key, found_max, *times_ms)
+                )
                 continue
             found.errors[name] = NotFoundError(
                 f"broker {name} has no address", code=1, name=""
@@ -728,12 +705,10 @@ def _search_index(
     is_one_topic = len({each.topic for each in searches}) == 1
     for each in searches if is_one_topic else ():
         each.batches = _stores_batches(client, each.address, each.topic)
-    tasks = [each.run(begin_ms, end_ms) for each in searches]
-    others = [each.run(0, QUERY_END_MS) for each in beside]
-    outcomes = run_tasks(client, [*tasks, *others])
+    _run(client, [*searches, *beside])
     answered: dict[str, _Searched] = {}
-    for search, outcome in zip(searches, outcomes, strict=False):
-        broker_name = search.broker_name
+    for search in searches:
+        broker_name, outcome = search.broker_name, search.outcome
         if isinstance(outcome, RmqError):
             found.errors[broker_name] = outcome
             continue
@@ -754,7 +729,13 @@ def _search_index(
             for name, outcome in answered.items()
             if outcome.has_batches and name not in found.without_index
         ]
-    return found, outcomes[len(tasks) :]
+    return found
+
+
+def _run(client: Client, searches: Sequence[_Search]) -> None:
+    outcomes = run_tasks(client, [each.run() for each in searches])
+    for search, outcome in zip(searches, outcomes, strict=True):
+        search.outcome = outcome
 
 
 def note_departed(client: Client, found: FoundMessages) -> None:
@@ -798,24 +779,30 @@ class _Searched:
 
 @dataclass(slots=True)
 class _Search:
-    """The search for one key in one topic on one broker."""
+    """The search for one key in one topic on one broker, and its outcome.
+
+    `begin_ms` and `end_ms` bound the store time, both inclusive.
+    """
 
     topic: str
     broker_name: str
     address: str
     key: str
-    found_max: int
+    found_max: int = FOUND_MAX
+    begin_ms: int = 0
+    end_ms: int = QUERY_END_MS
+    outcome: _Searched | RmqError = field(default_factory=lambda: _Searched([]))
     #: finds out `has_batches`, if anything does
     batches: Task[bool] | None = None
 
-    def run(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
+    def run(self) -> Task[_Searched]:
         """Search, and find out whether there is an index: of an id, if it is not found.
 
         An index that was switched off still tells what was stored before.
         """
         searched, stats = yield All(
             [
-                self.search(begin_ms, end_ms),
+                self.search(),
                 Request(self.address, get_topic_stats_info(self.topic)),
             ]
         )
@@ -823,7 +810,7 @@ class _Search:
             raise searched
         questions = [] if self.batches is None else [self.batches]
         if searched.is_empty or not (is_id(self.key) or searched.has_more):
-            questions.append(self._lacks_index(stats, begin_ms, end_ms))
+            questions.append(self._lacks_index(stats))
         answers = yield All(questions)
         if self.batches is not None:
             searched.has_batches = answers.pop(0) is True
@@ -836,12 +823,11 @@ class _Search:
                 searched.has_more = not isinstance(lacks, BrokerError)
         return searched  # type: ignore[no-any-return]  # of the search
 
-    def search(self, begin_ms: int, end_ms: int) -> Task[_Searched]:
+    def search(self) -> Task[_Searched]:
         """Look the key up until the broker has no more."""
         # A key with spaces is stored as several: each message with its first word is
         # a candidate.
         word = next(word for word in self.key.split(" ") if word)
-        begin_ms = max(0, begin_ms)
         seen: dict[tuple[int, int], PulledMessage] = {}
         searched = _Searched([])
         max_num = QUERY_MESSAGE_MAX
@@ -851,7 +837,8 @@ class _Search:
         # A page has the entries that were added last. Where a clock was set back, some
         # that were added before have later times, so that both sides of a page's
         # earliest time are asked for.
-        windows = [(max(_BEGIN_MS, begin_ms - _INDEX_ROUNDS_MS), end_ms)]
+        first_ms = max(_BEGIN_MS, self.begin_ms - _INDEX_ROUNDS_MS)
+        windows = [(first_ms, self.end_ms)]
         while windows and len(wanted) <= self.found_max:
             low_ms, until_ms = windows[-1]
             call = query_message(
@@ -881,7 +868,7 @@ class _Search:
             places = {(m.commit_log_offset, m.queue_offset): m for m in page}
             fresh = places.keys() - seen.keys()
             seen |= places
-            wanted = [m for m in seen.values() if self._is_wanted(m, begin_ms, end_ms)]
+            wanted = [m for m in seen.values() if self._is_wanted(m)]
             # A message with the same key twice is in a page twice.
             if count < told_max:
                 continue
@@ -925,18 +912,15 @@ class _Search:
             return None
         return query_message_max(settings)
 
-    def _is_wanted(self, message: PulledMessage, begin_ms: int, end_ms: int) -> bool:
+    def _is_wanted(self, message: PulledMessage) -> bool:
         return (
-            begin_ms <= message.store_timestamp_ms <= end_ms
+            self.begin_ms <= message.store_timestamp_ms <= self.end_ms
             and message.message_queue.topic == self.topic
             and has_key(message, self.key)
         )
 
     def _lacks_index(
-        self,
-        stats: Mapping[MessageQueue, TopicOffset] | RmqError,
-        begin_ms: int,
-        end_ms: int,
+        self, stats: Mapping[MessageQueue, TopicOffset] | RmqError
     ) -> Task[bool]:
         """Whether the index does not find the newest message of the topic either.
 
@@ -959,7 +943,7 @@ class _Search:
             return False
         _, queue, queue_offset = newest
         first = max(stats[queue].min_offset, queue_offset + 1 - _LOOKED_AT_MAX)
-        return (yield from self.lacks(queue, first, begin_ms, end_ms, newest=True))
+        return (yield from self.lacks(queue, first, newest=True))
 
     def _has_index_off(self) -> Task[bool]:
         try:
@@ -969,13 +953,7 @@ class _Search:
         return bool(settings.get("messageIndexEnable") == "false")
 
     def lacks(
-        self,
-        queue: MessageQueue,
-        queue_offset: int,
-        begin_ms: int,
-        end_ms: int,
-        *,
-        newest: bool = False,
+        self, queue: MessageQueue, queue_offset: int, *, newest: bool = False
     ) -> Task[bool]:
         """Whether the index does not find the first message from an offset on.
 
@@ -998,8 +976,8 @@ class _Search:
             probe = query_message(
                 self.topic,
                 text,
-                begin_ms=max(_BEGIN_MS, min(begin_ms, time_ms) - _INDEX_ROUNDS_MS),
-                end_ms=max(end_ms, time_ms),
+                begin_ms=max(_BEGIN_MS, min(self.begin_ms, time_ms) - _INDEX_ROUNDS_MS),
+                end_ms=max(self.end_ms, time_ms),
                 max_num=1,
             )
             body = yield Request(self.address, probe)

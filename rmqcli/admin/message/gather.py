@@ -133,6 +133,10 @@ _FIRST_POP_TIME = "1ST_POP_TIME"  # MessageConst.PROPERTY_FIRST_POP_TIME
 _POP = "CONSUME_POP"  # ConsumeType.CONSUME_POP
 _HOUR_MS = 3_600_000
 _MEMBERS_ASKED_MAX = 64
+_REMOVED = (
+    "it is no longer in the topic, and the group's offsets are those of the topic of"
+    " now: whether it was consumed is not recorded"
+)
 #: Verdicts that rest on offsets, and so on the message's place in its queue.
 _BY_OFFSET = (
     MessageVerdict.CONSUMED,
@@ -185,26 +189,6 @@ class MessageOutcome:
     errors: dict[str, RmqError] = field(default_factory=dict, hash=False)
 
 
-def outcome_of(
-    client: Client,
-    message: PulledMessage,
-    *,
-    groups: Collection[str] = (),
-    backups: Sequence[Backup] = (),
-    redriven: SaysOfLetter | None = None,
-) -> MessageOutcome:
-    """Return what became of `message` in `groups`, or in all groups of its topic.
-
-    `backups` are those of resets, in the order of their saving: a reset that moved a
-    group over the message speaks against its having been consumed. `redriven` returns
-    what a log of redrives says of a dead letter of a group, or None. Raises
-    NotFoundError when the topic is gone, and for a group that does not exist.
-    """
-    return outcomes_of(
-        client, [message], groups=groups, backups=backups, redriven=redriven
-    )[0]
-
-
 def outcomes_of(
     client: Client,
     messages: Sequence[PulledMessage],
@@ -213,7 +197,14 @@ def outcomes_of(
     backups: Sequence[Backup] = (),
     redriven: SaysOfLetter | None = None,
 ) -> list[MessageOutcome]:
-    """Do as `outcome_of` for several messages, side by side."""
+    """Return what became of each message in `groups`, or in all groups of its topic.
+
+    They are read side by side. `backups` are those of resets, in the order of their
+    saving: a reset that moved a group over a message speaks against its having been
+    consumed. `redriven` returns what a log of redrives says of a dead letter of a
+    group, or None. Raises NotFoundError when a topic is gone, and for a group that does
+    not exist.
+    """
     readings = [_Reading(client, each, redriven) for each in messages]
     return _in_step(client, [each.run(groups, backups) for each in readings])
 
@@ -293,6 +284,7 @@ class _Reading:
         self._has_retries: set[str] = set()
         #: groups whose members are behind proxies in cluster mode
         self._proxied: set[str] = set()
+        self._evidence: dict[str, GroupEvidence] = {}
         #: group -> the first broker that did not tell what its verdict needs, and why
         self._untold: dict[str, tuple[str, RmqError]] = {}
 
@@ -322,29 +314,30 @@ class _Reading:
             self._outcome.groups = [self._waits(name, pending) for name in names]
             return self._outcome
         if self._outcome.stored.state == "removed":
-            self._outcome.groups = [self._is_removed(name) for name in names]
+            self._outcome.groups = [
+                GroupVerdict(group=e, verdict=MessageVerdict.UNKNOWN, reason=_REMOVED)
+                for e in names
+            ]
             return self._outcome
-        evidence = {name: GroupEvidence(group=name) for name in names}
-        yield from self._read_offsets(evidence)
-        copies = yield from self._read_members(evidence)
-        yield from self._read_holders(evidence)
-        yield from self._read_copies(evidence, copies)
-        yield from self._read_pop(evidence)
-        self._read_selection(evidence)
-        self._read_filter_times(evidence)
+        self._evidence = {name: GroupEvidence(group=name) for name in names}
+        yield from self._read_offsets()
+        copies = yield from self._read_members()
+        yield from self._read_holders()
+        yield from self._read_copies(copies)
+        yield from self._read_pop()
+        self._read_selection()
+        self._read_filter_times()
         if backups:
             here = identity_of(self._client.route(self._queue.topic))
-            for name, seen in evidence.items():
+            for name, seen in self._evidence.items():
                 seen.moved_by = _moved_by(backups, name, self._message, here)
-                seen.copies = [
-                    replace(copy, moved_by=_moved_by(backups, name, copy.message, here))
-                    for copy in seen.copies
-                ]
+                for copy in seen.copies:
+                    copy.moved_by = _moved_by(backups, name, copy.message, here)
                 seen.moved_back = self._moved_back(backups, name, here)
-        self._read_redrives(evidence)
+        self._read_redrives()
         self._outcome.groups = [
             self._if_there(judge(self._message, seen, min_offset=min_offset))
-            for seen in evidence.values()
+            for seen in self._evidence.values()
         ]
         for found in self._outcome.groups:
             if found.verdict is MessageVerdict.UNKNOWN and found.group in self._untold:
@@ -366,10 +359,10 @@ class _Reading:
             self._departed.append(name)
             self._outcome.errors.setdefault(name, seen.as_error(name))
 
-    def _read_redrives(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_redrives(self) -> None:
         if self._redriven is None:
             return
-        for name, seen in evidence.items():
+        for name, seen in self._evidence.items():
             letter = letter_of(seen)
             if letter is not None and letter.kind == "dead":
                 seen.redriven = self._redriven(name, letter.message)
@@ -378,14 +371,6 @@ class _Reading:
             group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
             said = self._redriven(group, self._message)
             self._outcome.stored = replace(self._outcome.stored, evidence=said)
-
-    def _is_removed(self, group: str) -> GroupVerdict:
-        return GroupVerdict(
-            group=group,
-            verdict=MessageVerdict.UNKNOWN,
-            reason="it is no longer in the topic, and the group's offsets are those of"
-            " the topic of now: whether it was consumed is not recorded",
-        )
 
     def _if_there(self, verdict: GroupVerdict) -> GroupVerdict:
         """Return the verdict, or that it is not known for want of the message's place.
@@ -531,16 +516,13 @@ class _Reading:
         done = self._delivered.get((message.broker_name, message.queue_id + 1))
         return done is not None and message.queue_offset < done
 
-    def _due_ms(self, message: PulledMessage) -> int | None:
-        return level_due_ms(message, self._levels.get(message.broker_name, {}))
-
-    def _read_offsets(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
+    def _read_offsets(self) -> _Asking[None]:
         """Read the committed and the pulled offset of each group in the queue."""
         client, queue, address = self._client, self._queue, self._address
         is_of_slave = address not in client.masters().values()
         if address is None or queue.broker_name in self._outcome.errors:
             error = self._outcome.errors.get(queue.broker_name)
-            for seen in evidence.values():
+            for seen in self._evidence.values():
                 seen.no_offset = (
                     f"{queue.broker_name} has no address"
                     if error is None
@@ -551,14 +533,14 @@ class _Reading:
         questions: dict[Any, Part] = {}
         if has_table:  # these brokers may answer 0 where nothing was committed
             questions["table"] = Request(address, get_all_consumer_offset())
-        for name in evidence:
+        for name in self._evidence:
             if not has_table:
                 call = query_consumer_offset(name, queue.topic, queue.queue_id)
                 questions["offset", name] = Request(address, call)
             stats = get_consume_stats(name, queue.topic)
             questions["stats", name] = Request(address, stats)
         answers = yield questions
-        for name, seen in evidence.items():
+        for name, seen in self._evidence.items():
             found = answers["stats", name]
             offset = answers["table" if has_table else ("offset", name)]
             if has_table and not isinstance(offset, RmqError):
@@ -577,25 +559,23 @@ class _Reading:
                     " committed offsets may be old"
                 )
 
-    def _read_members(
-        self, evidence: Mapping[str, GroupEvidence]
-    ) -> _Asking[Mapping[Any, Any]]:
+    def _read_members(self) -> _Asking[Mapping[Any, Any]]:
         """Read the members of each group, and the copies of the message.
 
         Returns the answers to the questions about copies.
         """
         address = self._address
-        copies = self._copies_asked(evidence)
+        copies = self._copies_asked()
         if address is None:
             found: Mapping[Any, Any] = yield copies
             return found
         topic = self._queue.topic
-        pop = {name: pop_retry_topics(name, topic) for name in evidence}
+        pop = {name: pop_retry_topics(name, topic) for name in self._evidence}
         answers = yield {
             "settings": Request(address, get_all_subscription_group_config()),
             **{
                 ("members", name): Request(address, get_consumer_connection_list(name))
-                for name in evidence
+                for name in self._evidence
             },
             ("routes", topic, *pop): self._client.ask_routes(
                 each for pair in pop.values() for each in pair
@@ -604,7 +584,7 @@ class _Reading:
         }
         configs = answers["settings"]
         routes: Mapping[str, TopicRoute | RmqError] = answers["routes", topic, *pop]
-        for name, seen in evidence.items():
+        for name, seen in self._evidence.items():
             members = answers["members", name]
             if isinstance(members, RmqError):
                 seen.no_members = f"its members are not known: {members.message}"
@@ -645,7 +625,7 @@ class _Reading:
                 address,
                 {
                     name: seen
-                    for name, seen in evidence.items()
+                    for name, seen in self._evidence.items()
                     if name in configs
                     if configs[name].attributes.get(LITE_BIND_TOPIC) == topic
                 },
@@ -690,7 +670,7 @@ class _Reading:
                     " what it has handed out of lite topics where it cannot be read"
                 )
 
-    def _read_pop(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
+    def _read_pop(self) -> _Asking[None]:
         """Read side by side what none of the others needs to be known for.
 
         That is: members behind proxies, what POP recorded about the message and its
@@ -698,21 +678,21 @@ class _Reading:
         """
         alone = [
             seen
-            for seen in evidence.values()
+            for seen in self._evidence.values()
             if seen.connection is None and seen.no_members is None
         ]
         brokers = self._client.cluster_info().brokers
         proxied: dict[Any, Part] = {}
         if alone:
             proxied["proxied"] = ask_proxied_members(self._client, brokers)
-        places = self._deliveries_wanted(evidence)
+        places = self._deliveries_wanted()
         unread = self._no_records()
         deliveries = {
             name: ("deliveries", id(self), name)
             for name in places
             if name != self._queue.broker_name or unread is None
         }
-        locks = self._locks_asked(evidence) if unread is None else {}
+        locks = self._locks_asked() if unread is None else {}
         answers = yield {
             **proxied,
             **{
@@ -725,10 +705,8 @@ class _Reading:
             self._take_proxied(alone, answers["proxied"])
         for name, wanted in places.items():
             read = answers[deliveries[name]] if name in deliveries else unread
-            self._take_deliveries(name, wanted, read, evidence)
-        self._take_locks(
-            {name: answers["lock", name, q] for _, name, q in locks}, evidence
-        )
+            self._take_deliveries(name, wanted, read)
+        self._take_locks({name: answers["lock", name, q] for _, name, q in locks})
 
     def _take_proxied(
         self, alone: Iterable[GroupEvidence], proxied: ProxiedMembers
@@ -744,7 +722,7 @@ class _Reading:
                 for broker_name, error in sorted(proxied.errors.items()):
                     self._note_untold(seen.group, error, broker_name)
 
-    def _read_filter_times(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_filter_times(self) -> None:
         """Find out since when members behind proxies have their filter.
 
         Only where the verdict depends on it, since that takes many requests.
@@ -752,7 +730,7 @@ class _Reading:
         message, topic = self._message, self._queue.topic
         asked = {
             name: seen.connection
-            for name, seen in evidence.items()
+            for name, seen in self._evidence.items()
             if name in self._proxied
             and seen.connection is not None
             and topic in seen.connection.subscriptions
@@ -768,8 +746,8 @@ class _Reading:
             if name in since:
                 subscription = connection.subscriptions[topic]
                 since_ms = since[name] + self._ahead_ms
-                evidence[name].is_renewed = False
-                evidence[name].connection = replace(
+                self._evidence[name].is_renewed = False
+                self._evidence[name].connection = replace(
                     connection,
                     subscriptions={
                         **connection.subscriptions,
@@ -777,7 +755,7 @@ class _Reading:
                     },
                 )
 
-    def _read_holders(self, evidence: Mapping[str, GroupEvidence]) -> _Asking[None]:
+    def _read_holders(self) -> _Asking[None]:
         """Find the member of each group that pulls the queue, and what it holds.
 
         Members behind a proxy do not answer the question, and members that use POP have
@@ -791,7 +769,7 @@ class _Reading:
                 get_consumer_running_info(name, member.client_id),
                 _MEMBER_TIMEOUT_MS,
             )
-            for name, seen in evidence.items()
+            for name, seen in self._evidence.items()
             if seen.connection is not None
             for member in seen.connection.connections[:_MEMBERS_ASKED_MAX]
             if not is_grpc_client(member.client_id)
@@ -807,7 +785,7 @@ class _Reading:
             held = answer.process_queues.get(self._queue)
             if held is None or held.droped:
                 continue
-            evidence[name].holder = Holder(
+            self._evidence[name].holder = Holder(
                 client_id=client_id,
                 unfinished=_unfinished(held),
                 pulled_ms=max(0, held.last_pull_timestamp) or None,
@@ -820,12 +798,12 @@ class _Reading:
                 is_orderly=answer.properties.get("PROP_CONSUMEORDERLY") == "true",
             )
 
-    def _read_selection(self, evidence: Mapping[str, GroupEvidence]) -> None:
+    def _read_selection(self) -> None:
         """Have the broker evaluate the filters that are not tags."""
         if self._address is None:
             return
         filtered: dict[SubscriptionData, list[GroupEvidence]] = {}
-        for seen in evidence.values():
+        for seen in self._evidence.values():
             if seen.connection is None:
                 continue
             own = seen.connection.subscriptions.get(self._queue.topic)
@@ -868,48 +846,45 @@ class _Reading:
             return None, "cannot be evaluated: the message is not in its queue any more"
         return offset in selected, None
 
-    def _read_copies(
-        self, evidence: Mapping[str, GroupEvidence], answers: Mapping[Any, Any]
-    ) -> _Asking[None]:
+    def _read_copies(self, answers: Mapping[Any, Any]) -> _Asking[None]:
         """Find the copies of the message in the retry and dead-letter topics.
 
         `answers` are those to what `_copies_asked` returns.
         """
         if not self._message.msg_id:
-            for seen in evidence.values():
+            for seen in self._evidence.values():
                 seen.no_copies = "it has no unique id, by which retries are found"
             return
-        first = self._look_up(evidence, answers)
-        if not any(seen.copies for seen in evidence.values()):
+        first = self._look_up(answers)
+        if not any(seen.copies for seen in self._evidence.values()):
             return
-        gone = yield from self._read_passed(evidence)
+        gone = yield from self._read_passed()
         # A retry that failed meanwhile has left a later copy, which counts.
         passed = {
             (name, copy.place): copy.is_passed
-            for name, seen in evidence.items()
+            for name, seen in self._evidence.items()
             for copy in seen.copies
         }
         if first:
-            self._look_up(evidence, (yield self._copies_asked(evidence)))
-        for name, seen in evidence.items():
+            self._look_up((yield self._copies_asked()))
+        for name, seen in self._evidence.items():
+            lost = gone.get(name, {})
             seen.copies = [
-                replace(copy, is_passed=passed.get((name, copy.place), False))
-                for copy in seen.copies
-                if copy.message.offset_msg_id not in gone.get(name, {})
+                e for e in seen.copies if e.message.offset_msg_id not in lost
             ]
-            for place in gone.get(name, {}).values():
+            for copy in seen.copies:
+                copy.is_passed = passed.get((name, copy.place), False)
+            for place in lost.values():
                 seen.no_copies = f"a copy of it was at {place}: {ANOTHER}"
 
-    def _copies_asked(
-        self, evidence: Iterable[str]
-    ) -> dict[tuple[str, str, str], Request[Any]]:
+    def _copies_asked(self) -> dict[tuple[str, str, str], Request[Any]]:
         """Return the questions for the copies, by broker name, topic and id."""
         topic, msg_id = self._queue.topic, self._message.msg_id
         if not msg_id:
             return {}
         topics = [
             each
-            for name in evidence
+            for name in self._evidence
             for each in (
                 retry_topic(name),
                 dlq_topic(name),
@@ -931,9 +906,7 @@ class _Reading:
             for each in dict.fromkeys((topic, SCHEDULE_TOPIC, *topics))
         }
 
-    def _look_up(
-        self, evidence: Mapping[str, GroupEvidence], answers: Mapping[Any, Any]
-    ) -> bool:
+    def _look_up(self, answers: Mapping[Any, Any]) -> bool:
         """Note the copies of each group; return whether there are any."""
         topic, message = self._queue.topic, self._message
         # A retry that fails has its next copy in its own topic.
@@ -943,7 +916,7 @@ class _Reading:
         full: list[str] = []
         damaged: dict[str, int] = {}
         failed: dict[str, RmqError] = {}
-        for broker_name, each, msg_id in self._copies_asked(evidence):
+        for broker_name, each, msg_id in self._copies_asked():
             body = answers[broker_name, each, msg_id]
             if isinstance(body, RmqError):
                 failed[broker_name] = body
@@ -968,26 +941,24 @@ class _Reading:
                     continue  # what made this retry
                 is_delay = stored == SCHEDULE_TOPIC
                 real = found.properties.get(REAL_TOPIC, "") if is_delay else stored
-                name, is_pop = _owner(real, found, topic, evidence)
-                if name not in evidence:
+                name, is_pop = _owner(real, found, topic, self._evidence)
+                if name not in self._evidence:
                     continue
                 is_dead = real == dlq_topic(name)
-                kind, delay = ("dead", "dying") if is_dead else ("retry", "delay")
                 copy = MessageCopy(
-                    kind=delay if is_delay else kind,
-                    message=found,
-                    is_pop=is_pop,
-                    due_ms=self._due_ms(found) if is_delay else None,
-                    is_over=is_delay and self._is_over(found),
+                    kind="dead" if is_dead else "retry", message=found, is_pop=is_pop
                 )
+                if is_delay:
+                    copy.kind = "dying" if is_dead else "delay"
+                    copy.due_ms = level_due_ms(found, self._levels.get(broker_name, {}))
+                    copy.is_over = self._is_over(found)
                 copies.append((name, copy))
         self._outcome.errors |= failed
-        self._take(evidence, originals, copies, failed, full, damaged)
+        self._take(originals, copies, failed, full, damaged)
         return bool(copies)
 
     def _take(
         self,
-        evidence: Mapping[str, GroupEvidence],
         originals: Sequence[PulledMessage],
         copies: Iterable[tuple[str, MessageCopy]],
         failed: Mapping[str, RmqError],
@@ -1024,29 +995,27 @@ class _Reading:
                 "the index does not find the message itself, so not its retries either"
             )
         ids = {each.offset_msg_id for each in originals}
-        for seen in evidence.values():
+        for seen in self._evidence.values():
             seen.copies = []
             seen.no_copies = why
         for name, copy in copies:
             origin = copy.message.properties.get(ORIGIN_MESSAGE_ID)
             if len(ids) > 1 and origin not in ids:
-                evidence[name].no_copies = (
+                self._evidence[name].no_copies = (
                     f"{counted(len(ids), 'message')} have its id, and the retry at"
                     f" {copy.place} may be of any of them"
                 )
             elif len(ids) <= 1 or origin == message.offset_msg_id:
-                evidence[name].copies.append(copy)
+                self._evidence[name].copies.append(copy)
 
-    def _read_passed(
-        self, evidence: Mapping[str, GroupEvidence]
-    ) -> _Asking[dict[str, dict[str, str]]]:
+    def _read_passed(self) -> _Asking[dict[str, dict[str, str]]]:
         """Note whether groups are past their copies in the retry topics.
 
         Returns the places of the copies that are not there any more, by group and id.
         """
         asked: dict[Any, Part] = {}
         checks: dict[tuple[str, str, str], Part] = {}
-        for name, seen in evidence.items():
+        for name, seen in self._evidence.items():
             for copy in seen.copies:
                 queue = copy.message.message_queue
                 call = query_consumer_offset(name, queue.topic, queue.queue_id)
@@ -1062,37 +1031,27 @@ class _Reading:
         for name, msg_id, place in checks:
             if answers[name, msg_id, place].is_there is False:
                 gone.setdefault(name, {})[msg_id] = place
-        for name, seen in evidence.items():
-            seen.copies = [
-                replace(copy, is_passed=_is_passed(copy, name, answers))
-                for copy in seen.copies
-            ]
+        for name, seen in self._evidence.items():
+            for copy in seen.copies:
+                offset = answers.get((name, copy.message.message_queue))
+                copy.is_passed = None
+                if not isinstance(offset, RmqError):
+                    copy.is_passed = (offset or 0) > copy.message.queue_offset
         return gone
 
-    def _deliveries_wanted(
-        self, evidence: Mapping[str, GroupEvidence]
-    ) -> dict[str, list[PopPlace]]:
+    def _deliveries_wanted(self) -> dict[str, list[PopPlace]]:
         """Return the places of the message and its retries, by their broker's name.
 
         Without those of which POP has no records.
         """
-        message = self._message
-        own = PopPlace(
-            group="",
-            topic=self._queue.topic,
-            queue_id=self._queue.queue_id,
-            queue_offset=message.queue_offset,
-        )
         wanted: dict[str, list[PopPlace]] = {}
-        for name, seen in evidence.items():
+        for name, seen in self._evidence.items():
+            messages = [copy.message for copy in seen.copies if copy.is_pop]
             if seen.holder is None or seen.is_pop:
-                wanted.setdefault(self._queue.broker_name, []).append(
-                    replace(own, group=name)
-                )
-            for copy in seen.copies:
-                if copy.is_pop:
-                    place = _place_of(name, copy)
-                    wanted.setdefault(copy.message.broker_name, []).append(place)
+                messages.insert(0, self._message)
+            for each in messages:
+                places = wanted.setdefault(each.broker_name, [])
+                places.append(_place_of(name, each))
         return {name: wanted[name] for name in wanted if self._is_5(name)}
 
     def _is_5(self, broker_name: str) -> bool:
@@ -1104,7 +1063,6 @@ class _Reading:
         broker_name: str,
         places: Sequence[PopPlace],
         read: PopDeliveries | RmqError | str | None,
-        evidence: Mapping[str, GroupEvidence],
     ) -> None:
         """Note what POP recorded, or the reason why its records were not read."""
         found: dict[PopPlace, PopDelivery] = {}
@@ -1116,21 +1074,18 @@ class _Reading:
         elif isinstance(read, PopDeliveries):
             found, reason = read.found, read.reason
         for place in places:
-            seen = evidence[place.group]
+            seen = self._evidence[place.group]
             if reason is not None:
                 seen.no_deliveries = reason
             if place.topic == self._queue.topic and place in found:
                 seen.delivery = found[place]
                 seen.is_pop = True
-            seen.copies = [
-                replace(copy, delivery=found.get(_place_of(place.group, copy)))
-                if copy.is_pop and copy.message.broker_name == broker_name
-                else copy
-                for copy in seen.copies
-            ]
+            for copy in seen.copies:
+                if copy.is_pop and copy.message.broker_name == broker_name:
+                    copy.delivery = found.get(_place_of(place.group, copy.message))
 
     def _locks_asked(
-        self, evidence: Mapping[str, GroupEvidence]
+        self,
     ) -> dict[tuple[str, str, MessageQueue], Task[tuple[Any, Any]]]:
         """Return the questions whether orderly POP has locked the queue, by group.
 
@@ -1143,24 +1098,20 @@ class _Reading:
         address = self._brokers[queue.broker_name]
         return {
             ("lock", name, queue): _ask_lock(address, name, queue)
-            for name, seen in evidence.items()
+            for name, seen in self._evidence.items()
             if seen.committed is not None and seen.committed <= offset
             if seen.holder is None
             if seen.is_pop or seen.connection is None
         }
 
-    def _take_locks(
-        self,
-        answers: Mapping[str, tuple[Any, Any]],
-        evidence: Mapping[str, GroupEvidence],
-    ) -> None:
+    def _take_locks(self, answers: Mapping[str, tuple[Any, Any]]) -> None:
         """Note for which groups orderly POP waits for what it has handed out.
 
         A queue whose offset has moved meanwhile may be locked for what comes behind the
         message.
         """
         for name, (found, committed) in answers.items():
-            seen = evidence[name]
+            seen = self._evidence[name]
             if seen.delivery is not None:
                 continue
             if isinstance(found, RmqError):
@@ -1244,25 +1195,14 @@ def _ask_lock(address: str, group: str, queue: MessageQueue) -> Task[tuple[Any, 
     return found[0], committed[0]
 
 
-def _place_of(group: str, copy: MessageCopy) -> PopPlace:
-    queue = copy.message.message_queue
+def _place_of(group: str, message: PulledMessage) -> PopPlace:
+    queue = message.message_queue
     return PopPlace(
         group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
-        queue_offset=copy.message.queue_offset,
+        queue_offset=message.queue_offset,
     )
-
-
-def _is_passed(
-    copy: MessageCopy,
-    group: str,
-    answers: Mapping[Any, Any],
-) -> bool | None:
-    offset = answers.get((group, copy.message.message_queue))
-    if isinstance(offset, RmqError):
-        return None
-    return offset is not None and offset > copy.message.queue_offset
 
 
 def _moved_by(

@@ -24,6 +24,7 @@ in apache/rocketmq.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -137,7 +138,7 @@ class GroupVerdict:
     where: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MessageCopy:
     """A copy of the message that a broker made for one group.
 
@@ -248,126 +249,7 @@ def judge(
     message: PulledMessage, seen: GroupEvidence, *, min_offset: int | None
 ) -> GroupVerdict:
     """Return what became of `message`; `min_offset` is the first of its queue."""
-    found = _by_copies(seen)
-    if found is not None and found.verdict is MessageVerdict.DEAD:
-        found = _once_more(message, seen, found, min_offset) or found
-        if seen.redriven is not None:
-            found = replace(found, evidence=f"{found.evidence}; {seen.redriven}")
-        return found
-    if found is not None:
-        return found
-    connection = seen.connection
-    if connection is not None and connection.message_model == "BROADCASTING":
-        return GroupVerdict(
-            group=seen.group,
-            verdict=MessageVerdict.BROADCAST,
-            evidence="its members consume in broadcast mode",
-            reason="members keep their offsets themselves",
-        )
-    if seen.no_offset is not None:
-        return _unknown(seen, seen.no_offset)
-    if seen.delivery is not None:
-        return _handed_out(message, seen, seen.delivery)
-    if seen.committed is None:
-        return _held(message, seen, NEVER_COMMITTED) or _unknown(seen, NEVER_COMMITTED)
-    if seen.committed <= message.queue_offset:
-        return _not_passed(message, seen, seen.committed, min_offset)
-    return _passed(message, seen, seen.committed)
-
-
-def _unknown(seen: GroupEvidence, reason: str, evidence: str = "") -> GroupVerdict:
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.UNKNOWN,
-        evidence=evidence or None,
-        reason=reason,
-    )
-
-
-def _in_flight(seen: GroupEvidence, evidence: str, reason: str) -> GroupVerdict:
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.IN_FLIGHT,
-        evidence=evidence,
-        reason=reason,
-    )
-
-
-def _filtered(seen: GroupEvidence, evidence: str) -> GroupVerdict:
-    return GroupVerdict(
-        group=seen.group, verdict=MessageVerdict.FILTERED, evidence=evidence
-    )
-
-
-def _by_copies(seen: GroupEvidence) -> GroupVerdict | None:
-    """Judge by the last copy; None without copies."""
-    attempts_max = None
-    if seen.retry_max_times is not None:
-        attempts_max = seen.retry_max_times + 1
-    others = [copy for copy in seen.copies if copy.kind not in _DEAD]
-    letter = letter_of(seen)
-    if letter is not None:
-        others = _after(letter, others)
-        if not others:
-            why, unsure = _death(letter)
-            return GroupVerdict(
-                group=seen.group,
-                verdict=MessageVerdict.DEAD,
-                evidence=why,
-                reason=unsure,
-                attempt=letter.message.reconsume_times or None,
-                attempts_max=attempts_max,
-                where=letter.place,
-            )
-    if not others:
-        return None
-    last = max(others, key=_age)
-    attempt = last.message.reconsume_times + 1
-    if not last.is_pop and attempts_max is not None and attempt > attempts_max:
-        attempts_max = None  # brokers take the limit of the members, which is higher
-    if last.delivery is not None:
-        return _retry_handed_out(seen, last, last.delivery, attempts_max)
-    if last.kind == "delay" and last.is_over:
-        return _unknown(
-            seen,
-            f"the copy for delivery {attempt} was not found in the retry topic: it was"
-            " deleted, or is not in the index yet",
-            f"the delay of {last.place} has ended",
-        )
-    if last.kind == "delay" or last.is_passed is False:
-        is_due = last.kind == "retry"
-        reason = "it may be in the hands of a member" if is_due else None
-        if last.is_pop and attempts_max is not None and attempt > attempts_max:
-            reason = _USED_UP
-        return GroupVerdict(
-            group=seen.group,
-            verdict=MessageVerdict.IN_RETRY,
-            evidence="a copy waits in the retry topic, past the group's offset there"
-            if is_due
-            else "a copy waits for its delay to end",
-            reason=reason,
-            attempt=attempt,
-            attempts_max=attempts_max,
-            next_at_ms=last.due_ms,
-            where=last.place,
-        )
-    evidence = f"copy for delivery {attempt} at {last.place}"
-    if last.is_passed is None:
-        return _unknown(seen, "the group's offset in the retry topic is not known")
-    if last.moved_by is not None:
-        return _unknown(seen, _RESET.format(last.moved_by), evidence)
-    if last.is_pop:
-        return _unknown(seen, seen.no_deliveries or _NO_RECORD, evidence)
-    if seen.no_copies is not None:
-        return _unknown(seen, seen.no_copies, evidence)
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.CONSUMED,
-        evidence=f"the group is past the {evidence}, and there is no later one",
-        attempt=attempt,
-        attempts_max=attempts_max,
-        where=last.place,
-    )
+    return _Case(message, seen, min_offset).judged()
 
 
 def letter_of(seen: GroupEvidence) -> MessageCopy | None:
@@ -377,6 +259,412 @@ def letter_of(seen: GroupEvidence) -> MessageCopy | None:
         if letters:
             return max(letters, key=_age)
     return None
+
+
+class _Case:
+    """One message and one group, to be judged.
+
+    The methods that return None judge only what their docstrings say.
+    """
+
+    def __init__(
+        self, message: PulledMessage, seen: GroupEvidence, min_offset: int | None
+    ) -> None:
+        self._message = message
+        self._offset = message.queue_offset
+        self._topic = message.message_queue.topic
+        self._seen = seen
+        self._min_offset = min_offset
+        self._at = f"committed offset {seen.committed}, message at {self._offset}"
+        self._found = functools.partial(GroupVerdict, group=seen.group)
+
+    def judged(self) -> GroupVerdict:
+        seen = self._seen
+        found = self._by_copies()
+        if found is not None and found.verdict is MessageVerdict.DEAD:
+            found = self._once_more(found) or found
+            if seen.redriven is not None:
+                found = replace(found, evidence=f"{found.evidence}; {seen.redriven}")
+            return found
+        if found is not None:
+            return found
+        connection = seen.connection
+        if connection is not None and connection.message_model == "BROADCASTING":
+            return self._found(
+                verdict=MessageVerdict.BROADCAST,
+                evidence="its members consume in broadcast mode",
+                reason="members keep their offsets themselves",
+            )
+        if seen.no_offset is not None:
+            return self._unknown(seen.no_offset)
+        if seen.delivery is not None:
+            return self._handed_out(seen.delivery)
+        if seen.committed is None:
+            return self._held(NEVER_COMMITTED) or self._unknown(NEVER_COMMITTED)
+        if seen.committed <= self._offset:
+            return self._not_passed(seen.committed)
+        return self._passed()
+
+    def _unknown(self, reason: str, evidence: str | None = None) -> GroupVerdict:
+        unknown = MessageVerdict.UNKNOWN
+        return self._found(verdict=unknown, evidence=evidence, reason=reason)
+
+    def _by_copies(self) -> GroupVerdict | None:
+        """Judge by the last copy; None without copies."""
+        seen, attempts_max = self._seen, None
+        if seen.retry_max_times is not None:
+            attempts_max = seen.retry_max_times + 1
+        others = [copy for copy in seen.copies if copy.kind not in _DEAD]
+        letter = letter_of(seen)
+        if letter is not None:
+            others = _after(letter, others)
+            if not others:
+                why, unsure = _death(letter)
+                return self._found(
+                    verdict=MessageVerdict.DEAD,
+                    evidence=why,
+                    reason=unsure,
+                    attempt=letter.message.reconsume_times or None,
+                    attempts_max=attempts_max,
+                    where=letter.place,
+                )
+        if not others:
+            return None
+        last = max(others, key=_age)
+        attempt = last.message.reconsume_times + 1
+        is_above = attempts_max is not None and attempt > attempts_max
+        if is_above and not last.is_pop:
+            attempts_max = None  # brokers take the limit of the members: it is higher
+        if last.delivery is not None:
+            return self._retry_handed_out(last, last.delivery, attempts_max)
+        if last.kind == "delay" and last.is_over:
+            return self._unknown(
+                f"the copy for delivery {attempt} was not found in the retry topic: it"
+                " was deleted, or is not in the index yet",
+                f"the delay of {last.place} has ended",
+            )
+        found = self._found(
+            verdict=MessageVerdict.IN_RETRY,
+            evidence="a copy waits for its delay to end",
+            attempt=attempt,
+            attempts_max=attempts_max,
+            where=last.place,
+        )
+        if last.kind == "delay" or last.is_passed is False:
+            reason = None
+            if last.kind == "retry":
+                why = "a copy waits in the retry topic, past the group's offset there"
+                found = replace(found, evidence=why)
+                reason = "it may be in the hands of a member"
+            if is_above and last.is_pop:
+                reason = _USED_UP
+            return replace(found, reason=reason, next_at_ms=last.due_ms)
+        evidence = f"copy for delivery {attempt} at {last.place}"
+        if last.is_passed is None:
+            return self._unknown("the group's offset in the retry topic is not known")
+        if last.moved_by is not None:
+            return self._unknown(_RESET.format(last.moved_by), evidence)
+        if last.is_pop:
+            return self._unknown(seen.no_deliveries or _NO_RECORD, evidence)
+        if seen.no_copies is not None:
+            return self._unknown(seen.no_copies, evidence)
+        evidence = f"the group is past the {evidence}, and there is no later one"
+        return replace(found, verdict=MessageVerdict.CONSUMED, evidence=evidence)
+
+    def _once_more(self, dead: GroupVerdict) -> GroupVerdict | None:
+        """Judge a message with a dead letter that the group gets, or got, once more.
+
+        As after a reset back over it. Returns None if nothing shows that.
+        """
+        seen = self._seen
+        letter = letter_of(seen)
+        assert letter is not None  # noqa: S101  # of which the verdict is
+        died_ms = letter.message.store_timestamp_ms
+        died = f"{dead.evidence} since {format_rfc3339(died_ms)}"
+        delivery, committed = seen.delivery, seen.committed
+        if delivery is not None and delivery.popped_ms > died_ms:
+            again = self._handed_out(delivery)
+            evidence = f"{died}; {again.evidence}"
+            return replace(again, evidence=evidence, where=letter.place, attempt=None)
+        if seen.no_offset is not None or committed is None:
+            return None
+        if committed > self._offset:
+            moved = seen.moved_back
+            if moved is None or moved.at_ms < died_ms - SAME_TIME_MS:
+                return None
+            return self._unknown(
+                "a reset was to move the group back over it, at"
+                f" {format_rfc3339(moved.at_ms)} ({moved.name}); whether the message"
+                " was consumed since is not recorded",
+                f"{died}; {self._at}",
+            )
+        holder = seen.holder
+        if holder is not None and (holder.committed or 0) > self._offset:
+            return None  # its member is past it, and will commit that
+        again = self._not_passed(committed)
+        if again.verdict is MessageVerdict.WAITING:
+            evidence = f"{died}; {again.evidence}"
+            return replace(again, evidence=evidence, where=letter.place)
+        return self._unknown(
+            "the group's offset is not past it: it was moved back since, or an earlier"
+            f" message holds it{'' if again.reason is None else f'; {again.reason}'}",
+            f"{died}; {again.evidence or self._at}",
+        )
+
+    def _retry_handed_out(
+        self, copy: MessageCopy, delivery: PopDelivery, attempts_max: int | None
+    ) -> GroupVerdict:
+        """Judge a retry that POP has handed out."""
+        attempt = copy.message.reconsume_times + 1
+        found = self._by_delivery(delivery)
+        if found.verdict is MessageVerdict.CONSUMED:
+            if copy.is_passed is False:
+                return self._unknown(_AGAIN, found.evidence)
+            if self._seen.no_copies is not None:
+                return self._unknown(self._seen.no_copies, found.evidence)
+        is_unknown = found.verdict is MessageVerdict.UNKNOWN
+        return replace(
+            found,
+            evidence=f"copy for delivery {attempt} at {copy.place}: {found.evidence}",
+            attempt=None if is_unknown else attempt,
+            attempts_max=attempts_max,
+            where=copy.place,
+        )
+
+    def _handed_out(self, delivery: PopDelivery) -> GroupVerdict:
+        """Judge a message that POP has handed out, of which there is no copy."""
+        found, committed = self._by_delivery(delivery), self._seen.committed
+        if found.verdict is not MessageVerdict.CONSUMED:
+            return found
+        if committed is None or committed <= self._offset:
+            return self._unknown(_AGAIN, found.evidence)
+        return self._as_filtered(delivery.popped_ms, found.evidence or "") or found
+
+    def _as_filtered(self, popped_ms: int, acked: str) -> GroupVerdict | None:
+        """Judge a message that was handed out only because of the hash of its tag.
+
+        Brokers compare hashes. The proxy or the member, which compares the tag itself,
+        acknowledges what is not selected without giving it to a listener. Returns None
+        for any other message.
+        """
+        seen, tags = self._seen, self._message.tags
+        own = seen.connection and seen.connection.subscriptions.get(self._topic)
+        if not own or tag_matches(own, tags):
+            return None
+        if tags_code(tags) not in map(tags_code, own.tags_set):
+            return None
+        _, why = self._selection()
+        since_ms, no_clock = _subscribed_ms(seen, own)
+        if since_ms is None or since_ms > popped_ms:
+            later = _RENEWED if seen.is_renewed else _LATER_THAN_POP
+            return self._unknown(f"{why}, but {no_clock or later}", acked)
+        evidence = f"{why}, whose hash is the same; {acked}"
+        return self._found(verdict=MessageVerdict.FILTERED, evidence=evidence)
+
+    def _by_delivery(self, delivery: PopDelivery) -> GroupVerdict:
+        popped = f"handed out at {format_rfc3339(delivery.popped_ms)}"
+        if delivery.is_open:
+            return self._found(
+                verdict=MessageVerdict.IN_FLIGHT,
+                evidence=f"{popped} by POP, and not acknowledged",
+                reason=f"POP does not record to whom{self._online()}",
+                attempt=1,
+                next_at_ms=delivery.visible_ms,
+            )
+        if delivery.acked_ms is None:
+            why = self._seen.no_copies
+            return self._unknown(
+                "it was not acknowledged in time, and the copy for its next delivery"
+                f" was not found{'' if why is None else f': {why}'}",
+                popped,
+            )
+        acked = f"{popped}, acknowledged at {format_rfc3339(delivery.acked_ms)}"
+        if delivery.acked_ms > delivery.visible_ms:
+            reason = "that was after it was visible again, and may have no effect"
+            return self._unknown(reason, acked)
+        return self._found(verdict=MessageVerdict.CONSUMED, evidence=acked, attempt=1)
+
+    def _online(self) -> str:
+        """Name the members that are online, if they are few."""
+        if self._seen.connection is None:
+            return ""
+        names = sorted(each.client_id for each in self._seen.connection.connections)
+        if not 0 < len(names) <= _MEMBERS_NAMED_MAX:
+            return f"; {counted(len(names), 'member')} are online" if names else ""
+        return f"; online: {', '.join(names)}"
+
+    def _not_passed(self, committed: int) -> GroupVerdict:
+        seen, offset, min_offset = self._seen, self._offset, self._min_offset
+        if min_offset is not None and offset < min_offset:
+            reason = f"the queue begins at {min_offset}: deleted, perhaps unread"
+            return self._unknown(reason, self._at)
+        if seen.no_members is not None:
+            return self._unknown(seen.no_members, self._at)
+        if seen.connection is not None:
+            selected, why = self._selection()
+            if selected is None:
+                return self._unknown(why, self._at)
+            if not selected:
+                return self._found(verdict=MessageVerdict.FILTERED, evidence=why)
+        # Only POP goes by the group's setting, so its members that have left used POP.
+        may_pop = seen.is_pop or (
+            seen.connection is None
+            # A broker that keeps what POP hands out in RocksDB moves the committed
+            # offset with the next request only, and the pulled offset at once.
+            and (
+                seen.is_orderly or (seen.no_deliveries and (seen.pulled or 0) > offset)
+            )
+        )
+        found = None
+        if may_pop or seen.is_locked:
+            found = self._maybe_popped(committed)
+        elif seen.connection is not None:
+            found = self._maybe_pulled()
+        if found is not None:
+            return found
+        first = committed if min_offset is None else max(committed, min_offset)
+        return self._found(
+            verdict=MessageVerdict.WAITING,
+            evidence=self._at,
+            waiting_before=offset - first,
+        )
+
+    def _maybe_popped(self, committed: int) -> GroupVerdict | None:
+        """Judge a message that POP may have handed out before it moves the offset."""
+        seen, evidence = self._seen, self._at
+        if seen.no_deliveries is not None:
+            return self._unknown(seen.no_deliveries, evidence)
+        if seen.is_locked is False or not (seen.is_orderly or seen.is_locked):
+            return None
+        if seen.is_locked:
+            evidence += f"; {_LOCKED}"
+        if seen.connection is not None:
+            behind = self._offset - committed
+            own = seen.connection.subscriptions.get(self._topic)
+            is_all = own is not None and own.sub_string == "*"
+            if is_all and behind >= _POP_BATCH_MAX:
+                return None
+            if seen.is_locked and behind == 0:
+                reason = f"POP does not record to whom{self._online()}"
+                return self._in_flight(evidence, reason)
+        return self._unknown(seen.no_lock or _BATCH_END, evidence)
+
+    def _in_flight(self, evidence: str, reason: str) -> GroupVerdict:
+        in_flight = MessageVerdict.IN_FLIGHT
+        return self._found(verdict=in_flight, evidence=evidence, reason=reason)
+
+    def _held(self, evidence: str) -> GroupVerdict | None:
+        """Judge a message that is among those that a member has, and not finished."""
+        holder = self._seen.holder
+        if holder is None or holder.unfinished is None:
+            return None
+        low, high = holder.unfinished
+        if not low <= self._offset <= high:
+            return None
+        return self._in_flight(
+            f"{evidence}; {holder.client_id} holds {low} to {high}",
+            "it may have been consumed: members commit the lowest offset that is not",
+        )
+
+    def _maybe_pulled(self) -> GroupVerdict | None:
+        """Judge a message that a member may have pulled, but not committed."""
+        held = self._held(self._at)
+        if held is not None:
+            return held
+        holder, pulled = self._seen.holder, self._seen.pulled
+        if holder is not None and (holder.committed or 0) > self._offset:
+            return self._in_flight(
+                f"{self._at}; {holder.client_id} is at {holder.committed}",
+                "its member is past it, and has not committed that yet",
+            )
+        if pulled is None and holder is None:
+            return self._unknown(
+                "members are online, and neither they nor this broker tell what they"
+                " have pulled (brokers do from RocketMQ 5.1.0 on)",
+                self._at,
+            )
+        if pulled is not None and pulled > self._offset:
+            return self._in_flight(
+                f"{self._at}, pulled up to {pulled}",
+                "a member may have consumed it: it commits the lowest offset that it"
+                " has not",
+            )
+        return None
+
+    def _passed(self) -> GroupVerdict:
+        seen, evidence = self._seen, self._at
+        if seen.moved_by is not None:
+            return self._unknown(_RESET.format(seen.moved_by), evidence)
+        if seen.no_members is not None:
+            return self._unknown(seen.no_members, evidence)
+        is_pop = seen.is_pop and not seen.is_orderly
+        if seen.connection is None:
+            reason = "no member is online, so the group's filter is not known"
+            if is_pop:
+                reason = seen.no_deliveries or f"{_NO_RECORD}; {reason}"
+            return self._unknown(reason, evidence)
+        selected, why = self._selection()
+        if selected is None:
+            return self._unknown(why, evidence)
+        subscription = seen.connection.subscriptions[self._topic]
+        since_ms, no_clock = _subscribed_ms(seen, subscription)
+        stored_ms = self._message.store_timestamp_ms
+        if not selected:
+            if since_ms is not None and since_ms <= stored_ms:
+                return self._found(verdict=MessageVerdict.FILTERED, evidence=why)
+            return self._unknown(f"{why}, but {no_clock or _later(seen)}", evidence)
+        if is_pop:
+            return self._unknown(seen.no_deliveries or _NO_RECORD, evidence)
+        if seen.no_copies is not None:
+            return self._unknown(seen.no_copies, evidence)
+        if seen.holder is None and not seen.is_pop:
+            return self._unknown(
+                "no member tells that it pulls the queue; it may have been handed out"
+                " by POP, as to gRPC clients, which moves the offset before the message"
+                " is acknowledged",
+                evidence,
+            )
+        skipped = no_clock
+        if since_ms is not None:
+            skipped = _may_have_skipped(seen, since_ms, stored_ms)
+        if skipped is not None:
+            return self._unknown(skipped, evidence)
+        # Orderly members get a message that failed once more in its place, without a
+        # copy.
+        is_orderly = seen.is_orderly if seen.holder is None else seen.holder.is_orderly
+        return self._found(
+            verdict=MessageVerdict.CONSUMED,
+            evidence=f"{evidence}; the filter selects it, and no copy waits for a"
+            " retry",
+            attempt=None if is_orderly else 1,
+        )
+
+    def _selection(self) -> tuple[bool | None, str]:
+        """Whether the members' filter selects the message, or None; and why."""
+        seen, tags = self._seen, self._message.tags
+        assert seen.connection is not None  # noqa: S101
+        subscription = seen.connection.subscriptions.get(self._topic)
+        if subscription is None:
+            return None, f"its members do not subscribe to {self._topic} now"
+        wanted = subscription.sub_string
+        own = None if seen.holder is None else seen.holder.subscription
+        if own is not None and _filter_of(own) != _filter_of(subscription):
+            return None, (
+                f"the member of its queue has the filter {own.sub_string!r}, and"
+                f" another has {wanted!r}"
+            )
+        if subscription.expression_type == SQL92 or subscription.class_filter_mode:
+            if seen.selected is None:
+                reason = seen.no_selection or "is evaluated by brokers"
+                return None, f"the filter {wanted!r} {reason}"
+            return (
+                seen.selected,
+                "" if seen.selected else f"{wanted!r} does not select it",
+            )
+        if tag_matches(subscription, tags):
+            return True, ""
+        tag = "no tag" if tags is None else f"tag {tags}"
+        return False, f"{tag} is not selected by {wanted!r}"
 
 
 def _death(letter: MessageCopy) -> tuple[str, str]:
@@ -393,57 +681,6 @@ def _death(letter: MessageCopy) -> tuple[str, str]:
     return (
         f"its dead letter is on its way: it waits for a delay{due}",
         "it is in the dead-letter topic only when that has ended",
-    )
-
-
-def _once_more(
-    message: PulledMessage,
-    seen: GroupEvidence,
-    dead: GroupVerdict,
-    min_offset: int | None,
-) -> GroupVerdict | None:
-    """Judge a message with a dead letter that the group gets, or got, once more.
-
-    As after a reset back over it. Returns None if nothing shows that.
-    """
-    letter = letter_of(seen)
-    assert letter is not None  # noqa: S101  # of which the verdict is
-    died_ms = letter.message.store_timestamp_ms
-    died = f"{dead.evidence} since {format_rfc3339(died_ms)}"
-    delivery, committed = seen.delivery, seen.committed
-    if delivery is not None and delivery.popped_ms > died_ms:
-        again = _handed_out(message, seen, delivery)
-        return replace(
-            again,
-            evidence=f"{died}; {again.evidence}",
-            where=letter.place,
-            attempt=None,
-        )
-    if seen.no_offset is not None or committed is None:
-        return None
-    at = f"committed offset {committed}, message at {message.queue_offset}"
-    if committed > message.queue_offset:
-        moved = seen.moved_back
-        if moved is None or moved.at_ms < died_ms - SAME_TIME_MS:
-            return None
-        return _unknown(
-            seen,
-            "a reset was to move the group back over it, at"
-            f" {format_rfc3339(moved.at_ms)} ({moved.name}); whether the message was"
-            " consumed since is not recorded",
-            f"{died}; {at}",
-        )
-    holder = seen.holder
-    if holder is not None and (holder.committed or 0) > message.queue_offset:
-        return None  # its member is past it, and will commit that
-    again = _not_passed(message, seen, committed, min_offset)
-    if again.verdict is MessageVerdict.WAITING:
-        return replace(again, evidence=f"{died}; {again.evidence}", where=letter.place)
-    return _unknown(
-        seen,
-        "the group's offset is not past it: it was moved back since, or an earlier"
-        f" message holds it{'' if again.reason is None else f'; {again.reason}'}",
-        f"{died}; {again.evidence or at}",
     )
 
 
@@ -479,295 +716,19 @@ def _age(copy: MessageCopy) -> tuple[int, int, int]:
     return copy.message.reconsume_times, is_due, copy.message.store_timestamp_ms
 
 
-def _retry_handed_out(
-    seen: GroupEvidence,
-    copy: MessageCopy,
-    delivery: PopDelivery,
-    attempts_max: int | None,
-) -> GroupVerdict:
-    """Judge a retry that POP has handed out."""
-    attempt = copy.message.reconsume_times + 1
-    found = _by_delivery(seen, delivery)
-    verdict = found.verdict
-    if verdict is MessageVerdict.CONSUMED and copy.is_passed is False:
-        return _unknown(seen, _AGAIN, found.evidence or "")
-    if verdict is MessageVerdict.CONSUMED and seen.no_copies is not None:
-        return _unknown(seen, seen.no_copies, found.evidence or "")
-    return GroupVerdict(
-        group=seen.group,
-        verdict=verdict,
-        evidence=f"copy for delivery {attempt} at {copy.place}: {found.evidence}",
-        reason=found.reason,
-        attempt=None if verdict is MessageVerdict.UNKNOWN else attempt,
-        attempts_max=attempts_max,
-        next_at_ms=found.next_at_ms,
-        where=copy.place,
-    )
-
-
-def _handed_out(
-    message: PulledMessage, seen: GroupEvidence, delivery: PopDelivery
-) -> GroupVerdict:
-    """Judge a message that POP has handed out, of which there is no copy."""
-    found = _by_delivery(seen, delivery)
-    if found.verdict is not MessageVerdict.CONSUMED:
-        return found
-    committed = seen.committed
-    if committed is None or committed <= message.queue_offset:
-        return _unknown(seen, _AGAIN, found.evidence or "")
-    filtered = _as_filtered(message, seen, delivery.popped_ms, found.evidence or "")
-    return filtered or found
-
-
-def _as_filtered(
-    message: PulledMessage, seen: GroupEvidence, popped_ms: int, acked: str
-) -> GroupVerdict | None:
-    """Judge a message that was handed out only because of the hash of its tag, or None.
-
-    Brokers compare hashes. The proxy or the member, which compares the tag itself,
-    acknowledges what is not selected without giving it to a listener.
-    """
-    topic = message.message_queue.topic
-    own = seen.connection and seen.connection.subscriptions.get(topic)
-    if not own or tag_matches(own, message.tags):
-        return None
-    if tags_code(message.tags) not in map(tags_code, own.tags_set):
-        return None
-    _, why = _selection(message, seen)
-    since_ms, no_clock = _subscribed_ms(seen, own)
-    if since_ms is None or since_ms > popped_ms:
-        later = _RENEWED if seen.is_renewed else _LATER_THAN_POP
-        return _unknown(seen, f"{why}, but {no_clock or later}", acked)
-    return _filtered(seen, f"{why}, whose hash is the same; {acked}")
-
-
-def _by_delivery(seen: GroupEvidence, delivery: PopDelivery) -> GroupVerdict:
-    popped = f"handed out at {format_rfc3339(delivery.popped_ms)}"
-    if delivery.is_open:
-        return GroupVerdict(
-            group=seen.group,
-            verdict=MessageVerdict.IN_FLIGHT,
-            evidence=f"{popped} by POP, and not acknowledged",
-            reason=f"POP does not record to whom{_online(seen)}",
-            attempt=1,
-            next_at_ms=delivery.visible_ms,
-        )
-    if delivery.acked_ms is None:
-        return _unknown(
-            seen,
-            "it was not acknowledged in time, and the copy for its next delivery was"
-            " not found" + ("" if seen.no_copies is None else f": {seen.no_copies}"),
-            popped,
-        )
-    acked = f"{popped}, acknowledged at {format_rfc3339(delivery.acked_ms)}"
-    if delivery.acked_ms > delivery.visible_ms:
-        return _unknown(
-            seen, "that was after it was visible again, and may have no effect", acked
-        )
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.CONSUMED,
-        evidence=acked,
-        attempt=1,
-    )
-
-
-def _online(seen: GroupEvidence) -> str:
-    """Name the members that are online, if they are few."""
-    if seen.connection is None:
-        return ""
-    names = sorted(each.client_id for each in seen.connection.connections)
-    if not 0 < len(names) <= _MEMBERS_NAMED_MAX:
-        return f"; {counted(len(names), 'member')} are online" if names else ""
-    return f"; online: {', '.join(names)}"
-
-
-def _not_passed(
-    message: PulledMessage,
-    seen: GroupEvidence,
-    committed: int,
-    min_offset: int | None,
-) -> GroupVerdict:
-    offset = message.queue_offset
-    evidence = f"committed offset {committed}, message at {offset}"
-    if min_offset is not None and offset < min_offset:
-        return _unknown(
-            seen, f"the queue begins at {min_offset}: deleted, perhaps unread", evidence
-        )
-    if seen.no_members is not None:
-        return _unknown(seen, seen.no_members, evidence)
-    if seen.connection is not None:
-        selected, why = _selection(message, seen)
-        if selected is None:
-            return _unknown(seen, why, evidence)
-        if not selected:
-            return _filtered(seen, why)
-    # Only POP goes by the group's setting, so its members that have left used POP.
-    may_pop = seen.is_pop or (
-        seen.connection is None
-        # A broker that keeps what POP hands out in RocksDB moves the committed offset
-        # with the next request only, and the pulled offset at once.
-        and (seen.is_orderly or (seen.no_deliveries and (seen.pulled or 0) > offset))
-    )
-    if may_pop or seen.is_locked:
-        found = _maybe_popped(message, seen, committed)
-    elif seen.connection is not None:
-        found = _maybe_pulled(message, seen, evidence)
-    else:
-        found = None
-    if found is not None:
-        return found
-    first = committed if min_offset is None else max(committed, min_offset)
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.WAITING,
-        evidence=evidence,
-        waiting_before=offset - first,
-    )
-
-
-def _maybe_popped(
-    message: PulledMessage, seen: GroupEvidence, committed: int
-) -> GroupVerdict | None:
-    """Judge a message that POP may have handed out before it moves the offset."""
-    evidence = f"committed offset {committed}, message at {message.queue_offset}"
-    if seen.no_deliveries is not None:
-        return _unknown(seen, seen.no_deliveries, evidence)
-    if seen.is_locked is False or not (seen.is_orderly or seen.is_locked):
-        return None
-    if seen.is_locked:
-        evidence += f"; {_LOCKED}"
-    if seen.connection is not None:
-        behind = message.queue_offset - committed
-        own = seen.connection.subscriptions.get(message.message_queue.topic)
-        is_all = own is not None and own.sub_string == "*"
-        if is_all and behind >= _POP_BATCH_MAX:
-            return None
-        if seen.is_locked and behind == 0:
-            reason = f"POP does not record to whom{_online(seen)}"
-            return _in_flight(seen, evidence, reason)
-    return _unknown(seen, seen.no_lock or _BATCH_END, evidence)
-
-
-def _held(
-    message: PulledMessage, seen: GroupEvidence, evidence: str
-) -> GroupVerdict | None:
-    """Judge a message that is among those that a member has pulled and not finished."""
-    if seen.holder is None or seen.holder.unfinished is None:
-        return None
-    low, high = seen.holder.unfinished
-    if not low <= message.queue_offset <= high:
-        return None
-    return _in_flight(
-        seen,
-        f"{evidence}; {seen.holder.client_id} holds {low} to {high}",
-        "it may have been consumed: members commit the lowest offset that is not",
-    )
-
-
-def _maybe_pulled(
-    message: PulledMessage, seen: GroupEvidence, evidence: str
-) -> GroupVerdict | None:
-    """Judge a message that a member may have pulled, but not committed."""
-    offset = message.queue_offset
-    held = _held(message, seen, evidence)
-    if held is not None:
-        return held
-    holder = seen.holder
-    if holder is not None and (holder.committed or 0) > offset:
-        return _in_flight(
-            seen,
-            f"{evidence}; {holder.client_id} is at {holder.committed}",
-            "its member is past it, and has not committed that yet",
-        )
-    if seen.pulled is None and seen.holder is None:
-        return _unknown(
-            seen,
-            "members are online, and neither they nor this broker tell what they have"
-            " pulled (brokers do from RocketMQ 5.1.0 on)",
-            evidence,
-        )
-    if seen.pulled is not None and seen.pulled > offset:
-        return _in_flight(
-            seen,
-            f"{evidence}, pulled up to {seen.pulled}",
-            "a member may have consumed it: it commits the lowest offset that it has"
-            " not",
-        )
-    return None
-
-
-def _passed(
-    message: PulledMessage, seen: GroupEvidence, committed: int
-) -> GroupVerdict:
-    evidence = f"committed offset {committed}, message at {message.queue_offset}"
-    if seen.moved_by is not None:
-        return _unknown(seen, _RESET.format(seen.moved_by), evidence)
-    if seen.no_members is not None:
-        return _unknown(seen, seen.no_members, evidence)
-    is_pop = seen.is_pop and not seen.is_orderly
-    connection = seen.connection
-    if connection is None:
-        reason = "no member is online, so the group's filter is not known"
-        if is_pop:
-            reason = seen.no_deliveries or f"{_NO_RECORD}; {reason}"
-        return _unknown(seen, reason, evidence)
-    selected, why = _selection(message, seen)
-    if selected is None:
-        return _unknown(seen, why, evidence)
-    subscription = connection.subscriptions[message.message_queue.topic]
-    since_ms, no_clock = _subscribed_ms(seen, subscription)
-    is_older = since_ms is not None and since_ms <= message.store_timestamp_ms
-    if not selected and is_older:
-        return _filtered(seen, why)
-    if not selected:
-        return _unknown(seen, f"{why}, but {no_clock or _later(seen)}", evidence)
-    if is_pop:
-        return _unknown(seen, seen.no_deliveries or _NO_RECORD, evidence)
-    if seen.no_copies is not None:
-        return _unknown(seen, seen.no_copies, evidence)
-    if seen.holder is None and not seen.is_pop:
-        return _unknown(
-            seen,
-            "no member tells that it pulls the queue; it may have been handed out by"
-            " POP, as to gRPC clients, which moves the offset before the message is"
-            " acknowledged",
-            evidence,
-        )
-    skipped = _may_have_skipped(message, seen, since_ms, no_clock)
-    if skipped is not None:
-        return _unknown(seen, skipped, evidence)
-    # Orderly members get a message that failed once more in its place, without a copy.
-    is_orderly = seen.is_orderly if seen.holder is None else seen.holder.is_orderly
-    return GroupVerdict(
-        group=seen.group,
-        verdict=MessageVerdict.CONSUMED,
-        evidence=f"{evidence}; the filter selects it, and no copy waits for a retry",
-        attempt=None if is_orderly else 1,
-    )
-
-
 def _later(seen: GroupEvidence) -> str:
     return _RENEWED if seen.is_renewed else _LATER_FILTER
 
 
-def _may_have_skipped(
-    message: PulledMessage,
-    seen: GroupEvidence,
-    since_ms: int | None,
-    no_clock: str | None,
-) -> str | None:
-    """Say why a group that is past a message may not have been given it, or None."""
-    if since_ms is None:
-        return no_clock
-    if since_ms > message.store_timestamp_ms:
+def _may_have_skipped(seen: GroupEvidence, since_ms: int, stored_ms: int) -> str | None:
+    """Say why a group that is past a message may not have been given it, or None.
+
+    `since_ms` is when its members subscribed, `stored_ms` when it was stored.
+    """
+    if since_ms > stored_ms:
         return _later(seen)
-    connection = seen.connection
-    begins_at_first = (
-        connection is not None
-        and connection.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
-    )
-    if begins_at_first or since_ms + BEGINNING_MS <= message.store_timestamp_ms:
+    begins = seen.connection and seen.connection.consume_from_where
+    if begins == "CONSUME_FROM_FIRST_OFFSET" or since_ms + BEGINNING_MS <= stored_ms:
         return None
     return (
         "the members subscribed less than a minute before it was stored, and a group"
@@ -801,28 +762,3 @@ def _subscribed_ms(
 
 def _filter_of(subscription: SubscriptionData) -> tuple[str, str]:
     return subscription.expression_type or "TAG", subscription.sub_string
-
-
-def _selection(message: PulledMessage, seen: GroupEvidence) -> tuple[bool | None, str]:
-    """Whether the members' filter selects the message, or None; and why."""
-    topic = message.message_queue.topic
-    assert seen.connection is not None  # noqa: S101
-    subscription: SubscriptionData | None = seen.connection.subscriptions.get(topic)
-    if subscription is None:
-        return None, f"its members do not subscribe to {topic} now"
-    own = None if seen.holder is None else seen.holder.subscription
-    if own is not None and _filter_of(own) != _filter_of(subscription):
-        return None, (
-            f"the member of its queue has the filter {own.sub_string!r}, and another"
-            f" has {subscription.sub_string!r}"
-        )
-    if subscription.expression_type == SQL92 or subscription.class_filter_mode:
-        text = f"{subscription.sub_string!r}"
-        if seen.selected is None:
-            reason = seen.no_selection or "is evaluated by brokers"
-            return None, f"the filter {text} {reason}"
-        return seen.selected, "" if seen.selected else f"{text} does not select it"
-    if tag_matches(subscription, message.tags):
-        return True, ""
-    tags = "no tag" if message.tags is None else f"tag {message.tags}"
-    return False, f"{tags} is not selected by {subscription.sub_string!r}"

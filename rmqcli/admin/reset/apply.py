@@ -17,19 +17,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.admin.brokers import ask_each
 from rmqcli.admin.positions import resolve
-from rmqcli.admin.reset.backup import save_backup
+from rmqcli.admin.reset.backup import Backup, save_backup
 from rmqcli.admin.reset.find_method import Membership
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.plan import bounds_of, method_key, moved_error
 from rmqcli.admin.reset.result import QueueOutcome, QueueResult, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
-from rmqcli.admin.witness import (
-    ANOTHER,
-    Noted,
-    Witness,
-    note_ends,
-    read_witnesses,
-)
+from rmqcli.admin.witness import ANOTHER, Noted, Witness, note_ends, read_witnesses
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import (
     PENDING_RESET_REMARK,
@@ -37,7 +31,8 @@ from rmqcli.api.calls.offset import (
     query_consumer_offset,
     update_consumer_offset,
 )
-from rmqcli.api.runner import run_tasks
+from rmqcli.api.positions import every
+from rmqcli.api.runner import run_task
 from rmqcli.clock import Deadline
 from rmqcli.errors import RefusedError, RmqError, TransportError
 from rmqcli.position import AtGroup
@@ -113,10 +108,9 @@ class ResetRun:
             if isinstance(end, RmqError):
                 end = Noted(each.max_offset, None)
             noted[each.queue] = end
-        return save_backup(
-            directory,
+        backup = Backup(
             created_ms=self._client.clock.epoch_ms(),
-            namesrv=self._client.config.namesrv,
+            namesrv=tuple(self._client.config.namesrv),
             cluster=plan.cluster,
             group=plan.group,
             topic=plan.topic,
@@ -129,6 +123,7 @@ class ResetRun:
             noted=noted,
             undo_of=undo_of,
         )
+        return save_backup(directory, backup)
 
     def execute(self) -> None:
         """Set all offsets, read them back, and wait for live members to move.
@@ -148,9 +143,7 @@ class ResetRun:
         self._run([self._read_back(self._plan.queues, timeout_ms)])
 
     def _run(self, tasks: Sequence[Task[None]]) -> None:
-        for outcome in run_tasks(self._client, tasks):
-            if isinstance(outcome, RmqError):
-                raise outcome
+        run_task(self._client, every(*tasks))
 
     def _by_key(self) -> Iterable[tuple[MethodKey, list[QueuePlan]]]:
         """Group the queues of the plan by topic and broker."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 logger = get_logger(__name__)
 
@@ -61,12 +62,13 @@ class Backup:
     `targets` are the offsets to set. `noted` has the ends of the queues, and their last
     messages. `undo_of` is the id of the backup that the reset restored, empty for any
     other reset. `sequence` orders backups: the time in ms at which it was saved, or one
-    above the highest in the folder when the clock is behind that.
+    above the highest in the folder when the clock is behind that. `save_backup` sets
+    it, and the id.
     """
 
-    backup_id: str
+    backup_id: str = ""
     created_ms: int
-    sequence: int
+    sequence: int = 0
     namesrv: tuple[str, ...]
     cluster: ClusterIdentity
     group: str
@@ -97,39 +99,21 @@ def backup_id_of(created_ms: int) -> str:
     return f"{moment:%Y%m%d-%H%M%S}-{created_ms % 1000:03}"
 
 
-def save_backup(
-    directory: Path,
-    *,
-    created_ms: int,
-    namesrv: Sequence[str],
-    group: str,
-    topic: str,
-    committed: Mapping[MessageQueue, int | None],
-    targets: Mapping[MessageQueue, int],
-    noted: Mapping[MessageQueue, Noted],
-    cluster: ClusterIdentity,
-    undo_of: str = "",
-) -> str:
-    """Write a backup to the disk and return its id.
+def save_backup(directory: Path, backup: Backup) -> str:
+    """Write a backup to the disk with the next sequence and a free id; return the id.
 
     Raises RmqError when that fails; the caller must then not change any offset.
     """
+    created_ms = backup.created_ms
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         newest = max((each.sequence for each in list_backups(directory)), default=0)
         for at_ms in range(created_ms, created_ms + _SAME_MS_MAX):
-            backup = Backup(
+            backup = replace(
+                backup,
                 backup_id=backup_id_of(at_ms),
                 created_ms=at_ms,
                 sequence=max(at_ms, newest + 1),
-                namesrv=tuple(namesrv),
-                cluster=cluster,
-                group=group,
-                topic=topic,
-                committed=dict(committed),
-                targets=dict(targets),
-                noted=dict(noted),
-                undo_of=undo_of,
             )
             if _write_new(directory, backup):
                 return backup.backup_id

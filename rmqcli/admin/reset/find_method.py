@@ -21,7 +21,7 @@ from rmqcli.admin.reset.method import (
     choose_method,
     find_push,
 )
-from rmqcli.admin.reset.plan import method_key
+from rmqcli.admin.reset.plan import method_key, plan_queue
 from rmqcli.admin.reset.target import ToPosition
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -30,7 +30,8 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
-from rmqcli.api.runner import run_tasks
+from rmqcli.api.positions import every
+from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.client_id import is_grpc_client
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
@@ -179,80 +180,140 @@ def find_methods(
     request: ResetRequest,
     members: Membership,
     *,
-    every: Mapping[MessageQueue, QueueFacts],
+    queues: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
     uses_pop: bool,
 ) -> dict[MethodKey, ResetMethod]:
     """Find how to set the offsets of one topic on each of its brokers.
 
-    `every` holds all queues of the topic, `aimed` those to reset. `uses_pop`: something
-    shows that the group consumes by POP, or nothing can show that it does not.
+    `queues` holds all queues of the topic, `aimed` those to reset. `uses_pop`:
+    something shows that the group consumes by POP, or nothing can show that it does
+    not.
     """
     tasks = {}
     for key in dict.fromkeys(method_key(each.queue) for each in aimed):
-        address = client.master_of(client.route(key[0]), key[1])
         mine = [each for each in aimed if method_key(each.queue) == key]
-        tasks[key] = _find_method(
-            client,
-            request,
-            members,
-            every=every,
-            aimed=mine,
-            address=address,
-            version=client.broker_version(address),
+        broker = _Broker(client, request, members, key, queues, mine)
+        tasks[key] = broker.find_method(uses_pop=uses_pop)
+    found = run_task(client, every(*tasks.values()))
+    return dict(zip(tasks, found, strict=True))
+
+
+class _Broker:
+    """One topic on one broker: how to set the offsets of `aimed`, queues of it.
+
+    `queues` holds all queues of the topic.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        request: ResetRequest,
+        members: Membership,
+        key: MethodKey,
+        queues: Mapping[MessageQueue, QueueFacts],
+        aimed: Sequence[QueueFacts],
+    ) -> None:
+        self._client = client
+        self._request = request
+        self._members = members
+        self._topic, self._name = key
+        self._route = client.route(self._topic)
+        self._address = client.master_of(self._route, self._name)
+        self._version = client.broker_version(self._address)
+        self._queues = queues
+        self._aimed = aimed
+
+    def find_method(self, *, uses_pop: bool) -> Task[ResetMethod]:
+        is_live = self._members.is_live(self._name, self._topic)
+        is_server_side = keeps_positions = False
+        unread: RmqError | None = None
+        if is_live or uses_pop or self._version >= V5_3_0:
+            settings = yield from _read_settings(self._address, self._version)
+            is_server_side, keeps_positions, unread = settings
+        push = None
+        if is_live and not is_server_side and self._members.takes_push(self._name):
+            push = yield from self._find_push()
+        method = choose_method(
+            address=self._address,
+            version=version_name(self._version),
+            is_live=is_live,
+            is_server_side=is_server_side,
             uses_pop=uses_pop,
+            keeps_positions=keeps_positions,
+            push=push,
+            wants_proof=self._request.wants_proof,
         )
-    methods: dict[MethodKey, ResetMethod] = {}
-    for key, outcome in zip(tasks, run_tasks(client, tasks.values()), strict=True):
-        if isinstance(outcome, RmqError):
-            raise outcome
-        methods[key] = outcome
-    return methods
-
-
-def _find_method(
-    client: Client,
-    request: ResetRequest,
-    members: Membership,
-    *,
-    every: Mapping[MessageQueue, QueueFacts],
-    aimed: Sequence[QueueFacts],
-    address: str,
-    version: int,
-    uses_pop: bool,
-) -> Task[ResetMethod]:
-    """Find how to set the offsets of `aimed`, queues of one topic and broker."""
-    topic, name = method_key(aimed[0].queue)
-    is_live = members.is_live(name, topic)
-    is_server_side = keeps_positions = False
-    unread: RmqError | None = None
-    if is_live or uses_pop or version >= V5_3_0:
-        settings = yield from _read_settings(address, version)
-        is_server_side, keeps_positions, unread = settings
-    push = None
-    if is_live and not is_server_side and members.takes_push(name):
-        push = yield from _find_push(
-            client, request, every=every, aimed=aimed, address=address
+        if unread is None or method.mechanism is not Mechanism.SERVER_RESET:
+            return method
+        return replace(
+            method,
+            warning=(
+                f"{self._name} did not show its settings, so that it is not known"
+                " whether it resets offsets itself (useServerSideResetOffset):"
+                f" {unread.message}"
+            ),
         )
-    method = choose_method(
-        address=address,
-        version=version_name(version),
-        is_live=is_live,
-        is_server_side=is_server_side,
-        uses_pop=uses_pop,
-        keeps_positions=keeps_positions,
-        push=push,
-        wants_proof=request.wants_proof,
-    )
-    if unread is None or method.mechanism is not Mechanism.SERVER_RESET:
-        return method
-    return replace(
-        method,
-        warning=(
-            f"{name} did not show its settings, so that it is not known whether it"
-            f" resets offsets itself (useServerSideResetOffset): {unread.message}"
-        ),
-    )
+
+    def _find_push(self) -> Task[PushRequest | None]:
+        written = {
+            data.write_queue_nums
+            for data in self._route.queues
+            if data.broker_name == self._name
+        }
+        ids = range(max(written, default=0))
+        targets = {each.queue: plan_queue(each).target for each in self._aimed}
+        if any(queue.queue_id not in ids for queue in targets):
+            return None  # the broker pushes its write queues only
+        queues = [
+            PushQueue(
+                queue_id=queue.queue_id,
+                committed=facts.committed,
+                target=targets.get(queue),
+                max_offset=facts.max_offset,
+            )
+            for queue, facts in self._queues.items()
+            if queue.broker_name == self._name and queue.queue_id in ids
+        ]
+        if len(queues) != len(ids):
+            return None
+        timestamps = yield from self._timestamps()
+        asked = [
+            (timestamp_ms, queue_id)
+            for timestamp_ms in timestamps
+            if timestamp_ms != TIMESTAMP_MAX_OFFSET
+            for queue_id in ids
+        ]
+        answers = yield All(
+            [
+                Request(
+                    self._address,
+                    search_offset_by_timestamp(self._topic, queue_id, timestamp_ms),
+                )
+                for timestamp_ms, queue_id in asked
+            ]
+        )
+        searches: dict[int, dict[int, int]] = {each: {} for each in timestamps}
+        searches[TIMESTAMP_MAX_OFFSET] = {q.queue_id: q.max_offset for q in queues}
+        for (timestamp_ms, queue_id), found in zip(asked, answers, strict=True):
+            if not isinstance(found, RmqError):
+                searches[timestamp_ms][queue_id] = found
+        return find_push(queues, searches)
+
+    def _timestamps(self) -> Task[list[int]]:
+        """Return timestamps to try: ends, requested time, store times of targets."""
+        timestamps, target = [TIMESTAMP_MAX_OFFSET, 0], self._request.target
+        if isinstance(target, ToPosition) and isinstance(target.position, AtTime):
+            timestamps.append(target.position.epoch_ms)
+        places = [
+            (each.queue, each.wanted)
+            for each in self._aimed
+            if each.wanted is not None
+            and each.min_offset <= each.wanted < each.max_offset
+        ]
+        found = yield from read_messages(self._client, places[:_TIMESTAMPS_MAX])
+        timestamps += [message.store_timestamp_ms for message in found.values()]
+        return list(dict.fromkeys(timestamps))[:_TIMESTAMPS_MAX]
 
 
 def _read_settings(
@@ -278,82 +339,3 @@ def _read_settings(
         config.get("popConsumerKVServiceEnable") == "true",
         None,
     )
-
-
-def _find_push(
-    client: Client,
-    request: ResetRequest,
-    *,
-    every: Mapping[MessageQueue, QueueFacts],
-    aimed: Sequence[QueueFacts],
-    address: str,
-) -> Task[PushRequest | None]:
-    topic, name = method_key(aimed[0].queue)
-    written = {
-        data.write_queue_nums
-        for data in client.route(topic).queues
-        if data.broker_name == name
-    }
-    ids = range(max(written, default=0))
-    wanted = {each.queue: each for each in aimed}
-    if any(queue.queue_id not in ids for queue in wanted):
-        return None  # the broker pushes its write queues only
-    queues = [
-        _push_queue(queue, facts, wanted.get(queue))
-        for queue, facts in every.items()
-        if queue.broker_name == name and queue.queue_id in ids
-    ]
-    if len(queues) != len(ids):
-        return None
-    timestamps = yield from _timestamps(client, request, aimed)
-    asked = [
-        (timestamp_ms, queue_id)
-        for timestamp_ms in timestamps
-        if timestamp_ms != TIMESTAMP_MAX_OFFSET
-        for queue_id in ids
-    ]
-    answers = yield All(
-        [
-            Request(address, search_offset_by_timestamp(topic, queue_id, timestamp_ms))
-            for timestamp_ms, queue_id in asked
-        ]
-    )
-    searches: dict[int, dict[int, int]] = {each: {} for each in timestamps}
-    searches[TIMESTAMP_MAX_OFFSET] = {q.queue_id: q.max_offset for q in queues}
-    for (timestamp_ms, queue_id), found in zip(asked, answers, strict=True):
-        if not isinstance(found, RmqError):
-            searches[timestamp_ms][queue_id] = found
-    return find_push(queues, searches)
-
-
-def _push_queue(
-    queue: MessageQueue, facts: QueueFacts, aimed: QueueFacts | None
-) -> PushQueue:
-    target = None
-    if aimed is not None and aimed.wanted is not None:
-        target = min(max(aimed.wanted, aimed.min_offset), aimed.max_offset)
-    return PushQueue(
-        queue_id=queue.queue_id,
-        committed=facts.committed,
-        target=target,
-        max_offset=facts.max_offset,
-    )
-
-
-def _timestamps(
-    client: Client, request: ResetRequest, aimed: Sequence[QueueFacts]
-) -> Task[list[int]]:
-    """Return timestamps to try: ends, requested time, and store times of targets."""
-    timestamps = [TIMESTAMP_MAX_OFFSET, 0]
-    if isinstance(request.target, ToPosition) and isinstance(
-        request.target.position, AtTime
-    ):
-        timestamps.append(request.target.position.epoch_ms)
-    places = [
-        (each.queue, each.wanted)
-        for each in aimed
-        if each.wanted is not None and each.min_offset <= each.wanted < each.max_offset
-    ]
-    found = yield from read_messages(client, places[:_TIMESTAMPS_MAX])
-    timestamps += [message.store_timestamp_ms for message in found.values()]
-    return list(dict.fromkeys(timestamps))[:_TIMESTAMPS_MAX]

@@ -129,7 +129,7 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
             client,
             request,
             members,
-            every=topic.every,
+            queues=topic.every,
             aimed=aimed,
             uses_pop=members.uses_grpc or pop is not None,
         )

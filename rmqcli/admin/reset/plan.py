@@ -320,28 +320,19 @@ def make_plan(
     )
 
 
-def _retry_warnings(group: GroupFacts) -> list[str]:
+def _retry_warnings(group: GroupFacts) -> list[Hint]:
     count, topic = group.retry_pending, retry_topic(group.group)
-    warnings: list[str] = []
+    warnings = []
     if count:
         waiting = counted(count, "message waits", "messages wait")
-        warnings.append(
-            Hint(
-                f"{waiting} in {topic} and will still be delivered; ",
-                Setting("include_retry", True),
-                " resets that too",
-            )
-        )
+        warnings.append(f"{waiting} in {topic} and will still be delivered; ")
     if group.retry_unknown:
         queues = counted(group.retry_unknown, "queue")
         warnings.append(
-            Hint(
-                f"{queues} of {topic} could not be read: messages may wait there; ",
-                Setting("include_retry", True),
-                " resets that too",
-            )
+            f"{queues} of {topic} could not be read: messages may wait there; "
         )
-    return warnings
+    resets_it = Setting("include_retry", True)
+    return [Hint(each, resets_it, " resets that too") for each in warnings]
 
 
 def _pop_warnings(pop: PopLag | None) -> list[str]:

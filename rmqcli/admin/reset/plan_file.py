@@ -41,13 +41,6 @@ _NOTED_HEADER = ("max_offset", "last_message")
 _BYTES_MAX = 64 << 20
 
 
-class _Json(NamedTuple):
-    """A plan in JSON: its queues, and the cluster it was made on."""
-
-    rows: list[_Row]
-    cluster: ClusterIdentity | None
-
-
 class _Row(NamedTuple):
     """One queue in a file, as text; None where the file has no such value."""
 
@@ -160,7 +153,8 @@ def _to_csv(plan: ResetPlan, noted: Mapping[MessageQueue, Noted]) -> str:
     return out.getvalue()
 
 
-def _read_json(path: Path, text: str) -> _Json:
+def _read_json(path: Path, text: str) -> tuple[list[_Row], ClusterIdentity | None]:
+    """Return the queues of a plan, and the cluster on which it was made."""
     try:
         document = json.loads(text)
         group, topic = document["group"], document["topic"]
@@ -178,7 +172,7 @@ def _read_json(path: Path, text: str) -> _Json:
             for number, row in enumerate(document["queues"], start=1)
         ]
         cluster = document.get("cluster")
-        return _Json(rows, None if cluster is None else parse_identity(cluster))
+        return rows, None if cluster is None else parse_identity(cluster)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a plan: {type(error).__name__} {error}",

@@ -119,6 +119,10 @@ class _Followed:
     #: where to begin, once the queue has turned out to be another one
     begin: Position | None = None
 
+    @property
+    def queue(self) -> MessageQueue:
+        return self.reading.queue
+
     def last_seen(self) -> Witness | None:
         """Return the last message that was given out, as far as it is known."""
         return last_witness(self.latest) or self.witness
@@ -239,9 +243,9 @@ class Follower:
                 continue
             if now_ms >= followed.not_before_ms:
                 if followed.begin is not None:
-                    followed = self._begin_anew(queue, followed, followed.begin)
+                    followed = self._begin_anew(followed, followed.begin)
                 if followed.begin is None:
-                    self._ask(queue, followed)
+                    self._ask(followed)
             wait_ms = min(wait_ms, max(1, followed.not_before_ms - now_ms))
         if not self._chunks:
             self._client.poll(max(0, wait_ms))
@@ -249,23 +253,23 @@ class Follower:
         self._chunks.clear()
         return chunks
 
-    def _ask(self, queue: MessageQueue, followed: _Followed) -> None:
-        address = self._addresses.address(queue)
+    def _ask(self, followed: _Followed) -> None:
+        address = self._addresses.address(followed.queue)
         if isinstance(address, RmqError):
-            self._failed(queue, followed, address)
+            self._failed(followed, address)
             return
         span = followed.reading.next_pull()
         if span is None:
-            self._give_out(queue, followed)
+            self._chunks.extend(followed.reading.take())
             return
         start = span[0]
 
         def on_done(pending: PendingCall[PullAnswer]) -> None:
             followed.asked = ""
-            if self._queues.get(queue) is followed:
-                self._on_done(queue, followed, start, pending)
+            if self._queues.get(followed.queue) is followed:
+                self._on_done(followed, start, pending)
 
-        self._note(queue, followed, start, address)
+        self._note(followed, start, address)
         followed.asked = address
         followed.asked_ms = self._client.clock.monotonic_ms()
         # After a failure, a pull that the broker does not hold finds out if it is back.
@@ -274,7 +278,7 @@ class Follower:
             self._client.submit(
                 address,
                 pull_message(
-                    queue,
+                    followed.queue,
                     start,
                     suspend_ms=suspend_ms,
                     expression=self._options.expression,
@@ -287,46 +291,40 @@ class Follower:
         except RmqError as error:
             followed.asked = ""
             followed.reading.failed(start)
-            self._failed(queue, followed, error)
+            self._failed(followed, error)
 
     def _on_done(
-        self,
-        queue: MessageQueue,
-        followed: _Followed,
-        start: int,
-        pending: PendingCall[PullAnswer],
+        self, followed: _Followed, start: int, pending: PendingCall[PullAnswer]
     ) -> None:
         try:
             answer = pending.result()
         except RmqError as error:
             followed.reading.failed(start)
-            self._addresses.failed(queue, pending.address)
-            self._failed(queue, followed, error)
+            self._addresses.failed(followed.queue, pending.address)
+            self._failed(followed, error)
             return
-        self._recovered(queue, followed)
-        self._addresses.suggested(queue, answer.suggest_which_broker_id)
+        self._recovered(followed)
+        self._addresses.suggested(followed.queue, answer.suggest_which_broker_id)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             if answer.max_offset < start:
                 followed.reading.failed(start)
-                self._ends_before(queue, followed, start, answer.max_offset)
+                self._ends_before(followed, start, answer.max_offset)
                 return
         elif followed.witness is None:
-            self._reaches_again(queue, followed, start, is_same=False)
+            self._reaches_again(followed, start, is_same=False)
             followed.witness = last_witness(answer.body)
             followed.is_doubtful = False
         elif followed.is_doubtful or self._is_comparison_due(followed):
-            self._compare(queue, followed, followed.witness, start, pending)
+            self._compare(followed, followed.witness, start, pending)
             return
-        self._accept(queue, followed, start, answer)
+        self._accept(followed, start, answer)
 
-    def _accept(
-        self, queue: MessageQueue, followed: _Followed, start: int, answer: PullAnswer
-    ) -> None:
+    def _accept(self, followed: _Followed, start: int, answer: PullAnswer) -> None:
         if followed.reading.answered(start, answer):
             followed.empty_answers = 0
             if answer.body:
                 followed.latest = last_record(answer.body)
-            self._give_out(queue, followed)
+            self._chunks.extend(followed.reading.take())
         else:
             self._slow_down(followed)
 
@@ -334,9 +332,7 @@ class Follower:
         now_ms = self._client.clock.monotonic_ms()
         return now_ms - followed.compared_ms >= self._options.compare_every_ms
 
-    def _note(
-        self, queue: MessageQueue, followed: _Followed, start: int, address: str
-    ) -> None:
+    def _note(self, followed: _Followed, start: int, address: str) -> None:
         """Read the message before `start`, to remember it, if none is remembered.
 
         The pull at `start` does not wait for it.
@@ -352,14 +348,13 @@ class Follower:
 
         followed.compared_ms = self._client.clock.monotonic_ms()
         try:
-            call = pull_message(queue, start - 1, max_msg_nums=1)
+            call = pull_message(followed.queue, start - 1, max_msg_nums=1)
             self._client.submit(address, call, on_done=on_done)
         except RmqError:
             return  # the pull at `start` fails, too
 
     def _compare(
         self,
-        queue: MessageQueue,
         followed: _Followed,
         witness: Witness,
         start: int,
@@ -371,11 +366,11 @@ class Follower:
         def failed(error: RmqError) -> None:
             followed.asked = ""
             followed.reading.failed(start)
-            self._addresses.failed(queue, pull.address)
-            self._failed(queue, followed, error)
+            self._addresses.failed(followed.queue, pull.address)
+            self._failed(followed, error)
 
         def on_done(pending: PendingCall[PullAnswer]) -> None:
-            if self._queues.get(queue) is not followed:
+            if self._queues.get(followed.queue) is not followed:
                 return
             try:
                 answer = pending.result()
@@ -386,9 +381,9 @@ class Follower:
             found = witness_at(offset, answer.body)
             if not is_there(witness, answer):
                 followed.reading.failed(start)
-                self._doubt(queue)
+                self._doubt(followed.queue)
                 if found is None:
-                    self._ends_before(queue, followed, start, answer.max_offset)
+                    self._ends_before(followed, start, answer.max_offset)
                 else:
                     followed.begin = _after(witness, found)
                 return
@@ -396,32 +391,30 @@ class Follower:
             followed.latest = b""
             if latest not in (None, witness) and followed.is_doubtful:
                 followed.witness = latest
-                self._compare(queue, followed, latest, start, pull)
+                self._compare(followed, latest, start, pull)
                 return
-            self._reaches_again(queue, followed, start, is_same=found is not None)
+            self._reaches_again(followed, start, is_same=found is not None)
             followed.compared_ms = self._client.clock.monotonic_ms()
             followed.is_doubtful = False
             is_gone = found is None and answer.status is PullStatus.FOUND
             followed.witness = None if is_gone and latest == witness else latest
-            self._accept(queue, followed, start, pull.result())
+            self._accept(followed, start, pull.result())
 
         followed.asked = pull.address
         try:
-            call = pull_message(queue, offset, max_msg_nums=1)
+            call = pull_message(followed.queue, offset, max_msg_nums=1)
             self._client.submit(pull.address, call, on_done=on_done)
         except RmqError as error:
             failed(error)
 
-    def _begin_anew(
-        self, queue: MessageQueue, followed: _Followed, begin: Position
-    ) -> _Followed:
+    def _begin_anew(self, followed: _Followed, begin: Position) -> _Followed:
         """Follow a queue that is another one from `begin`, on which brokers decide.
 
         Waits only for a broker that answered a moment ago.
         """
-        found = resolve_each(self._client, [queue], begin)[queue]
+        found = resolve_each(self._client, [followed.queue], begin)[followed.queue]
         if isinstance(found, RmqError):
-            self._failed(queue, followed, found)
+            self._failed(followed, found)
             return followed
         offset = found.min_offset if found.offset is None else found.offset
         start, ended_at = followed.reading.take_at, followed.ended_at
@@ -429,21 +422,21 @@ class Follower:
         # A message that was stored later, but is not after it, has replaced it.
         limit = 0 if witness is None else witness.queue_offset + 1
         if offset < min(limit, found.max_offset) or ended_at == LONG_MAX:
-            self._say(f"{queue}: {ANOTHER}; continuing at offset {offset}")
+            self._say(f"{followed.queue}: {ANOTHER}; continuing at offset {offset}")
         elif self._is_lost(followed):
             offset = ended_at
             self._say(
-                f"{queue}: the broker lost offsets {offset} to {start}; continuing at"
-                f" {offset}"
+                f"{followed.queue}: the broker lost offsets {offset} to {start};"
+                f" continuing at {offset}"
             )
         else:
             followed.begin = None
-            self._await_end(queue, followed, start)
+            self._await_end(followed, start)
             return followed
-        self.add(queue, offset)
+        self.add(followed.queue, offset)
         if self._on_lost is not None:
-            self._on_lost(queue, offset)
-        return self._queues[queue]
+            self._on_lost(followed.queue, offset)
+        return self._queues[followed.queue]
 
     def _doubt(self, changed: MessageQueue) -> None:
         """Compare all queues of a topic on a broker: one is not what it was.
@@ -548,9 +541,6 @@ class Follower:
             self.has_given_up = True
             self._queues.clear()
 
-    def _give_out(self, queue: MessageQueue, followed: _Followed) -> None:
-        self._chunks.extend(followed.reading.take())
-
     def _slow_down(self, followed: _Followed) -> None:
         """Delay the next pull after several empty answers that arrived at once.
 
@@ -565,16 +555,14 @@ class Follower:
             backoff_ms = _BACKOFF_FIRST_MS << min(followed.empty_answers - 3, 10)
             followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
 
-    def _ends_before(
-        self, queue: MessageQueue, followed: _Followed, offset: int, max_offset: int
-    ) -> None:
+    def _ends_before(self, followed: _Followed, offset: int, max_offset: int) -> None:
         """Handle a queue that ends before our offset.
 
         Either a slave is behind, or the broker has lost messages, or the queue is
         another one.
         """
         followed.ended_at = min(followed.ended_at, max(0, max_offset))
-        self._doubt(queue)
+        self._doubt(followed.queue)
         followed.is_doubtful = True
         witness = followed.last_seen()
         if witness is not None:
@@ -582,16 +570,16 @@ class Follower:
         elif self._is_lost(followed):
             followed.begin = AtOffset(followed.ended_at)
         else:
-            self._await_end(queue, followed, offset)
+            self._await_end(followed, offset)
 
-    def _await_end(self, queue: MessageQueue, followed: _Followed, offset: int) -> None:
+    def _await_end(self, followed: _Followed, offset: int) -> None:
         now_ms = self._client.clock.monotonic_ms()
         followed.not_before_ms = now_ms + 1_000
         if followed.ends_before_since_ms is None:
             followed.ends_before_since_ms = now_ms
             self._say(
-                f"{queue}: the queue now ends at offset {followed.ended_at}, before"
-                f" offset {offset}; waiting"
+                f"{followed.queue}: the queue now ends at offset {followed.ended_at},"
+                f" before offset {offset}; waiting"
             )
 
     def _is_lost(self, followed: _Followed) -> bool:
@@ -601,7 +589,7 @@ class Follower:
         return since_ms is not None and now_ms - since_ms >= self._options.lost_ms
 
     def _reaches_again(
-        self, queue: MessageQueue, followed: _Followed, offset: int, *, is_same: bool
+        self, followed: _Followed, offset: int, *, is_same: bool
     ) -> None:
         """Handle a queue that ended before our offset, and does not any more.
 
@@ -615,12 +603,12 @@ class Follower:
                 else f"; if its broker lost messages, new ones at offsets"
                 f" {followed.ended_at} to {offset} are not shown"
             )
-            self._say(f"{queue}: the queue has grown to offset {offset} again{doubt}")
+            self._say(
+                f"{followed.queue}: the queue has grown to offset {offset} again{doubt}"
+            )
         followed.ends_before_since_ms, followed.ended_at = None, LONG_MAX
 
-    def _failed(
-        self, queue: MessageQueue, followed: _Followed, error: RmqError
-    ) -> None:
+    def _failed(self, followed: _Followed, error: RmqError) -> None:
         if self._client.remoting.is_closed:
             return  # the reader has ended, not the broker
         now_ms = self._client.clock.monotonic_ms()
@@ -633,9 +621,9 @@ class Follower:
             and now_ms - followed.failing_since_ms >= self._options.refused_ms
         )
         if is_hopeless:
-            del self._queues[queue]
-            self.abandoned[queue] = error
-            self._say(f"stopped reading {queue}: {error.message}")
+            del self._queues[followed.queue]
+            self.abandoned[followed.queue] = error
+            self._say(f"stopped reading {followed.queue}: {error.message}")
             return
         followed.trouble = error
         followed.is_doubtful = True
@@ -643,13 +631,13 @@ class Follower:
         followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
         limit_ms = self._options.refused_ms
         limit = "" if can_wait else f" for up to {format_duration(limit_ms)}"
-        name = queue.broker_name
+        name = followed.queue.broker_name
         self._announce(name, f"{name}: {error.message}; retrying{limit}")
 
-    def _recovered(self, queue: MessageQueue, followed: _Followed) -> None:
+    def _recovered(self, followed: _Followed) -> None:
         followed.failures = 0
         followed.trouble = None
-        self._answered(queue.broker_name)
+        self._answered(followed.queue.broker_name)
 
     def _announce(self, name: str, text: str) -> None:
         """Tell the user of a broker's outage, once."""

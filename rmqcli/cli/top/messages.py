@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.admin.dlq.letter import place_of
 from rmqcli.admin.dlq.read import DeadLetters, read_letters
 from rmqcli.admin.message.find import find_messages, missing_message
-from rmqcli.admin.message.gather import outcome_of
+from rmqcli.admin.message.gather import outcomes_of
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.tail.batch import Batcher, TailCounts
 from rmqcli.admin.tail.filter import make_filter
@@ -469,9 +469,9 @@ class MessageView(View):
         found = find_messages(client, self._ref, self._topic, pending=True)
         if not found.messages:
             raise missing_message(found, self._ref)
-        outcome = outcome_of(
+        (outcome,) = outcomes_of(
             client,
-            found.messages[-1],
+            [found.messages[-1]],
             backups=known_backups(),
             redriven=known_redrives(client),
         )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.admin.reset.backup import (
+    Backup,
     backup_directory,
     latest_backup,
     list_backups,
@@ -50,7 +51,7 @@ def save(directory, **changes):
         "noted": {QUEUE: Noted(10, LAST), OTHER: Noted(3, None)},
         **changes,
     }
-    return save_backup(directory, **values)
+    return save_backup(directory, Backup(**values))
 
 
 def latest(directory, *, topic="T"):

@@ -23,7 +23,7 @@ from rmqcli import (
     sql,
 )
 from rmqcli.admin.message.find import find_messages
-from rmqcli.admin.reset.backup import backup_directory, save_backup
+from rmqcli.admin.reset.backup import Backup, backup_directory, save_backup
 from rmqcli.admin.reset.cluster_identity import ClusterIdentity
 from rmqcli.admin.witness import Noted
 from rmqcli.api.calls.offset import update_consumer_offset
@@ -1064,14 +1064,16 @@ def test_a_reset_of_another_cluster_does_not_count(
         wait_until(lambda: committed(cluster, "billing") == 1)
         save_backup(
             backup_directory(os.environ),
-            created_ms=SYSTEM_CLOCK.epoch_ms() - hours_ago * 3_600_000,
-            namesrv=("127.0.0.1:1",),
-            cluster=ClusterIdentity(names, {"broker-a": ("127.0.0.1:1",)}),
-            group="billing",
-            topic="orders",
-            committed={queue: 0},
-            targets={queue: 1},
-            noted={queue: Noted(1, None)},
+            Backup(
+                created_ms=SYSTEM_CLOCK.epoch_ms() - hours_ago * 3_600_000,
+                namesrv=("127.0.0.1:1",),
+                cluster=ClusterIdentity(names, {"broker-a": ("127.0.0.1:1",)}),
+                group="billing",
+                topic="orders",
+                committed={queue: 0},
+                targets={queue: 1},
+                noted={queue: Noted(1, None)},
+            ),
         )
         if said is None:
             assert settled(cluster, show, sent)["verdict"] == "consumed"
