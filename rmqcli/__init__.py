@@ -28,192 +28,233 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rmqcli.admin.acl import AclDecision, AclEntries, AclEntry
-    from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
-    from rmqcli.admin.brokers import (
-        BrokerDetail,
-        BrokerRow,
-        Replica,
-        SyncState,
-        ThreadPoolQueue,
-    )
-    from rmqcli.admin.clean import CleanStep
-    from rmqcli.admin.cluster import ClusterSummary
-    from rmqcli.admin.definitions.apply import DefinitionResult, DefinitionsResult
-    from rmqcli.admin.definitions.compare import DefinitionChange, SettingDifference
-    from rmqcli.admin.definitions.model import (
-        Definition,
-        Definitions,
-        parse_definitions,
-    )
-    from rmqcli.admin.definitions.plan import DefinitionsPlan
-    from rmqcli.admin.delayed import DelayedMessage, DelayedMessages
-    from rmqcli.admin.dlq.listing import GroupLetters, LetterList
-    from rmqcli.admin.dlq.read import DeadLetter, DeadLetters
-    from rmqcli.admin.dlq.retries import WaitingMessage, WaitingMessages
-    from rmqcli.admin.doctor.model import CheckResult, CheckStatus, Diagnosis, Finding
-    from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep, UnreadGroup
-    from rmqcli.admin.groups import (
-        GroupDetail,
-        GroupList,
-        GroupMember,
-        GroupResult,
-        GroupRow,
-        GroupSettings,
-    )
-    from rmqcli.admin.kv import KVResult, KVValues
-    from rmqcli.admin.lag.model import (
-        BrokerFailure,
-        GroupLag,
-        GroupState,
-        LagList,
-        PopLag,
-        TopicLag,
-    )
-    from rmqcli.admin.message.by_time import TimeSearch
-    from rmqcli.admin.message.find import FoundMessages
-    from rmqcli.admin.message.gather import MessageOutcome, StoredState
-    from rmqcli.admin.message.outcome import GroupVerdict, MessageVerdict
-    from rmqcli.admin.message.trace import (
-        MessageTrace,
-        TraceEvent,
-        TraceEventKind,
-        TraceGap,
-    )
-    from rmqcli.admin.producers import ProducerList, ProducerRow
-    from rmqcli.admin.recall import RecallPlan
-    from rmqcli.admin.resend import ResendPlan, ResendResult
-    from rmqcli.admin.reset.backup import Backup
-    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
-    from rmqcli.admin.reset.plan import EdgeMessage, QueuePlan, ResetPlan
-    from rmqcli.admin.reset.result import QueueOutcome, QueueResult
-    from rmqcli.admin.settings import (
-        SettingResult,
-        SettingsDiff,
-        SettingsPlan,
-        SettingValue,
-        ShownSettings,
-    )
-    from rmqcli.admin.stacks import MemberStacks, StackGroup, StackList
-    from rmqcli.admin.topic_counts import TopicCount, TopicCounts
-    from rmqcli.admin.topics import (
-        TopicBroker,
-        TopicDetail,
-        TopicList,
-        TopicQueue,
-        TopicResult,
-        TopicRow,
-    )
-    from rmqcli.admin.transactions import OpenTransaction, OpenTransactions
-    from rmqcli.api.calls.send import SendStatus
-    from rmqcli.cluster import Cluster, connect
-    from rmqcli.config import ClientConfig
-    from rmqcli.consumer.consumer import Consumer
-    from rmqcli.consumer.simple.consumer import SimpleConsumer
-    from rmqcli.consumer.simple.received import ReceivedMessage
-    from rmqcli.consumer.subscriptions import sql
-    from rmqcli.copy.copy import CopyPlan, CopyQueue, CopyReport
-    from rmqcli.copy.library import Copy
-    from rmqcli.copy.log import SourceSpan
-    from rmqcli.decode.single import Decode, parse_decode
+    from rmqcli.admin.acl import AclDecision as AclDecision
+    from rmqcli.admin.acl import AclEntries as AclEntries
+    from rmqcli.admin.acl import AclEntry as AclEntry
+    from rmqcli.admin.admin import Admin as Admin
+    from rmqcli.admin.admin import PlannedReset as PlannedReset
+    from rmqcli.admin.admin import ResetResult as ResetResult
+    from rmqcli.admin.brokers import BrokerDetail as BrokerDetail
+    from rmqcli.admin.brokers import BrokerRow as BrokerRow
+    from rmqcli.admin.brokers import Replica as Replica
+    from rmqcli.admin.brokers import SyncState as SyncState
+    from rmqcli.admin.brokers import ThreadPoolQueue as ThreadPoolQueue
+    from rmqcli.admin.clean import CleanStep as CleanStep
+    from rmqcli.admin.cluster import ClusterSummary as ClusterSummary
+    from rmqcli.admin.definitions.apply import DefinitionResult as DefinitionResult
+    from rmqcli.admin.definitions.apply import DefinitionsResult as DefinitionsResult
+    from rmqcli.admin.definitions.compare import DefinitionChange as DefinitionChange
+    from rmqcli.admin.definitions.compare import SettingDifference as SettingDifference
+    from rmqcli.admin.definitions.model import Definition as Definition
+    from rmqcli.admin.definitions.model import Definitions as Definitions
+    from rmqcli.admin.definitions.model import parse_definitions as parse_definitions
+    from rmqcli.admin.definitions.plan import DefinitionsPlan as DefinitionsPlan
+    from rmqcli.admin.delayed import DelayedMessage as DelayedMessage
+    from rmqcli.admin.delayed import DelayedMessages as DelayedMessages
+    from rmqcli.admin.dlq.listing import GroupLetters as GroupLetters
+    from rmqcli.admin.dlq.listing import LetterList as LetterList
+    from rmqcli.admin.dlq.read import DeadLetter as DeadLetter
+    from rmqcli.admin.dlq.read import DeadLetters as DeadLetters
+    from rmqcli.admin.dlq.retries import WaitingMessage as WaitingMessage
+    from rmqcli.admin.dlq.retries import WaitingMessages as WaitingMessages
+    from rmqcli.admin.doctor.model import CheckResult as CheckResult
+    from rmqcli.admin.doctor.model import CheckStatus as CheckStatus
+    from rmqcli.admin.doctor.model import Diagnosis as Diagnosis
+    from rmqcli.admin.doctor.model import Finding as Finding
+    from rmqcli.admin.drain import DrainPlan as DrainPlan
+    from rmqcli.admin.drain import DrainProgress as DrainProgress
+    from rmqcli.admin.drain import DrainStep as DrainStep
+    from rmqcli.admin.drain import UnreadGroup as UnreadGroup
+    from rmqcli.admin.groups import GroupDetail as GroupDetail
+    from rmqcli.admin.groups import GroupList as GroupList
+    from rmqcli.admin.groups import GroupMember as GroupMember
+    from rmqcli.admin.groups import GroupResult as GroupResult
+    from rmqcli.admin.groups import GroupRow as GroupRow
+    from rmqcli.admin.groups import GroupSettings as GroupSettings
+    from rmqcli.admin.kv import KVResult as KVResult
+    from rmqcli.admin.kv import KVValues as KVValues
+    from rmqcli.admin.lag.model import BrokerFailure as BrokerFailure
+    from rmqcli.admin.lag.model import GroupLag as GroupLag
+    from rmqcli.admin.lag.model import GroupState as GroupState
+    from rmqcli.admin.lag.model import LagList as LagList
+    from rmqcli.admin.lag.model import PopLag as PopLag
+    from rmqcli.admin.lag.model import TopicLag as TopicLag
+    from rmqcli.admin.message.by_time import TimeSearch as TimeSearch
+    from rmqcli.admin.message.find import FoundMessages as FoundMessages
+    from rmqcli.admin.message.gather import MessageOutcome as MessageOutcome
+    from rmqcli.admin.message.gather import StoredState as StoredState
+    from rmqcli.admin.message.outcome import GroupVerdict as GroupVerdict
+    from rmqcli.admin.message.outcome import MessageVerdict as MessageVerdict
+    from rmqcli.admin.message.trace import MessageTrace as MessageTrace
+    from rmqcli.admin.message.trace import TraceEvent as TraceEvent
+    from rmqcli.admin.message.trace import TraceEventKind as TraceEventKind
+    from rmqcli.admin.message.trace import TraceGap as TraceGap
+    from rmqcli.admin.producers import ProducerList as ProducerList
+    from rmqcli.admin.producers import ProducerRow as ProducerRow
+    from rmqcli.admin.recall import RecallPlan as RecallPlan
+    from rmqcli.admin.resend import ResendPlan as ResendPlan
+    from rmqcli.admin.resend import ResendResult as ResendResult
+    from rmqcli.admin.reset.backup import Backup as Backup
+    from rmqcli.admin.reset.cluster_identity import ClusterIdentity as ClusterIdentity
+    from rmqcli.admin.reset.plan import EdgeMessage as EdgeMessage
+    from rmqcli.admin.reset.plan import QueuePlan as QueuePlan
+    from rmqcli.admin.reset.plan import ResetPlan as ResetPlan
+    from rmqcli.admin.reset.result import QueueOutcome as QueueOutcome
+    from rmqcli.admin.reset.result import QueueResult as QueueResult
+    from rmqcli.admin.settings import SettingResult as SettingResult
+    from rmqcli.admin.settings import SettingsDiff as SettingsDiff
+    from rmqcli.admin.settings import SettingsPlan as SettingsPlan
+    from rmqcli.admin.settings import SettingValue as SettingValue
+    from rmqcli.admin.settings import ShownSettings as ShownSettings
+    from rmqcli.admin.stacks import MemberStacks as MemberStacks
+    from rmqcli.admin.stacks import StackGroup as StackGroup
+    from rmqcli.admin.stacks import StackList as StackList
+    from rmqcli.admin.topic_counts import TopicCount as TopicCount
+    from rmqcli.admin.topic_counts import TopicCounts as TopicCounts
+    from rmqcli.admin.topics import TopicBroker as TopicBroker
+    from rmqcli.admin.topics import TopicDetail as TopicDetail
+    from rmqcli.admin.topics import TopicList as TopicList
+    from rmqcli.admin.topics import TopicQueue as TopicQueue
+    from rmqcli.admin.topics import TopicResult as TopicResult
+    from rmqcli.admin.topics import TopicRow as TopicRow
+    from rmqcli.admin.transactions import OpenTransaction as OpenTransaction
+    from rmqcli.admin.transactions import OpenTransactions as OpenTransactions
+    from rmqcli.api.calls.send import SendStatus as SendStatus
+    from rmqcli.cluster import Cluster as Cluster
+    from rmqcli.cluster import connect as connect
+    from rmqcli.config import ClientConfig as ClientConfig
+    from rmqcli.consumer.consumer import Consumer as Consumer
+    from rmqcli.consumer.simple.consumer import SimpleConsumer as SimpleConsumer
+    from rmqcli.consumer.simple.received import ReceivedMessage as ReceivedMessage
+    from rmqcli.consumer.subscriptions import sql as sql
+    from rmqcli.copy.copy import CopyPlan as CopyPlan
+    from rmqcli.copy.copy import CopyQueue as CopyQueue
+    from rmqcli.copy.copy import CopyReport as CopyReport
+    from rmqcli.copy.library import Copy as Copy
+    from rmqcli.copy.log import SourceSpan as SourceSpan
+    from rmqcli.decode.single import Decode as Decode
+    from rmqcli.decode.single import parse_decode as parse_decode
     from rmqcli.engine.allocate import (
-        AllocateMachineRoomNearby,
-        AllocateMessageQueueAveragely,
-        AllocateMessageQueueAveragelyByCircle,
-        AllocateMessageQueueByConfig,
-        AllocateMessageQueueByMachineRoom,
-        AllocateMessageQueueConsistentHash,
-        AllocateMessageQueueStrategy,
+        AllocateMachineRoomNearby as AllocateMachineRoomNearby,
     )
-    from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
+    from rmqcli.engine.allocate import (
+        AllocateMessageQueueAveragely as AllocateMessageQueueAveragely,
+    )
+    from rmqcli.engine.allocate import (
+        AllocateMessageQueueAveragelyByCircle as AllocateMessageQueueAveragelyByCircle,
+    )
+    from rmqcli.engine.allocate import (
+        AllocateMessageQueueByConfig as AllocateMessageQueueByConfig,
+    )
+    from rmqcli.engine.allocate import (
+        AllocateMessageQueueByMachineRoom as AllocateMessageQueueByMachineRoom,
+    )
+    from rmqcli.engine.allocate import (
+        AllocateMessageQueueConsistentHash as AllocateMessageQueueConsistentHash,
+    )
+    from rmqcli.engine.allocate import (
+        AllocateMessageQueueStrategy as AllocateMessageQueueStrategy,
+    )
+    from rmqcli.engine.config import ConsumeFromWhere as ConsumeFromWhere
+    from rmqcli.engine.config import ConsumerConfig as ConsumerConfig
+    from rmqcli.engine.config import MessageModel as MessageModel
     from rmqcli.engine.listener import (
-        ConsumeConcurrentlyContext,
-        ConsumeConcurrentlyStatus,
-        ConsumeOrderlyContext,
-        ConsumeOrderlyStatus,
+        ConsumeConcurrentlyContext as ConsumeConcurrentlyContext,
     )
-    from rmqcli.engine.message import PulledMessage, UndecodableMessage
-    from rmqcli.engine.queue_lag import LagState, QueueLag
-    from rmqcli.engine.reports import FailedDelivery, Fate, QueueStart, Start
-    from rmqcli.errors import (
-        AckError,
-        BodyError,
-        BrokerError,
-        BusyError,
-        ChangeUnknownError,
-        ConfigError,
-        ConnectError,
-        DeadlineError,
-        DecodeError,
-        DeniedError,
-        DisconnectedError,
-        FilterError,
-        FrameError,
-        HeaderError,
-        NoBrokerError,
-        NotFoundError,
-        PartialError,
-        ReceiptHandleError,
-        RefusedError,
-        RmqError,
-        SendUnknownError,
-        StaticTopicError,
-        StorageDeniedError,
-        StorageError,
-        StorageNotFoundError,
-        StorageUnreachableError,
-        TextError,
-        TimeLimitError,
-        TransportError,
-        UnsupportedError,
-        UsageError,
-        WireError,
+    from rmqcli.engine.listener import (
+        ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus,
     )
-    from rmqcli.hint import Hint
-    from rmqcli.model import Message, MessageQueue
-    from rmqcli.position import (
-        Ago,
-        AtGroup,
-        AtNow,
-        AtOffset,
-        AtTime,
-        Earliest,
-        LastN,
-        Latest,
-        PlusN,
-        Position,
-        parse_position,
-    )
-    from rmqcli.producer.backend import SendResult
-    from rmqcli.producer.config import ProducerConfig
-    from rmqcli.producer.message import ProducerMessage
-    from rmqcli.producer.producer import Producer, select_by_hash
+    from rmqcli.engine.listener import ConsumeOrderlyContext as ConsumeOrderlyContext
+    from rmqcli.engine.listener import ConsumeOrderlyStatus as ConsumeOrderlyStatus
+    from rmqcli.engine.message import PulledMessage as PulledMessage
+    from rmqcli.engine.message import UndecodableMessage as UndecodableMessage
+    from rmqcli.engine.queue_lag import LagState as LagState
+    from rmqcli.engine.queue_lag import QueueLag as QueueLag
+    from rmqcli.engine.reports import FailedDelivery as FailedDelivery
+    from rmqcli.engine.reports import Fate as Fate
+    from rmqcli.engine.reports import QueueStart as QueueStart
+    from rmqcli.engine.reports import Start as Start
+    from rmqcli.errors import AckError as AckError
+    from rmqcli.errors import BodyError as BodyError
+    from rmqcli.errors import BrokerError as BrokerError
+    from rmqcli.errors import BusyError as BusyError
+    from rmqcli.errors import ChangeUnknownError as ChangeUnknownError
+    from rmqcli.errors import ConfigError as ConfigError
+    from rmqcli.errors import ConnectError as ConnectError
+    from rmqcli.errors import DeadlineError as DeadlineError
+    from rmqcli.errors import DecodeError as DecodeError
+    from rmqcli.errors import DeniedError as DeniedError
+    from rmqcli.errors import DisconnectedError as DisconnectedError
+    from rmqcli.errors import FilterError as FilterError
+    from rmqcli.errors import FrameError as FrameError
+    from rmqcli.errors import HeaderError as HeaderError
+    from rmqcli.errors import NoBrokerError as NoBrokerError
+    from rmqcli.errors import NotFoundError as NotFoundError
+    from rmqcli.errors import PartialError as PartialError
+    from rmqcli.errors import ReceiptHandleError as ReceiptHandleError
+    from rmqcli.errors import RefusedError as RefusedError
+    from rmqcli.errors import RmqError as RmqError
+    from rmqcli.errors import SendUnknownError as SendUnknownError
+    from rmqcli.errors import StaticTopicError as StaticTopicError
+    from rmqcli.errors import StorageDeniedError as StorageDeniedError
+    from rmqcli.errors import StorageError as StorageError
+    from rmqcli.errors import StorageNotFoundError as StorageNotFoundError
+    from rmqcli.errors import StorageUnreachableError as StorageUnreachableError
+    from rmqcli.errors import TextError as TextError
+    from rmqcli.errors import TimeLimitError as TimeLimitError
+    from rmqcli.errors import TransportError as TransportError
+    from rmqcli.errors import UnsupportedError as UnsupportedError
+    from rmqcli.errors import UsageError as UsageError
+    from rmqcli.errors import WireError as WireError
+    from rmqcli.hint import Hint as Hint
+    from rmqcli.model import Message as Message
+    from rmqcli.model import MessageQueue as MessageQueue
+    from rmqcli.position import Ago as Ago
+    from rmqcli.position import AtGroup as AtGroup
+    from rmqcli.position import AtNow as AtNow
+    from rmqcli.position import AtOffset as AtOffset
+    from rmqcli.position import AtTime as AtTime
+    from rmqcli.position import Earliest as Earliest
+    from rmqcli.position import LastN as LastN
+    from rmqcli.position import Latest as Latest
+    from rmqcli.position import PlusN as PlusN
+    from rmqcli.position import Position as Position
+    from rmqcli.position import parse_position as parse_position
+    from rmqcli.producer.backend import SendResult as SendResult
+    from rmqcli.producer.config import ProducerConfig as ProducerConfig
+    from rmqcli.producer.message import ProducerMessage as ProducerMessage
+    from rmqcli.producer.producer import Producer as Producer
+    from rmqcli.producer.producer import select_by_hash as select_by_hash
     from rmqcli.producer.transactions import (
-        LocalTransactionState,
-        TransactionSendResult,
+        LocalTransactionState as LocalTransactionState,
     )
-    from rmqcli.proxy.message import ProxyMessage
-    from rmqcli.redrive.flush import FlushedTopic, FlushPlan
-    from rmqcli.redrive.library import (
-        FlushReport,
-        Redrive,
-        RedriveReport,
-        RetryFlush,
+    from rmqcli.producer.transactions import (
+        TransactionSendResult as TransactionSendResult,
     )
-    from rmqcli.redrive.log import LetterPlace, LetterResult
-    from rmqcli.redrive.redrive import LeftOut, RedrivePlan
-    from rmqcli.spark.source.data_source import RocketMQDataSource
-    from rmqcli.transport.tls import TlsOptions
-    from rmqcli.wire.acl import Credentials
-    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
-    from rmqcli.wire.bodies.consumer import (
-        ConsumerRunningInfo,
-        ConsumeStatus,
-        PopProcessQueueInfo,
-        ProcessQueueInfo,
+    from rmqcli.proxy.message import ProxyMessage as ProxyMessage
+    from rmqcli.redrive.flush import FlushedTopic as FlushedTopic
+    from rmqcli.redrive.flush import FlushPlan as FlushPlan
+    from rmqcli.redrive.library import FlushReport as FlushReport
+    from rmqcli.redrive.library import Redrive as Redrive
+    from rmqcli.redrive.library import RedriveReport as RedriveReport
+    from rmqcli.redrive.library import RetryFlush as RetryFlush
+    from rmqcli.redrive.log import LetterPlace as LetterPlace
+    from rmqcli.redrive.log import LetterResult as LetterResult
+    from rmqcli.redrive.redrive import LeftOut as LeftOut
+    from rmqcli.redrive.redrive import RedrivePlan as RedrivePlan
+    from rmqcli.spark.source.data_source import RocketMQDataSource as RocketMQDataSource
+    from rmqcli.transport.tls import TlsOptions as TlsOptions
+    from rmqcli.wire.acl import Credentials as Credentials
+    from rmqcli.wire.bodies.config import (
+        SubscriptionGroupConfig as SubscriptionGroupConfig,
     )
-    from rmqcli.wire.bodies.stats import TopicOffset
-    from rmqcli.wire.subscription import SubscriptionData
+    from rmqcli.wire.bodies.config import TopicConfig as TopicConfig
+    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo as ConsumerRunningInfo
+    from rmqcli.wire.bodies.consumer import ConsumeStatus as ConsumeStatus
+    from rmqcli.wire.bodies.consumer import PopProcessQueueInfo as PopProcessQueueInfo
+    from rmqcli.wire.bodies.consumer import ProcessQueueInfo as ProcessQueueInfo
+    from rmqcli.wire.bodies.stats import TopicOffset as TopicOffset
+    from rmqcli.wire.subscription import SubscriptionData as SubscriptionData
 
 #: Module -> the public names that are loaded from it on first use.
 _NAMES = {
@@ -321,212 +362,10 @@ _NAMES = {
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "AckError",
-    "AclDecision",
-    "AclEntries",
-    "AclEntry",
-    "Admin",
-    "Ago",
-    "AllocateMachineRoomNearby",
-    "AllocateMessageQueueAveragely",
-    "AllocateMessageQueueAveragelyByCircle",
-    "AllocateMessageQueueByConfig",
-    "AllocateMessageQueueByMachineRoom",
-    "AllocateMessageQueueConsistentHash",
-    "AllocateMessageQueueStrategy",
-    "AtGroup",
-    "AtNow",
-    "AtOffset",
-    "AtTime",
-    "Backup",
-    "BodyError",
-    "BrokerDetail",
-    "BrokerError",
-    "BrokerFailure",
-    "BrokerRow",
-    "BusyError",
-    "ChangeUnknownError",
-    "CheckResult",
-    "CheckStatus",
-    "CleanStep",
-    "ClientConfig",
-    "Cluster",
-    "ClusterIdentity",
-    "ClusterSummary",
-    "ConfigError",
-    "ConnectError",
-    "ConsumeConcurrentlyContext",
-    "ConsumeConcurrentlyStatus",
-    "ConsumeFromWhere",
-    "ConsumeOrderlyContext",
-    "ConsumeOrderlyStatus",
-    "ConsumeStatus",
-    "Consumer",
-    "ConsumerConfig",
-    "ConsumerRunningInfo",
-    "Copy",
-    "CopyPlan",
-    "CopyQueue",
-    "CopyReport",
-    "Credentials",
-    "DeadLetter",
-    "DeadLetters",
-    "DeadlineError",
-    "Decode",
-    "DecodeError",
-    "Definition",
-    "DefinitionChange",
-    "DefinitionResult",
-    "Definitions",
-    "DefinitionsPlan",
-    "DefinitionsResult",
-    "DelayedMessage",
-    "DelayedMessages",
-    "DeniedError",
-    "Diagnosis",
-    "DisconnectedError",
-    "DrainPlan",
-    "DrainProgress",
-    "DrainStep",
-    "Earliest",
-    "EdgeMessage",
-    "FailedDelivery",
-    "Fate",
-    "FilterError",
-    "Finding",
-    "FlushPlan",
-    "FlushReport",
-    "FlushedTopic",
-    "FoundMessages",
-    "FrameError",
-    "GroupDetail",
-    "GroupLag",
-    "GroupLetters",
-    "GroupList",
-    "GroupMember",
-    "GroupResult",
-    "GroupRow",
-    "GroupSettings",
-    "GroupState",
-    "GroupVerdict",
-    "HeaderError",
-    "Hint",
-    "KVResult",
-    "KVValues",
-    "LagList",
-    "LagState",
-    "LastN",
-    "Latest",
-    "LeftOut",
-    "LetterList",
-    "LetterPlace",
-    "LetterResult",
-    "LocalTransactionState",
-    "MemberStacks",
-    "Message",
-    "MessageModel",
-    "MessageOutcome",
-    "MessageQueue",
-    "MessageTrace",
-    "MessageVerdict",
-    "NoBrokerError",
-    "NotFoundError",
-    "OpenTransaction",
-    "OpenTransactions",
-    "PartialError",
-    "PlannedReset",
-    "PlusN",
-    "PopLag",
-    "PopProcessQueueInfo",
-    "Position",
-    "ProcessQueueInfo",
-    "Producer",
-    "ProducerConfig",
-    "ProducerList",
-    "ProducerMessage",
-    "ProducerRow",
-    "ProxyMessage",
-    "PulledMessage",
-    "QueueLag",
-    "QueueOutcome",
-    "QueuePlan",
-    "QueueResult",
-    "QueueStart",
-    "RecallPlan",
-    "ReceiptHandleError",
-    "ReceivedMessage",
-    "Redrive",
-    "RedrivePlan",
-    "RedriveReport",
-    "RefusedError",
-    "Replica",
-    "ResendPlan",
-    "ResendResult",
-    "ResetPlan",
-    "ResetResult",
-    "RetryFlush",
-    "RmqError",
-    "RocketMQDataSource",
-    "SendResult",
-    "SendStatus",
-    "SendUnknownError",
-    "SettingDifference",
-    "SettingResult",
-    "SettingValue",
-    "SettingsDiff",
-    "SettingsPlan",
-    "ShownSettings",
-    "SimpleConsumer",
-    "SourceSpan",
-    "StackGroup",
-    "StackList",
-    "Start",
-    "StaticTopicError",
-    "StorageDeniedError",
-    "StorageError",
-    "StorageNotFoundError",
-    "StorageUnreachableError",
-    "StoredState",
-    "SubscriptionData",
-    "SubscriptionGroupConfig",
-    "SyncState",
-    "TextError",
-    "ThreadPoolQueue",
-    "TimeLimitError",
-    "TimeSearch",
-    "TlsOptions",
-    "TopicBroker",
-    "TopicConfig",
-    "TopicCount",
-    "TopicCounts",
-    "TopicDetail",
-    "TopicLag",
-    "TopicList",
-    "TopicOffset",
-    "TopicQueue",
-    "TopicResult",
-    "TopicRow",
-    "TraceEvent",
-    "TraceEventKind",
-    "TraceGap",
-    "TransactionSendResult",
-    "TransportError",
-    "UndecodableMessage",
-    "UnreadGroup",
-    "UnsupportedError",
-    "UsageError",
-    "WaitingMessage",
-    "WaitingMessages",
-    "WireError",
-    "__version__",
-    "connect",
-    "parse_decode",
-    "parse_definitions",
-    "parse_position",
-    "select_by_hash",
-    "sql",
-]
+_PUBLIC = sorted(["__version__", *_HOMES])
+
+if not TYPE_CHECKING:  # type checkers go by the imports above
+    __all__ = _PUBLIC
 
 
 def __getattr__(name: str) -> object:
@@ -541,4 +380,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _PUBLIC

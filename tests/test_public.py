@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import inspect
@@ -22,6 +23,9 @@ from rmqcli.engine.message import PulledItem, PulledRecord
 from tests.consumer.collecting import FROM_FIRST
 from tests.kit.waiting import wait_until
 
+#: Type checkers do not see this list: they go by the imports in the package.
+PUBLIC: list[str] = vars(rmqcli)["__all__"]
+
 
 def test_importing_the_package_loads_nothing_else_of_it():
     code = "import json, sys, rmqcli; print(json.dumps(sorted(sys.modules)))"
@@ -33,11 +37,23 @@ def test_importing_the_package_loads_nothing_else_of_it():
 
 
 def test_every_public_name_exists_and_is_documented():
-    for name in rmqcli.__all__:
+    for name in PUBLIC:
         each = getattr(rmqcli, name)
         if name != "__version__":
             assert inspect.getdoc(each), name
-    assert dir(rmqcli) == sorted(rmqcli.__all__)
+    assert dir(rmqcli) == sorted(PUBLIC)
+
+
+def test_type_checkers_find_every_public_name_where_it_is_loaded_from():
+    tree = ast.parse(inspect.getsource(rmqcli))
+    imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
+    declared = {
+        name.asname: each.module
+        for each in imports
+        for name in each.names
+        if name.asname
+    }
+    assert declared == rmqcli._HOMES
 
 
 def test_every_public_method_is_documented():
@@ -59,7 +75,7 @@ def test_the_whole_error_tree_is_public():
         for name, each in vars(errors).items()
         if isinstance(each, type) and issubclass(each, errors.RmqError)
     }
-    assert tree <= set(rmqcli.__all__)
+    assert tree <= set(PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +241,7 @@ def test_values_are_compared_by_what_they_hold():
     """A program that looked whether a lag had changed always saw a change."""
     values = [
         each
-        for name in rmqcli.__all__
+        for name in PUBLIC
         if dataclasses.is_dataclass(each := getattr(rmqcli, name))
     ]
     assert len(values) > 80
@@ -393,7 +409,7 @@ def test_whatever_the_clients_return_is_public():
             if not name.startswith("_") and inspect.isfunction(each):
                 returned = str(inspect.signature(each).return_annotation)
                 words = set(re.findall(r"[A-Za-z_]\w*", returned))
-                missing |= words - _PYTHON - set(rmqcli.__all__)
+                missing |= words - _PYTHON - set(PUBLIC)
     assert missing == set()
 
 
@@ -420,9 +436,9 @@ _OPAQUE = {
 
 
 def test_the_fields_of_public_values_are_public():
-    known = _PYTHON | _OPAQUE | set(rmqcli.__all__)
+    known = _PYTHON | _OPAQUE | set(PUBLIC)
     missing = set()
-    for name in rmqcli.__all__:
+    for name in PUBLIC:
         kind = getattr(rmqcli, name)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             for field in dataclasses.fields(kind):
