@@ -22,6 +22,7 @@ Source: RemotingSerializable in apache/rocketmq.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from contextlib import suppress
@@ -30,16 +31,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
 from rmqcli.wire import fastjson
-from rmqcli.wire.fields import Fields, is_required, wire_name
+from rmqcli.wire.fields import Fields, is_required, wire_field, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeAlias
+    from typing import Any
 
     from rmqcli.wire.fastjson import JsonObject, JsonValue
+    from rmqcli.wire.fields import Reader, Rules
 
-    #: Reads a value that is not null; the text names it in a BodyError.
-    Reader: TypeAlias = Callable[[JsonValue, str], object]
 
 T = TypeVar("T")
 
@@ -48,8 +48,6 @@ _SHOWN_MAX = 40
 #: Java writes at most 24 characters.
 _FLOAT_LENGTH_MAX = 400
 _NO_DEFAULT = object()
-#: Class -> its plan, made when the class is first read or written.
-_PLANS: dict[type, _Plan] = {}
 #: Type -> the expression that is true for values that need conversion; few do.
 _CHECKS: dict[type, str] = {
     int: f"type(VALUE) is not int or not -{_INT64_MAX} <= VALUE <= {_INT64_MAX}",
@@ -65,48 +63,19 @@ class Body(Fields):
     __slots__ = ()
 
 
-class _Rules(NamedTuple):
-    """The rules in a field's metadata; `body_field` explains them."""
+def enum_field(*members: str, default: str | None = None) -> str | None:
+    """Declare the field of a Java enum, which is read from its name or ordinal.
 
-    also: str | None = None
-    absent: object = _NO_DEFAULT
-    key: str | None = None
-    is_sent_at_default: bool = True
-    holds_the_rest: bool = False
-    read: Reader | None = None
-    write: Callable[[Any], object] | None = None
-
-
-_NO_RULES = _Rules()
-
-
-def body_field(
-    name: str | None = None,
-    *,
-    also: str | None = None,
-    absent: object = _NO_DEFAULT,
-    key: str | None = None,
-    is_sent_at_default: bool = True,
-    holds_the_rest: bool = False,
-    read: Reader | None = None,
-    write: Callable[[Any], object] | None = None,
-) -> dict[str, object]:
-    """Return the metadata of a body field for which the general rules do not suffice.
-
-    `name` is its wire name, and `also` a second one that is read where the first is
-    absent. `absent` is the value of an absent field if that is not the field's default.
-    For a dict of objects, `key` is the wire name of the field that repeats the dict's
-    key: an object without that field takes the value from its key. A field without
-    `is_sent_at_default` is not written while it has its default. `read` and `write`
-    replace the functions that follow from the field's type.
-
-    A field that `holds_the_rest` is not on the wire: it holds the whole object that was
-    read, and the keys of that object that no other field declares are written back. In
-    such a class a field at its default is written only if the object that was read had
-    it.
+    An unknown one is None.
     """
-    rules = _Rules(also, absent, key, is_sent_at_default, holds_the_rest, read, write)
-    return {"wire": name, "body": rules}
+
+    def read(value: JsonValue, name: str) -> str | None:
+        if type(value) is int:
+            return members[value] if 0 <= value < len(members) else None
+        text = to_text(value, name)
+        return text if text in members else None
+
+    return wire_field(default=default, read=read)
 
 
 def decode_body(cls: type[T], body: bytes | str) -> T:
@@ -280,25 +249,19 @@ class _Plan(NamedTuple):
     rest: str | None
 
 
+@functools.cache
 def _plan(cls: type) -> _Plan:
-    plan = _PLANS.get(cls)
-    if plan is None:
-        plan = _PLANS[cls] = _make_plan(cls)
-    return plan
-
-
-def _make_plan(cls: type) -> _Plan:
     # Sorted by wire name: the order in which fastjson writes them.
     fields = sorted(dataclasses.fields(cls), key=wire_name)
-    rest = next((f.name for f in fields if _rules(f).holds_the_rest), None)
+    rest = next((f.name for f in fields if "holds_the_rest" in _rules(f)), None)
     named = [item for item in fields if item.name != rest]
     writings = tuple(
         _Writing(
             item.name,
             wire_name(item),
-            _rules(item).write,
+            _rules(item).get("write"),
             _NO_DEFAULT
-            if rest is None and _rules(item).is_sent_at_default
+            if rest is None and _rules(item).get("is_sent_at_default", True)
             else _default_of(item),
         )
         for item in named
@@ -306,8 +269,8 @@ def _make_plan(cls: type) -> _Plan:
     return _Plan(_compile(cls, named, rest), writings, rest)
 
 
-def _rules(item: dataclasses.Field[Any]) -> _Rules:
-    rules: _Rules = item.metadata.get("body", _NO_RULES)
+def _rules(item: dataclasses.Field[Any]) -> Rules:
+    rules: Rules = item.metadata.get("rules", {})
     return rules
 
 
@@ -325,9 +288,9 @@ def _compile(
     values = {} if rest is None else {rest: "data"}
     for item in fields:
         rules = _rules(item)
-        kind, read = _reader_of(hints[item.name], rules.key)
-        if rules.read is not None:
-            kind, read = object, rules.read
+        kind, read = _reader_of(hints[item.name], rules.get("key"))
+        if "read" in rules:
+            kind, read = object, rules["read"]
         names[f"convert_{item.name}"] = _converter(item, read)
         value = values[item.name] = f"v_{item.name}"
         check = _CHECKS.get(kind, "True").replace("VALUE", value)
@@ -354,12 +317,12 @@ def _converter(
     name, rules = wire_name(item), _rules(item)
 
     def convert(value: JsonValue, data: JsonObject) -> object:
-        if value is None and rules.also is not None:
-            value = data.get(rules.also)
+        if value is None and "also" in rules:
+            value = data.get(rules["also"])
         if value is not None:
             return read(value, name)
-        if rules.absent is not _NO_DEFAULT:
-            return rules.absent
+        if "absent" in rules:
+            return rules["absent"]
         if is_required(item):
             raise BodyError(f"{name} is missing")
         return _default_of(item)

@@ -9,9 +9,27 @@ and back.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    dataclass_transform,
+    overload,
+)
 
 from rmqcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    #: Reads a value of JSON that is not null; the text names it in a BodyError.
+    Reader: TypeAlias = Callable[[Any, str], object]
+
+T = TypeVar("T")
 
 
 class Fields:
@@ -38,11 +56,65 @@ class Fields:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+class Rules(TypedDict, total=False):
+    """What the declaration of a field may say; `wire_field` explains it."""
+
+    also: str
+    absent: object
+    key: str
+    is_sent_at_default: bool
+    holds_the_rest: bool
+    read: Reader
+    write: Callable[[Any], object]
+
+
+@overload
+def wire_field(name: str | None = None, *, default: T, **rules: Unpack[Rules]) -> T: ...
+@overload
+def wire_field(
+    name: str | None = None, *, default_factory: Callable[[], T], **rules: Unpack[Rules]
+) -> T: ...
+@overload
+def wire_field(name: str | None = None, **rules: Unpack[Rules]) -> Any: ...  # noqa: ANN401  # the declared type
+def wire_field(
+    name: str | None = None,
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    **rules: Any,
+) -> Any:  # the declared type
+    """Declare a field for which the general rules do not suffice.
+
+    `name` is its wire name. The rules are for the fields of bodies. `also` is a second
+    wire name, which is read where the first is absent. `absent` is the value of an
+    absent field if that is not the field's default. For a dict of objects, `key` is the
+    wire name of the field that repeats the dict's key: an object without that field
+    takes the value from its key. A field without `is_sent_at_default` is not written
+    while it has its default. `read` and `write` replace the functions that follow from
+    the field's type.
+
+    A field that `holds_the_rest` is not on the wire: it holds the whole object that was
+    read, and the keys of that object that no other field declares are written back. In
+    such a class a field at its default is written only if the object that was read had
+    it. The field is left out of the object's hash and of its text.
+    """
+    holds_the_rest = "holds_the_rest" in rules
+    return dataclasses.field(
+        default=default,
+        default_factory=default_factory,
+        hash=False if holds_the_rest else None,
+        repr=not holds_the_rest,
+        metadata={"wire": name, "rules": rules},
+    )
+
+
 FieldsT = TypeVar("FieldsT", bound=Fields)
 
 
 @dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,)
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(dataclasses.field, wire_field),
 )
 def declared(cls: type[FieldsT]) -> type[FieldsT]:
     """Make `cls` a dataclass with slots and keyword arguments.
@@ -51,11 +123,6 @@ def declared(cls: type[FieldsT]) -> type[FieldsT]:
     takes three times as long to make. Its other methods are those of Fields.
     """
     return dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
-
-
-def wire(name: str) -> dict[str, str]:
-    """Return the metadata of a field whose wire name is `name`."""
-    return {"wire": name}
 
 
 def wire_name(item: dataclasses.Field[Any]) -> str:

@@ -9,12 +9,11 @@ Source: `FilterAPI.buildSubscriptionData`/`build`, `SubscriptionData`, and
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError
-from rmqcli.wire.body import body_field
+from rmqcli.wire.fields import wire_field
 from rmqcli.wire.ids import java_string_hash
 
 SUB_ALL: Final = "*"  # SubscriptionData.SUB_ALL
@@ -43,7 +42,7 @@ class SubscriptionData:
     code_set: frozenset[int] = frozenset()
     sub_version: int = 0
     # Clients of 4.0 do not send it.
-    expression_type: str | None = field(default=TAG, metadata=body_field(absent=None))
+    expression_type: str | None = wire_field(default=TAG, absent=None)
     class_filter_mode: bool = False
 
 

@@ -10,13 +10,12 @@ from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.body import (
     Body,
-    body_field,
     decode_body,
     encode_body,
     from_json,
     json_object,
 )
-from rmqcli.wire.fields import declared
+from rmqcli.wire.fields import declared, wire_field
 
 
 @declared
@@ -32,19 +31,17 @@ class Everything(Body):
     """A field of each kind."""
 
     must_be: int
-    client_id: str = field(default="", metadata=body_field("clientID", also="clientId"))
+    client_id: str = wire_field("clientID", default="", also="clientId")
     flag: bool = True
     rate: float | None = None
     anything: object = None
-    kind: str | None = field(default="TAG", metadata=body_field(absent=None))
-    quiet: bool = field(default=False, metadata=body_field(is_sent_at_default=False))
+    kind: str | None = wire_field(default="TAG", absent=None)
+    quiet: bool = wire_field(default=False, is_sent_at_default=False)
     items: tuple[Item, ...] = ()
     names: frozenset[str] = frozenset()
     by_id: dict[int, str] = field(default_factory=dict)
     by_queue: dict[MessageQueue, Item] = field(default_factory=dict)
-    by_name: dict[str, Item] = field(
-        default_factory=dict, metadata=body_field(key="itemName")
-    )
+    by_name: dict[str, Item] = wire_field(default_factory=dict, key="itemName")
     nested: dict[str, dict[MessageQueue, int]] | None = None
 
 
@@ -54,9 +51,7 @@ class Open(Body):
 
     name: str
     size: int = 4
-    raw: dict[str, object] = field(
-        default_factory=dict, metadata=body_field(holds_the_rest=True)
-    )
+    raw: dict[str, object] = wire_field(default_factory=dict, holds_the_rest=True)
 
 
 QUEUE = MessageQueue("T", "b", 3)

@@ -10,7 +10,7 @@ Source: `ExpressionMessageFilter` in apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rmqcli.wire.subscription import SUB_ALL, TAG
 
@@ -24,43 +24,26 @@ if TYPE_CHECKING:
 _INT_MAX = (1 << 31) - 1
 
 
-class MessageFilter(Protocol):
-    """Selects messages in two steps; a message must pass both."""
+class MessageFilter(NamedTuple):
+    """Selects messages in two steps; a message must pass both.
+
+    `codes` are the hashes of the wanted tags, and `condition` is for a message's
+    properties. None selects every message.
+    """
+
+    codes: frozenset[int] | None = None
+    condition: Condition | None = None
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Whether a consume queue entry may match; true for an unknown code (None)."""
+        """Whether a consume queue entry may match; true for an unknown code (None).
 
-    @property
-    def condition(self) -> Condition | None:
-        """The condition on a message's properties; None if there is none."""
-
-
-class TagFilter:
-    """Selects messages whose tag has one of the given hashes."""
-
-    condition = None
-
-    def __init__(self, codes: frozenset[int]) -> None:
-        self._codes = codes
-
-    def matches_unit(self, tags_code: int | None) -> bool:
-        """Whether the hash is one of them; of a due time, its low 32 bits count."""
-        if tags_code is None:
+        Of a due time in place of a hash, the low 32 bits count.
+        """
+        if tags_code is None or self.codes is None:
             return True
         if not -_INT_MAX - 1 <= tags_code <= _INT_MAX:
             tags_code = ((tags_code + _INT_MAX + 1) & 0xFFFFFFFF) - _INT_MAX - 1
-        return tags_code in self._codes
-
-
-class PropertyFilter:
-    """Selects messages whose properties fulfil a condition."""
-
-    def __init__(self, condition: Condition) -> None:
-        self.condition: Condition | None = condition
-
-    def matches_unit(self, tags_code: int | None) -> bool:
-        """Return True: only the properties decide."""
-        return True
+        return tags_code in self.codes
 
 
 def may_match(
@@ -86,8 +69,8 @@ def is_tag_type(expression_type: str | None) -> bool:
     return expression_type in (None, "", TAG)
 
 
-def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
+def tag_filter(subscription: SubscriptionData) -> MessageFilter | None:
     """Return the filter of a tag subscription, or None if it matches everything."""
     if subscription.class_filter_mode or subscription.sub_string == SUB_ALL:
         return None
-    return TagFilter(subscription.code_set)
+    return MessageFilter(subscription.code_set)

@@ -13,6 +13,7 @@ Source: `SqlFilter`, `ComparisonExpression.__compare` and the package
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -41,7 +42,12 @@ _DOUBLE: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
 )
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
-_KEPT_MAX: Final = 100
+_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+}
 _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "CONTAINS": lambda text, part: part in text,
     "STARTSWITH": lambda text, part: text.startswith(part),
@@ -116,14 +122,6 @@ def _order(left: Value, right: Value) -> int:
     raise EvaluationError
 
 
-_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
-    ">": lambda order: order > 0,
-    ">=": lambda order: order >= 0,
-    "<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
-}
-
-
 class Node(NamedTuple):
     """A part of an expression. Constants have a `value`, properties a `name`."""
 
@@ -140,11 +138,6 @@ def constant(value: Value) -> Node:
     return Node(lambda _: value, is_boolean, is_constant=True, value=value)
 
 
-def property_of(name: str) -> Node:
-    """Return a node for a message's property."""
-    return Node(lambda properties: properties.get(name), name=name)
-
-
 def as_boolean(node: Node) -> Node:
     """Return a node as a condition.
 
@@ -159,65 +152,6 @@ def as_boolean(node: Node) -> Node:
     return Node(lambda of: None if of.get(name) is None else False, is_boolean=True)
 
 
-def negate(node: Node) -> Node:
-    """Unary minus of a number; unknown for other values, such as a property's text."""
-
-    def evaluate(properties: Mapping[str, str]) -> Value:
-        value = node.evaluate(properties)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return type(value)(-value)
-
-    return Node(evaluate)
-
-
-def invert(node: Node) -> Node:
-    """The operator NOT."""
-    inner = as_boolean(node).evaluate
-
-    def evaluate(properties: Mapping[str, str]) -> Value:
-        value = inner(properties)
-        return None if value is None else not value
-
-    return Node(evaluate, is_boolean=True)
-
-
-def join(nodes: Sequence[Node], *, decisive: bool) -> Node:
-    """OR (`decisive` is True) or AND (False): one decisive part decides the whole."""
-    parts = [as_boolean(node).evaluate for node in nodes]
-
-    def evaluate(properties: Mapping[str, str]) -> Value:
-        is_unknown = False
-        for part in parts:
-            value = part(properties)
-            if value is None:
-                is_unknown = True
-            elif value is decisive:
-                return decisive
-        return None if is_unknown else not decisive
-
-    return Node(evaluate, is_boolean=True)
-
-
-def equal(left: Node, right: Node) -> Node:
-    """The operator `=`.
-
-    Raises UsageError for NULL as an operand, and for TRUE or FALSE on the left of
-    another kind of constant.
-    """
-    for node in (left, right):
-        if node.is_constant and node.value is None:
-            raise UsageError("SQL92: NULL cannot be compared", hint="use IS NULL")
-    if left.is_constant and right.is_constant and left.is_boolean > right.is_boolean:
-        raise UsageError("SQL92: a condition cannot be compared with a value")
-    return _equal(left, right)
-
-
-def is_null(node: Node) -> Node:
-    """The operator IS NULL."""
-    return _equal(node, constant(None))
-
-
 def _equal(left: Node, right: Node) -> Node:
     def evaluate(properties: Mapping[str, str]) -> Value:
         one, other = left.evaluate(properties), right.evaluate(properties)
@@ -228,70 +162,6 @@ def _equal(left: Node, right: Node) -> Node:
     return Node(evaluate, is_boolean=True)
 
 
-def order(sign: str, left: Node, right: Node) -> Node:
-    """The operators > >= < <=, for numbers or properties that hold numbers."""
-    for node in (left, right):
-        is_number = isinstance(node.value, int | float)
-        if node.is_boolean or (node.is_constant and not is_number):
-            raise UsageError(f"SQL92: only numbers can be compared with {sign}")
-    test = _ORDERS[sign]
-
-    def evaluate(properties: Mapping[str, str]) -> Value:
-        one, other = left.evaluate(properties), right.evaluate(properties)
-        if one is None or other is None:
-            return None
-        if isinstance(one, str) and isinstance(other, str):
-            one, other = to_double(one), to_double(other)
-        return test(compare(one, other))
-
-    return Node(evaluate, is_boolean=True)
-
-
-def between(node: Node, low: Node, high: Node) -> Node:
-    """BETWEEN, both ends included; constant ends must be in ascending order."""
-    nodes = [order(">=", node, low), order("<=", node, high)]
-    if low.is_constant and high.is_constant and compare(high.value, low.value) < 0:
-        raise UsageError(
-            f"SQL92: the bounds of BETWEEN {low.value} AND {high.value} are not in"
-            " ascending order"
-        )
-    return join(nodes, decisive=False)
-
-
-def not_between(node: Node, low: Node, high: Node) -> Node:
-    """NOT BETWEEN: below or above the ends, whose order is not checked."""
-    return join([order("<", node, low), order(">", node, high)], decisive=True)
-
-
-def one_of(node: Node, items: Sequence[str], *, is_not: bool) -> Node:
-    """IN and NOT IN, for a property."""
-    if node.name is None:
-        raise UsageError("SQL92: IN must follow a property name")
-    name, wanted = node.name, frozenset(items)
-
-    def evaluate(properties: Mapping[str, str]) -> Value:
-        value = properties.get(name)
-        return None if value is None else (value in wanted) is not is_not
-
-    return Node(evaluate, is_boolean=True)
-
-
-def text_test(word: str, node: Node, part: str, *, is_not: bool) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH. False without a text, even after NOT."""
-    test = _TEXT_TESTS[word]
-
-    def evaluate(properties: Mapping[str, str]) -> Value:
-        value = node.evaluate(properties)
-        if not part or not isinstance(value, str):
-            return False
-        return test(value, part) is not is_not
-
-    return Node(evaluate, is_boolean=True)
-
-
-_kept: dict[tuple[str, bool], Condition | None] = {}
-
-
 def compile_sql92(expression: str, *, has_text_words: bool = True) -> Condition | None:
     """Return the condition that an expression describes, or None if it is invalid.
 
@@ -299,15 +169,15 @@ def compile_sql92(expression: str, *, has_text_words: bool = True) -> Condition 
     """
     if len(expression) > LENGTH_MAX:
         return None
-    key = expression, has_text_words
-    if key not in _kept:
-        if len(_kept) >= _KEPT_MAX:
-            _kept.clear()
-        try:
-            _kept[key] = parse_sql92(expression, has_text_words=has_text_words)
-        except UsageError:
-            _kept[key] = None
-    return _kept[key]
+    return _compiled(expression, has_text_words)
+
+
+@functools.lru_cache(100)
+def _compiled(expression: str, has_text_words: bool) -> Condition | None:
+    try:
+        return parse_sql92(expression, has_text_words=has_text_words)
+    except UsageError:
+        return None
 
 
 def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
@@ -339,7 +209,7 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
 
 
 class _Parser(Parser[Node]):
-    """Makes the nodes of a broker."""
+    """Makes the nodes of a broker, as conditions and values of a message."""
 
     def constant(self, value: str | float | bool | None, _token: Token) -> Node:
         return constant(value)
@@ -349,36 +219,125 @@ class _Parser(Parser[Node]):
         return constant(_double(token.text) if is_float else _integer(token.text))
 
     def name(self, token: Token) -> Node:
-        return property_of(token.text)
+        """Return a node for a message's property."""
+        name = token.text
+        return Node(lambda properties: properties.get(name), name=name)
 
     def join(self, nodes: Sequence[Node], *, decisive: bool) -> Node:
-        return join(nodes, decisive=decisive)
+        """OR (`decisive` is True) or AND (False): one decisive part decides."""
+        parts = [as_boolean(node).evaluate for node in nodes]
+
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            is_unknown = False
+            for part in parts:
+                value = part(properties)
+                if value is None:
+                    is_unknown = True
+                elif value is decisive:
+                    return decisive
+            return None if is_unknown else not decisive
+
+        return Node(evaluate, is_boolean=True)
 
     def equal(self, left: Node, right: Node) -> Node:
-        return equal(left, right)
+        """The operator `=`.
+
+        Raises UsageError for NULL as an operand, and for TRUE or FALSE on the left of
+        another kind of constant.
+        """
+        for node in (left, right):
+            if node.is_constant and node.value is None:
+                raise UsageError("SQL92: NULL cannot be compared", hint="use IS NULL")
+        if (
+            left.is_constant
+            and right.is_constant
+            and left.is_boolean > right.is_boolean
+        ):
+            raise UsageError("SQL92: a condition cannot be compared with a value")
+        return _equal(left, right)
 
     def invert(self, node: Node) -> Node:
-        return invert(node)
+        """The operator NOT."""
+        inner = as_boolean(node).evaluate
+
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            value = inner(properties)
+            return None if value is None else not value
+
+        return Node(evaluate, is_boolean=True)
 
     def negate(self, node: Node) -> Node:
-        return negate(node)
+        """Unary minus of a number; unknown for others, such as a property's text."""
+
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            value = node.evaluate(properties)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                return None
+            return type(value)(-value)
+
+        return Node(evaluate)
 
     def is_null(self, node: Node) -> Node:
-        return is_null(node)
+        """The operator IS NULL."""
+        return _equal(node, constant(None))
 
     def order(self, sign: str, left: Node, right: Node) -> Node:
-        return order(sign, left, right)
+        """The operators > >= < <=, for numbers or properties that hold numbers."""
+        for node in (left, right):
+            is_number = isinstance(node.value, int | float)
+            if node.is_boolean or (node.is_constant and not is_number):
+                raise UsageError(f"SQL92: only numbers can be compared with {sign}")
+        test = _ORDERS[sign]
+
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            one, other = left.evaluate(properties), right.evaluate(properties)
+            if one is None or other is None:
+                return None
+            if isinstance(one, str) and isinstance(other, str):
+                one, other = to_double(one), to_double(other)
+            return test(compare(one, other))
+
+        return Node(evaluate, is_boolean=True)
 
     def between(self, node: Node, low: Node, high: Node, *, is_not: bool) -> Node:
-        return (not_between if is_not else between)(node, low, high)
+        """BETWEEN, both ends included; constant ends must be in ascending order.
+
+        The order of the ends of NOT BETWEEN is not checked.
+        """
+        if is_not:
+            outside = [self.order("<", node, low), self.order(">", node, high)]
+            return self.join(outside, decisive=True)
+        inside = [self.order(">=", node, low), self.order("<=", node, high)]
+        if low.is_constant and high.is_constant and compare(high.value, low.value) < 0:
+            raise UsageError(
+                f"SQL92: the bounds of BETWEEN {low.value} AND {high.value} are not in"
+                " ascending order"
+            )
+        return self.join(inside, decisive=False)
 
     def one_of(self, node: Node, items: Sequence[str | Node], *, is_not: bool) -> Node:
-        return one_of(
-            node, [each for each in items if isinstance(each, str)], is_not=is_not
-        )
+        """IN and NOT IN, for a property."""
+        if node.name is None:
+            raise UsageError("SQL92: IN must follow a property name")
+        name, wanted = node.name, frozenset(items)
+
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            value = properties.get(name)
+            return None if value is None else (value in wanted) is not is_not
+
+        return Node(evaluate, is_boolean=True)
 
     def text_test(self, word: str, node: Node, part: str, *, is_not: bool) -> Node:
-        return text_test(word, node, part, is_not=is_not)
+        """CONTAINS, STARTSWITH, ENDSWITH. False without a text, even after NOT."""
+        test = _TEXT_TESTS[word]
+
+        def evaluate(properties: Mapping[str, str]) -> Value:
+            value = node.evaluate(properties)
+            if not part or not isinstance(value, str):
+                return False
+            return test(value, part) is not is_not
+
+        return Node(evaluate, is_boolean=True)
 
 
 def _integer(text: str) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import is_tag_type
-from rmqcli.broker.filter.sql92 import compile_sql92
 from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.requests.pull_message import sql_condition
 from rmqcli.wire.bodies.consumer import (
     Connection,
     ConsumerConnection,
@@ -93,8 +93,7 @@ def _expression_fault(
 ) -> str | None:
     if subscription.expression_type != SQL92:
         return f"filter type {subscription.expression_type} is not supported"
-    has_text_words = broker.profile.has_sql_text_words
-    if compile_sql92(subscription.sub_string, has_text_words=has_text_words) is None:
+    if sql_condition(broker, subscription) is None:
         return f"invalid SQL92 expression: {subscription.sub_string}"
     return None
 

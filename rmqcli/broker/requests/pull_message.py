@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.filter.message_filter import PropertyFilter, is_tag_type, tag_filter
+from rmqcli.broker.filter.message_filter import MessageFilter, is_tag_type, tag_filter
 from rmqcli.broker.filter.sql92 import compile_sql92
 from rmqcli.broker.message.get import (
     FOUND,
@@ -44,7 +44,7 @@ from rmqcli.wire.message.properties import KEYS, TAGS
 from rmqcli.wire.subscription import SQL92, SUB_ALL, parse_subscription
 
 if TYPE_CHECKING:
-    from rmqcli.broker.filter.message_filter import MessageFilter
+    from rmqcli.broker.filter.message_filter import Condition
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
@@ -276,7 +276,12 @@ def _find_filter(
     if header.sys_flag & FLAG_SUBSCRIPTION:
         if header.subscription == SUB_ALL and is_tag_type(header.expression_type):
             return None
-        subscription = _parsed(header)
+        subscription = parsed_subscription(
+            header.topic,
+            header.subscription,
+            header.expression_type,
+            sub_version=header.sub_version,
+        )
         is_registered = False
     else:
         subscription = _registered(broker, header, group)
@@ -286,20 +291,35 @@ def _find_filter(
     return _property_filter(broker, subscription, is_registered=is_registered)
 
 
-def _parsed(header: PullMessageRequestHeader) -> SubscriptionData:
-    expression_type = header.expression_type
+def parsed_subscription(
+    topic: str, text: str | None, expression_type: str | None, *, sub_version: int = 0
+) -> SubscriptionData:
+    """Return the subscription in a request. Raises Refusal(23)."""
+    kind = None if is_tag_type(expression_type) else expression_type
     try:
         return parse_subscription(
-            header.topic,
-            header.subscription,
-            expression_type=None if is_tag_type(expression_type) else expression_type,
-            sub_version=header.sub_version,
+            topic, text, expression_type=kind, sub_version=sub_version
         )
     except UsageError:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            "parse the consumer's subscription failed",
-        ) from None
+        raise not_parsed() from None
+
+
+def not_parsed() -> Refusal:
+    """The refusal (23) of a subscription that cannot be read."""
+    return Refusal(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        "parse the consumer's subscription failed",
+    )
+
+
+def sql_condition(
+    broker: BrokerState, subscription: SubscriptionData
+) -> Condition | None:
+    """The condition of an SQL92 subscription; None of another or an invalid one."""
+    if subscription.expression_type != SQL92:
+        return None
+    has_text_words = broker.profile.has_sql_text_words
+    return compile_sql92(subscription.sub_string, has_text_words=has_text_words)
 
 
 def _registered(
@@ -349,12 +369,7 @@ def _property_filter(
     In all versions, an invalid expression in the pull itself matches all messages. If
     the invalid expression comes from a heartbeat, the pull is refused.
     """
-    condition = None
-    if subscription.expression_type == SQL92:
-        condition = compile_sql92(
-            subscription.sub_string,
-            has_text_words=broker.profile.has_sql_text_words,
-        )
+    condition = sql_condition(broker, subscription)
     if is_registered and condition is None:
         raise Refusal(
             ResponseCode.FILTER_DATA_NOT_EXIST,
@@ -366,7 +381,7 @@ def _property_filter(
             "The broker does not support consumer to filter message by "
             f"{subscription.expression_type}"
         )
-    return None if condition is None else PropertyFilter(condition)
+    return None if condition is None else MessageFilter(condition=condition)
 
 
 def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal:

@@ -13,8 +13,8 @@ from dataclasses import field
 from typing import Final
 
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.body import Body, body_field
-from rmqcli.wire.fields import declared
+from rmqcli.wire.body import Body
+from rmqcli.wire.fields import declared, wire_field
 
 #: The key of a group's retry policy in its JSON.
 RETRY_POLICY: Final = "groupRetryPolicy"
@@ -50,12 +50,12 @@ class TopicConfigSerializeWrapper(Body):
 
     data_version: DataVersion | None = None
     mapping_data_version: DataVersion | None = None  # 5.0
-    topic_config_table: dict[str, TopicConfig] = field(
-        default_factory=dict, metadata=body_field(key="topicName")
+    topic_config_table: dict[str, TopicConfig] = wire_field(
+        default_factory=dict, key="topicName"
     )
     #: of static topics; not in topics.json
-    topic_queue_mapping_detail_map: dict[str, object] = field(  # 5.0
-        default_factory=dict, metadata=body_field(is_sent_at_default=False)
+    topic_queue_mapping_detail_map: dict[str, object] = wire_field(
+        default_factory=dict, is_sent_at_default=False
     )
 
 
@@ -97,12 +97,7 @@ class SubscriptionGroupConfig(Body):
     group_sys_flag: int = 0  # 5.0
     consume_timeout_minute: int = 15  # 5.0
     attributes: dict[str, str] = field(default_factory=dict, hash=False)  # 5.1.3
-    raw: dict[str, object] = field(
-        default_factory=dict,
-        hash=False,
-        repr=False,
-        metadata=body_field(holds_the_rest=True),
-    )
+    raw: dict[str, object] = wire_field(default_factory=dict, holds_the_rest=True)
 
     @property
     def retry_policy(self) -> object:
@@ -119,8 +114,8 @@ class SubscriptionGroupWrapper(Body):
 
     data_version: DataVersion | None = None
     forbidden_table: dict[str, dict[str, int]] | None = None  # 5.0
-    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(
-        default_factory=dict, metadata=body_field(key="groupName")
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = wire_field(
+        default_factory=dict, key="groupName"
     )
 
 

@@ -12,15 +12,19 @@ from __future__ import annotations
 from dataclasses import field
 
 from rmqcli.model import MessageQueue
-from rmqcli.wire.body import Body, body_field, to_text
+from rmqcli.wire.body import Body, to_text
 from rmqcli.wire.codes import LANGUAGE_NUMBERS, language_name
-from rmqcli.wire.fields import declared
+from rmqcli.wire.fields import declared, wire_field
 from rmqcli.wire.subscription import SubscriptionData
 
-_LANGUAGE = body_field(
-    read=lambda value, name: LANGUAGE_NUMBERS.get(to_text(value, name).upper()),
-    write=language_name,
-)
+
+def language_field() -> int | None:
+    """Declare the field of a LanguageCode, which is read from its name."""
+    return wire_field(
+        default=None,
+        read=lambda value, name: LANGUAGE_NUMBERS.get(to_text(value, name).upper()),
+        write=language_name,
+    )
 
 
 @declared
@@ -36,7 +40,7 @@ class Connection(Body):
 
     client_id: str = ""
     client_addr: str = ""
-    language: int | None = field(default=None, metadata=_LANGUAGE)
+    language: int | None = language_field()
     version: int = 0
 
 
@@ -48,11 +52,9 @@ class ConsumerConnection(Body):
     The last three are names of Java's enums, None when the broker left them out.
     """
 
-    connections: tuple[Connection, ...] = field(
-        default=(), metadata=body_field("connectionSet")
-    )
-    subscriptions: dict[str, SubscriptionData] = field(
-        default_factory=dict, metadata=body_field("subscriptionTable", key="topic")
+    connections: tuple[Connection, ...] = wire_field("connectionSet", default=())
+    subscriptions: dict[str, SubscriptionData] = wire_field(
+        "subscriptionTable", default_factory=dict, key="topic"
     )
     consume_type: str | None = None
     message_model: str | None = None
@@ -63,9 +65,7 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """The answer to GET_PRODUCER_CONNECTION_LIST (204)."""
 
-    connections: tuple[Connection, ...] = field(
-        default=(), metadata=body_field("connectionSet")
-    )
+    connections: tuple[Connection, ...] = wire_field("connectionSet", default=())
 
 
 @declared
@@ -73,9 +73,9 @@ class ProducerInfo(Body):
     """One producer in ProducerTableInfo."""
 
     client_id: str = ""
-    language: int | None = field(default=None, metadata=_LANGUAGE)
+    language: int | None = language_field()
     last_update_timestamp: int = 0
-    remote_ip: str = field(default="", metadata=body_field("remoteIP"))
+    remote_ip: str = wire_field("remoteIP", default="")
     version: int = 0
 
 
@@ -108,16 +108,14 @@ class ProcessQueueInfo(Body):
     cached_msg_min_offset: int = 0
     cached_msg_max_offset: int = 0
     cached_msg_count: int = 0
-    cached_msg_size_in_mib: int | None = field(
-        default=None, metadata=body_field("cachedMsgSizeInMiB")
-    )
+    cached_msg_size_in_mib: int | None = wire_field("cachedMsgSizeInMiB", default=None)
     transaction_msg_min_offset: int = 0
     transaction_msg_max_offset: int = 0
     transaction_msg_count: int = 0
     locked: bool = False
     try_unlock_times: int = 0
     last_lock_timestamp: int = 0
-    droped: bool = field(default=False, metadata=body_field(also="dropped"))
+    droped: bool = wire_field(default=False, also="dropped")
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
 
@@ -135,15 +133,11 @@ class PopProcessQueueInfo(Body):
 class ConsumeStatus(Body):
     """A consumer's rates for one topic; times are ms. A rate that is NaN is None."""
 
-    pull_rt: float | None = field(default=None, metadata=body_field("pullRT"))
-    pull_tps: float | None = field(default=None, metadata=body_field("pullTPS"))
-    consume_rt: float | None = field(default=None, metadata=body_field("consumeRT"))
-    consume_ok_tps: float | None = field(
-        default=None, metadata=body_field("consumeOKTPS")
-    )
-    consume_failed_tps: float | None = field(
-        default=None, metadata=body_field("consumeFailedTPS")
-    )
+    pull_rt: float | None = wire_field("pullRT", default=None)
+    pull_tps: float | None = wire_field("pullTPS", default=None)
+    consume_rt: float | None = wire_field("consumeRT", default=None)
+    consume_ok_tps: float | None = wire_field("consumeOKTPS", default=None)
+    consume_failed_tps: float | None = wire_field("consumeFailedTPS", default=None)
     consume_failed_msgs: int = 0
 
 
@@ -155,16 +149,14 @@ class ConsumerRunningInfo(Body):
     """
 
     properties: dict[str, str] = field(default_factory=dict)
-    subscriptions: tuple[SubscriptionData, ...] = field(
-        default=(), metadata=body_field("subscriptionSet")
+    subscriptions: tuple[SubscriptionData, ...] = wire_field(
+        "subscriptionSet", default=()
     )
-    process_queues: dict[MessageQueue, ProcessQueueInfo] = field(
-        default_factory=dict, metadata=body_field("mqTable")
+    process_queues: dict[MessageQueue, ProcessQueueInfo] = wire_field(
+        "mqTable", default_factory=dict
     )
-    pop_process_queues: dict[MessageQueue, PopProcessQueueInfo] = field(
-        default_factory=dict, metadata=body_field("mqPopTable")
+    pop_process_queues: dict[MessageQueue, PopProcessQueueInfo] = wire_field(
+        "mqPopTable", default_factory=dict
     )
-    statuses: dict[str, ConsumeStatus] = field(
-        default_factory=dict, metadata=body_field("statusTable")
-    )
+    statuses: dict[str, ConsumeStatus] = wire_field("statusTable", default_factory=dict)
     jstack: str | None = None

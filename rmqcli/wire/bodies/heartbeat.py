@@ -8,30 +8,11 @@ apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from rmqcli.model import MessageQueue
-from rmqcli.wire.body import Body, body_field, to_text
-from rmqcli.wire.fields import declared
+from rmqcli.wire.body import Body, enum_field
+from rmqcli.wire.fields import declared, wire_field
 from rmqcli.wire.subscription import SubscriptionData
-
-if TYPE_CHECKING:
-    from rmqcli.wire.fastjson import JsonValue
-
-
-def _enum(*members: str) -> dict[str, object]:
-    """Return the metadata of a Java enum, read from its name or ordinal.
-
-    An unknown one is None.
-    """
-
-    def read(value: JsonValue, name: str) -> str | None:
-        if type(value) is int:
-            return members[value] if 0 <= value < len(members) else None
-        text = to_text(value, name)
-        return text if text in members else None
-
-    return body_field(read=read)
 
 
 @declared
@@ -39,26 +20,20 @@ class ConsumerData(Body):
     """One consumer group of a client. Enums have Java's names, None when unknown."""
 
     group_name: str
-    consume_type: str | None = field(
-        default=None,
-        metadata=_enum("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    consume_type: str | None = enum_field(
+        "CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"
     )
-    message_model: str | None = field(
-        default=None, metadata=_enum("BROADCASTING", "CLUSTERING")
+    message_model: str | None = enum_field("BROADCASTING", "CLUSTERING")
+    consume_from_where: str | None = enum_field(
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
     )
-    consume_from_where: str | None = field(
-        default=None,
-        metadata=_enum(
-            "CONSUME_FROM_LAST_OFFSET",
-            "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
-            "CONSUME_FROM_MIN_OFFSET",
-            "CONSUME_FROM_MAX_OFFSET",
-            "CONSUME_FROM_FIRST_OFFSET",
-            "CONSUME_FROM_TIMESTAMP",
-        ),
-    )
-    subscriptions: tuple[SubscriptionData, ...] = field(
-        default=(), metadata=body_field("subscriptionDataSet")
+    subscriptions: tuple[SubscriptionData, ...] = wire_field(
+        "subscriptionDataSet", default=()
     )
     unit_mode: bool = False
 
@@ -80,16 +55,10 @@ class HeartbeatData(Body):
     """
 
     # 4.x and 5.3 also read the usual spelling.
-    client_id: str = field(metadata=body_field("clientID", also="clientId"))
-    producers: tuple[ProducerData, ...] = field(
-        default=(), metadata=body_field("producerDataSet")
-    )
-    consumers: tuple[ConsumerData, ...] = field(
-        default=(), metadata=body_field("consumerDataSet")
-    )
-    without_sub: bool = field(
-        default=False, metadata=body_field(is_sent_at_default=False)
-    )
+    client_id: str = wire_field("clientID", also="clientId")
+    producers: tuple[ProducerData, ...] = wire_field("producerDataSet", default=())
+    consumers: tuple[ConsumerData, ...] = wire_field("consumerDataSet", default=())
+    without_sub: bool = wire_field(default=False, is_sent_at_default=False)
 
 
 @declared
@@ -115,9 +84,7 @@ class LockBatchRequestBody(Body):
 class LockBatchResponseBody(Body):
     """The answer to LOCK_BATCH_MQ: the queues that the client has locked now."""
 
-    lock_ok_mq_set: list[MessageQueue] = field(
-        default_factory=list, metadata=body_field("lockOKMQSet")
-    )
+    lock_ok_mq_set: list[MessageQueue] = wire_field("lockOKMQSet", default_factory=list)
 
 
 @declared
@@ -130,16 +97,13 @@ class ConsumeMessageDirectlyResult(Body):
 
     order: bool = False
     auto_commit: bool = False
-    consume_result: str | None = field(
-        default=None,
-        metadata=_enum(
-            "CR_SUCCESS",
-            "CR_LATER",
-            "CR_ROLLBACK",
-            "CR_COMMIT",
-            "CR_THROW_EXCEPTION",
-            "CR_RETURN_NULL",
-        ),
+    consume_result: str | None = enum_field(
+        "CR_SUCCESS",
+        "CR_LATER",
+        "CR_ROLLBACK",
+        "CR_COMMIT",
+        "CR_THROW_EXCEPTION",
+        "CR_RETURN_NULL",
     )
     remark: str | None = None
     spent_time_mills: int = 0

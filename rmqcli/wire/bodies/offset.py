@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.data_version import DataVersion
-from rmqcli.wire.body import Body, body_field, reader_of
-from rmqcli.wire.fields import declared
+from rmqcli.wire.body import Body, reader_of
+from rmqcli.wire.fields import declared, wire_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,8 +95,8 @@ class ResetOffsetBody(Body):
     It is written in the form for clients in any language but C++; both forms are read.
     """
 
-    offset_table: dict[MessageQueue, int] = field(
-        default_factory=dict, metadata=body_field(read=_read_offsets)
+    offset_table: dict[MessageQueue, int] = wire_field(
+        default_factory=dict, read=_read_offsets
     )
 
 

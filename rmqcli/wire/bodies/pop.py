@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
-from rmqcli.wire.body import Body, body_field, to_text
-from rmqcli.wire.fields import declared
+from rmqcli.wire.body import Body, enum_field, to_text
+from rmqcli.wire.fields import declared, wire_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,19 +31,6 @@ MODE_POP: Final = "POP"
 _BIT_SET_CHARACTERS_MAX: Final = 10924
 
 
-def _read_mode(value: JsonValue, name: str) -> str | None:
-    # A Java enum: its name, or its ordinal as fastjson also reads it.
-    if type(value) is int:
-        return (MODE_PULL, MODE_POP)[value] if value in (0, 1) else None
-    text = to_text(value, name)
-    return text if text in (MODE_PULL, MODE_POP) else None
-
-
-def _read_message_model(value: JsonValue, name: str) -> str | None:
-    text = to_text(value, name)
-    return text if text in ("BROADCASTING", "CLUSTERING") else None
-
-
 @declared
 class QueryAssignmentRequestBody(Body):
     """The body of QUERY_ASSIGNMENT (400).
@@ -56,9 +43,7 @@ class QueryAssignmentRequestBody(Body):
     consumer_group: str | None = None
     client_id: str | None = None
     strategy_name: str | None = None
-    message_model: str | None = field(
-        default=None, metadata=body_field(read=_read_message_model)
-    )
+    message_model: str | None = enum_field("BROADCASTING", "CLUSTERING")
 
 
 @declared
@@ -69,7 +54,7 @@ class MessageQueueAssignment(Body):
     """
 
     message_queue: MessageQueue | None = None
-    mode: str | None = field(default=MODE_PULL, metadata=body_field(read=_read_mode))
+    mode: str | None = enum_field(MODE_PULL, MODE_POP, default=MODE_PULL)
     attachments: dict[str, str] | None = None
 
 
@@ -90,7 +75,7 @@ class SetMessageRequestModeRequestBody(Body):
 
     topic: str | None = None
     consumer_group: str | None = None
-    mode: str | None = field(default=MODE_PULL, metadata=body_field(read=_read_mode))
+    mode: str | None = enum_field(MODE_PULL, MODE_POP, default=MODE_PULL)
     pop_share_queue_num: int = 0
 
 
@@ -132,25 +117,16 @@ class BatchAck(Body):
     `receipt_handle.py`. Times are ms.
     """
 
-    consumer_group: str | None = field(
-        default=None, metadata=body_field("c", also="consumerGroup")
-    )
-    topic: str | None = field(default=None, metadata=body_field("t", also="topic"))
-    retry: str | None = field(default=None, metadata=body_field("r", also="retry"))
-    start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
-    queue_id: int = field(default=0, metadata=body_field("q", also="queueId"))
-    revive_queue_id: int = field(
-        default=0, metadata=body_field("rq", also="reviveQueueId")
-    )
-    pop_time: int = field(default=0, metadata=body_field("pt", also="popTime"))
-    invisible_time: int = field(
-        default=0, metadata=body_field("it", also="invisibleTime")
-    )
-    bit_set: frozenset[int] | None = field(
-        default=None,
-        metadata=body_field(
-            "b", also="bitSet", read=_read_bit_set, write=_write_bit_set
-        ),
+    consumer_group: str | None = wire_field("c", default=None, also="consumerGroup")
+    topic: str | None = wire_field("t", default=None, also="topic")
+    retry: str | None = wire_field("r", default=None, also="retry")
+    start_offset: int = wire_field("so", default=0, also="startOffset")
+    queue_id: int = wire_field("q", default=0, also="queueId")
+    revive_queue_id: int = wire_field("rq", default=0, also="reviveQueueId")
+    pop_time: int = wire_field("pt", default=0, also="popTime")
+    invisible_time: int = wire_field("it", default=0, also="invisibleTime")
+    bit_set: frozenset[int] | None = wire_field(
+        "b", default=None, also="bitSet", read=_read_bit_set, write=_write_bit_set
     )
 
 
@@ -171,29 +147,21 @@ class PopCheckPoint(Body):
     unless they are acknowledged.
     """
 
-    start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
-    pop_time: int = field(default=0, metadata=body_field("pt", also="popTime"))
-    invisible_time: int = field(
-        default=0, metadata=body_field("it", also="invisibleTime")
+    start_offset: int = wire_field("so", default=0, also="startOffset")
+    pop_time: int = wire_field("pt", default=0, also="popTime")
+    invisible_time: int = wire_field("it", default=0, also="invisibleTime")
+    bit_map: int = wire_field("bm", default=0, also="bitMap")
+    num: int = wire_field("n", default=0, also="num")
+    queue_id: int = wire_field("q", default=0, also="queueId")
+    topic: str | None = wire_field("t", default=None, also="topic")
+    consumer_group: str | None = wire_field("c", default=None, also="cId")
+    revive_offset: int = wire_field("ro", default=0, also="reviveOffset")
+    queue_offset_diff: list[int] | None = wire_field(
+        "d", default=None, also="queueOffsetDiff"
     )
-    bit_map: int = field(default=0, metadata=body_field("bm", also="bitMap"))
-    num: int = field(default=0, metadata=body_field("n", also="num"))
-    queue_id: int = field(default=0, metadata=body_field("q", also="queueId"))
-    topic: str | None = field(default=None, metadata=body_field("t", also="topic"))
-    consumer_group: str | None = field(
-        default=None, metadata=body_field("c", also="cId")
-    )
-    revive_offset: int = field(
-        default=0, metadata=body_field("ro", also="reviveOffset")
-    )
-    queue_offset_diff: list[int] | None = field(
-        default=None, metadata=body_field("d", also="queueOffsetDiff")
-    )
-    broker_name: str | None = field(
-        default=None, metadata=body_field("bn", also="brokerName")
-    )
+    broker_name: str | None = wire_field("bn", default=None, also="brokerName")
     revive_time: int = 0
-    suspend: bool = field(default=False, metadata=body_field("sp", also="suspend"))
+    suspend: bool = wire_field("sp", default=False, also="suspend")
 
 
 @declared
@@ -203,20 +171,16 @@ class AckMsg(Body):
     For several messages `ack_offset_list` is set, and `ack_offset` is -1.
     """
 
-    ack_offset: int = field(default=-1, metadata=body_field("ao", also="ackOffset"))
-    ack_offset_list: list[int] | None = field(
-        default=None, metadata=body_field("aol", also="ackOffsetList")
+    ack_offset: int = wire_field("ao", default=-1, also="ackOffset")
+    ack_offset_list: list[int] | None = wire_field(
+        "aol", default=None, also="ackOffsetList"
     )
-    start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
-    consumer_group: str | None = field(
-        default=None, metadata=body_field("c", also="consumerGroup")
-    )
-    topic: str | None = field(default=None, metadata=body_field("t", also="topic"))
-    queue_id: int = field(default=0, metadata=body_field("q", also="queueId"))
-    pop_time: int = field(default=0, metadata=body_field("pt", also="popTime"))
-    broker_name: str | None = field(
-        default=None, metadata=body_field("bn", also="brokerName")
-    )
+    start_offset: int = wire_field("so", default=0, also="startOffset")
+    consumer_group: str | None = wire_field("c", default=None, also="consumerGroup")
+    topic: str | None = wire_field("t", default=None, also="topic")
+    queue_id: int = wire_field("q", default=0, also="queueId")
+    pop_time: int = wire_field("pt", default=0, also="popTime")
+    broker_name: str | None = wire_field("bn", default=None, also="brokerName")
 
 
 @declared
@@ -230,17 +194,13 @@ class OrderInfo(Body):
     """
 
     pop_time: int = 0
-    invisible_time: int | None = field(default=None, metadata=body_field("i"))
-    offset_list: list[int] | None = field(default=None, metadata=body_field("o"))
-    offset_next_visible_time: dict[int, int] | None = field(
-        default=None, metadata=body_field("ot")
-    )
-    offset_consumed_count: dict[int, int] | None = field(
-        default=None, metadata=body_field("oc")
-    )
-    last_consume_timestamp: int = field(default=0, metadata=body_field("l"))
-    commit_offset_bit: int = field(default=0, metadata=body_field("cm"))
-    attempt_id: str | None = field(default=None, metadata=body_field("a"))
+    invisible_time: int | None = wire_field("i", default=None)
+    offset_list: list[int] | None = wire_field("o", default=None)
+    offset_next_visible_time: dict[int, int] | None = wire_field("ot", default=None)
+    offset_consumed_count: dict[int, int] | None = wire_field("oc", default=None)
+    last_consume_timestamp: int = wire_field("l", default=0)
+    commit_offset_bit: int = wire_field("cm", default=0)
+    attempt_id: str | None = wire_field("a", default=None)
 
 
 @declared

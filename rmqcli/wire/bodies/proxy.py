@@ -5,10 +5,8 @@ Source: HeartbeatSyncerData and RemoteChannel of the proxy in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from rmqcli.wire.body import Body, body_field, to_text
-from rmqcli.wire.codes import LANGUAGE_NUMBERS, language_name
+from rmqcli.wire.bodies.consumer import language_field
+from rmqcli.wire.body import Body
 from rmqcli.wire.fields import declared
 from rmqcli.wire.subscription import SubscriptionData
 
@@ -24,13 +22,7 @@ class HeartbeatSyncerData(Body):
 
     heartbeat_type: str | None = None
     client_id: str = ""
-    language: int | None = field(
-        default=None,
-        metadata=body_field(
-            read=lambda value, name: LANGUAGE_NUMBERS.get(to_text(value, name).upper()),
-            write=language_name,
-        ),
-    )
+    language: int | None = language_field()
     version: int = 0
     last_update_timestamp: int = 0
     subscription_data_set: tuple[SubscriptionData, ...] = ()

@@ -17,8 +17,8 @@ from rmqcli import model
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, StaticTopicError
 from rmqcli.model import QUEUE_NUMS_MAX, TOPIC_QUEUES_MAX
-from rmqcli.wire.body import Body, body_field, decode_body, to_int
-from rmqcli.wire.fields import declared
+from rmqcli.wire.body import Body, decode_body, to_int
+from rmqcli.wire.fields import declared, wire_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,8 +45,8 @@ class QueueDataBody(Body):
     """The queue counts and the permissions of a topic in one broker group."""
 
     broker_name: str
-    read_queue_nums: int = field(default=0, metadata=body_field(read=_read_queue_nums))
-    write_queue_nums: int = field(default=0, metadata=body_field(read=_read_queue_nums))
+    read_queue_nums: int = wire_field(default=0, read=_read_queue_nums)
+    write_queue_nums: int = wire_field(default=0, read=_read_queue_nums)
     perm: int = 0
     topic_syn_flag: int | None = None  # the name of topic_sys_flag up to 4.8.0
     topic_sys_flag: int | None = None
@@ -77,8 +77,8 @@ class TopicRouteData(Body):
 class ClusterInfoData(Body):
     """The answer to GET_BROKER_CLUSTER_INFO (106). Java's name: ClusterInfo."""
 
-    broker_addr_table: dict[str, BrokerDataBody] = field(
-        default_factory=dict, metadata=body_field(key="brokerName")
+    broker_addr_table: dict[str, BrokerDataBody] = wire_field(
+        default_factory=dict, key="brokerName"
     )
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 

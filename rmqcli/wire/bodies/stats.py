@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import field
 
 from rmqcli.model import MessageQueue
-from rmqcli.wire.body import Body, body_field
-from rmqcli.wire.fields import declared
+from rmqcli.wire.body import Body
+from rmqcli.wire.fields import declared, wire_field
 
 
 @declared
@@ -53,8 +53,8 @@ class ConsumeStats(Body):
     """
 
     consume_tps: float | None = None
-    offsets: dict[MessageQueue, OffsetWrapper] = field(
-        default_factory=dict, metadata=body_field("offsetTable")
+    offsets: dict[MessageQueue, OffsetWrapper] = wire_field(
+        "offsetTable", default_factory=dict
     )
 
 
@@ -66,7 +66,7 @@ class QueueTimeSpan(Body):
     The `*_str` are the same times as text in local time, for tools that print them.
     """
 
-    queue: MessageQueue = field(metadata=body_field("messageQueue"))
+    queue: MessageQueue = wire_field("messageQueue")
     min_time_stamp: int = 0
     max_time_stamp: int = 0
     consume_time_stamp: int = 0

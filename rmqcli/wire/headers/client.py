@@ -7,9 +7,7 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from rmqcli.wire.fields import declared, wire
+from rmqcli.wire.fields import declared, wire_field
 from rmqcli.wire.header import Header
 
 
@@ -17,7 +15,7 @@ from rmqcli.wire.header import Header
 class UnregisterClientRequestHeader(Header):
     """Unregister a client from a group (35)."""
 
-    client_id: str = field(metadata=wire("clientID"))
+    client_id: str = wire_field("clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 

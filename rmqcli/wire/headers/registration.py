@@ -7,9 +7,7 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from rmqcli.wire.fields import declared, wire
+from rmqcli.wire.fields import declared, wire_field
 from rmqcli.wire.header import Header
 
 
@@ -25,7 +23,7 @@ class RegisterBrokerRequestHeader(Header):
     heartbeat_timeout_millis: int | None = None  # 5.0
     enable_acting_master: bool | None = None  # 5.0
     compressed: bool = False
-    body_crc32: int = field(default=0, metadata=wire("bodyCrc32"))  # 0: not checked
+    body_crc32: int = wire_field("bodyCrc32", default=0)  # 0: not checked
 
 
 @declared

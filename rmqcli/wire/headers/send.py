@@ -7,9 +7,7 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from rmqcli.wire.fields import declared, wire
+from rmqcli.wire.fields import declared, wire_field
 from rmqcli.wire.header import Header
 
 
@@ -36,20 +34,20 @@ class SendMessageRequestHeader(Header):
 class SendMessageRequestHeaderV2(Header):
     """Store one message (310), or a batch (320)."""
 
-    producer_group: str = field(metadata=wire("a"))
-    topic: str = field(metadata=wire("b"))
-    default_topic: str = field(metadata=wire("c"))  # TBW102
-    default_topic_queue_nums: int = field(metadata=wire("d"))
-    queue_id: int = field(metadata=wire("e"))  # negative: the broker picks
-    sys_flag: int = field(metadata=wire("f"))
-    born_timestamp: int = field(metadata=wire("g"))
-    flag: int = field(metadata=wire("h"))
-    properties: str | None = field(default=None, metadata=wire("i"))
-    reconsume_times: int | None = field(default=None, metadata=wire("j"))
-    unit_mode: bool | None = field(default=None, metadata=wire("k"))
-    max_reconsume_times: int | None = field(default=None, metadata=wire("l"))
-    batch: bool | None = field(default=None, metadata=wire("m"))
-    bname: str | None = field(default=None, metadata=wire("n"))  # 4.9.5
+    producer_group: str = wire_field("a")
+    topic: str = wire_field("b")
+    default_topic: str = wire_field("c")  # TBW102
+    default_topic_queue_nums: int = wire_field("d")
+    queue_id: int = wire_field("e")  # negative: the broker picks
+    sys_flag: int = wire_field("f")
+    born_timestamp: int = wire_field("g")
+    flag: int = wire_field("h")
+    properties: str | None = wire_field("i", default=None)
+    reconsume_times: int | None = wire_field("j", default=None)
+    unit_mode: bool | None = wire_field("k", default=None)
+    max_reconsume_times: int | None = wire_field("l", default=None)
+    batch: bool | None = wire_field("m", default=None)
+    bname: str | None = wire_field("n", default=None)  # 4.9.5
 
 
 @declared

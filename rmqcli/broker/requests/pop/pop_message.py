@@ -28,8 +28,7 @@ from rmqcli.broker.attributes import (
     PRIORITY_FACTOR_MAX,
 )
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.filter.message_filter import PropertyFilter, is_tag_type, tag_filter
-from rmqcli.broker.filter.sql92 import compile_sql92
+from rmqcli.broker.filter.message_filter import MessageFilter, is_tag_type, tag_filter
 from rmqcli.broker.message.copy import fields_as_stored
 from rmqcli.broker.message.get import (
     FOUND,
@@ -47,12 +46,14 @@ from rmqcli.broker.requests.pull_message import (
     illegal_queue,
     known_group,
     known_topic,
+    not_parsed,
+    parsed_subscription,
+    sql_condition,
 )
 from rmqcli.broker.state.check_points import Key
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import UsageError
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
@@ -70,11 +71,9 @@ from rmqcli.wire.receipt_handle import (
     pop_retry_topic,
     topic_type_of,
 )
-from rmqcli.wire.subscription import SQL92, parse_subscription
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.filter.message_filter import MessageFilter
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.order_info import OrderInfos
@@ -251,30 +250,13 @@ def _find_filter(
     """The filter of a request; None if all messages match. Raises Refusal(23)."""
     if not header.exp:
         return None
-    refusal = Refusal(
-        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-        "parse the consumer's subscription failed",
-    )
-    is_tags = is_tag_type(header.exp_type)
-    try:
-        subscription = parse_subscription(
-            header.topic,
-            header.exp,
-            expression_type=None if is_tags else header.exp_type,
-            sub_version=0,
-        )
-    except UsageError:
-        raise refusal from None
-    if is_tags:
+    subscription = parsed_subscription(header.topic, header.exp, header.exp_type)
+    if is_tag_type(header.exp_type):
         return tag_filter(subscription)
-    condition = None
-    if header.exp_type == SQL92:
-        condition = compile_sql92(
-            subscription.sub_string, has_text_words=broker.profile.has_sql_text_words
-        )
+    condition = sql_condition(broker, subscription)
     if condition is None:
-        raise refusal
-    return PropertyFilter(condition)
+        raise not_parsed()
+    return MessageFilter(condition=condition)
 
 
 @dataclass
