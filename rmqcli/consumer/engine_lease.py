@@ -19,9 +19,11 @@ import functools
 import threading
 import time
 from collections import deque
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.engine_thread import EngineThread
+from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _MEAN_OF: Final = 16
 _NS_PER_MS: Final = 1_000_000
 
 
+@dataclass(slots=True, eq=False)
 class EngineLease:
     """The hand-off of the event loop to a consume thread, its holder.
 
@@ -52,36 +55,21 @@ class EngineLease:
     LeasingEngineThread; only the holder appends to `jobs`, while it owns the engine.
     """
 
-    __slots__ = (
-        "busy_ms",
-        "holder",
-        "is_listening",
-        "is_recalled",
-        "jobs",
-        "mean_ns",
-        "times",
-    )
-
-    def __init__(self) -> None:
-        self.jobs: deque[Job] = deque()
-        #: the thread that holds it (threading.get_ident)
-        self.holder: int | None = None
-        self.is_listening = False
-        self.is_recalled = False
-        self.times = 0
-        self.mean_ns = 0
-        self.busy_ms = 0
+    jobs: deque[Job] = field(default_factory=deque)
+    #: the thread that holds it (threading.get_ident)
+    holder: int | None = None
+    is_listening: bool = False
+    is_recalled: bool = False
+    times: int = 0
+    mean_ns: int = 0
+    busy_ms: int = 0
 
 
-class LeasingEngineThread(PlainEngineThread):
+class LeasingEngineThread(EngineThread):
     """An `EngineThread` that hands the event loop off while listeners are quick."""
 
     def __init__(
-        self,
-        client: Client,
-        runner: JobRunner,
-        *,
-        on_end: Callable[[], None],
+        self, client: Client, runner: JobRunner, *, on_end: Callable[[], None]
     ) -> None:
         super().__init__(client, runner, on_end=on_end)
         self._lock = threading.Lock()

@@ -2,10 +2,9 @@
 
 To own the engine is to call it, and to do the I/O of its client. Only one thread owns
 it at a time. A separate thread for the sockets would have to hand every answer over,
-and in CPython two threads do not run Python code at once anyway. `EngineThread` is the
-interface; there are two implementations:
+and in CPython two threads do not run Python code at once anyway. There are two classes:
 
-- `PlainEngineThread`: a thread of its own owns the engine, from the start to the end.
+- `EngineThread`: a thread of its own owns the engine, from the start to the end.
 - `engine_lease.LeasingEngineThread`, which consumers use: while listeners are quick,
   that thread hands the event loop off to the consume thread that runs them.
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.log import get_logger
 from rmqcli.process.end import end_child
@@ -36,75 +35,16 @@ _POLL_MS_MAX: Final = 1_000
 _JOIN_MS: Final = 10_000
 
 
-class EngineThread(Protocol):
-    """Runs a `PushConsumer` and its client.
+class EngineThread:
+    """Runs a `PushConsumer` and its client, in a thread of its own, rmq-engine.
 
     Its last act is to call `on_end`, which is passed to its constructor. "Inside the
     engine" means inside a call that the owner makes: of a posted function, of a
     callback of a request, or of the engine.
     """
 
-    @property
-    def has_run(self) -> bool:
-        """Whether the engine's own thread has begun to run."""
-
-    def start(self, engine: PushConsumer) -> None:
-        """Begin to run the engine. Once."""
-
-    def take(self, *jobs: Job) -> None:
-        """From inside the engine: give jobs to the runner, see `JobRunner.put`.
-
-        A job calls a listener for the messages of one request.
-        """
-
-    def call(self, job: Job) -> None:
-        """From inside the engine: let a consume thread run `job`, which may take long.
-
-        The engine continues in the meantime, even with a single consume thread.
-        """
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Let the owner call `action`, in the order of the posts. From any thread."""
-
-    def leave(self, action: Callable[[], None]) -> None:
-        """Like `post`, but without waking the owner up.
-
-        The owner calls `action` when it has something else to do, or within 1 s.
-        """
-
-    def is_current(self) -> bool:
-        """Whether the caller is inside the engine, or is the engine's own thread."""
-
-    def give_way(self) -> None:
-        """Let the engine continue while the caller, a listener, waits for it."""
-
-    def end(self) -> None:
-        """Let the engine's own thread end. From any thread; idempotent."""
-
-    def join(self) -> None:
-        """Wait for the end of the engine's own thread, which `on_end` has announced.
-
-        One caller at a time: a signal handler that interrupted a join would wait for a
-        lock of the thread that the join beneath it holds.
-        """
-
-    def forget_after_fork(self) -> None:
-        """In a forked child: own nothing.
-
-        Locks may be held by threads of the parent, which do not exist here. The client
-        forgets its sockets by itself.
-        """
-
-
-class PlainEngineThread:
-    """An `EngineThread` whose own thread, rmq-engine, always owns the engine."""
-
     def __init__(
-        self,
-        client: Client,
-        runner: JobRunner,
-        *,
-        on_end: Callable[[], None],
+        self, client: Client, runner: JobRunner, *, on_end: Callable[[], None]
     ) -> None:
         self._client = client
         self._runner = runner
@@ -130,48 +70,61 @@ class PlainEngineThread:
 
     @property
     def has_run(self) -> bool:
-        """See EngineThread."""
+        """Whether the engine's own thread has begun to run."""
         return self._has_run
 
     def start(self, engine: PushConsumer) -> None:
-        """See EngineThread."""
+        """Begin to run the engine. Once."""
         self._engine = engine
         self._thread.start()
 
     def take(self, *jobs: Job) -> None:
-        """See EngineThread."""
+        """From inside the engine: give jobs to the runner, see `JobRunner.put`.
+
+        A job calls a listener for the messages of one request.
+        """
         self._taken += jobs
 
     def call(self, job: Job) -> None:
-        """See EngineThread."""
+        """From inside the engine: let a consume thread run `job`, which may take long.
+
+        The engine continues in the meantime, even with a single consume thread.
+        """
         self._runner.put(job)
 
     def post(self, action: Callable[[], None]) -> None:
-        """See EngineThread."""
+        """Let the owner call `action`, in the order of the posts. From any thread."""
         self._inbox.append(action)
         self._client.remoting.wake()
 
     def leave(self, action: Callable[[], None]) -> None:
-        """See EngineThread."""
+        """Like `post`, but without waking the owner up.
+
+        The owner calls `action` when it has something else to do, or within 1 s.
+        """
         self._inbox.append(action)
 
     def is_current(self) -> bool:
-        """See EngineThread."""
+        """Whether the caller is inside the engine, or is the engine's own thread."""
         return (
             self._owner == threading.get_ident()
             or threading.current_thread() is self._thread
         )
 
     def give_way(self) -> None:
-        """See EngineThread. No listener runs in the thread that owns the engine."""
+        """Let the engine continue while the caller, a listener, waits for it."""
 
     def end(self) -> None:
-        """See EngineThread."""
+        """Let the engine's own thread end. From any thread; idempotent."""
         self._stopped.set()
         self._client.remoting.wake()
 
     def join(self) -> None:
-        """See EngineThread."""
+        """Wait for the end of the engine's own thread, which `on_end` has announced.
+
+        One caller at a time: a signal handler that interrupted a join would wait for a
+        lock of the thread that the join beneath it holds.
+        """
         if self._is_joining or not self._has_run:
             return
         self._is_joining = True
@@ -182,7 +135,11 @@ class PlainEngineThread:
             self._is_joining = False
 
     def forget_after_fork(self) -> None:
-        """See EngineThread."""
+        """In a forked child: own nothing.
+
+        Locks may be held by threads of the parent, which do not exist here. The client
+        forgets its sockets by itself.
+        """
         self._is_orphaned = True
         self._stopped = threading.Event()
         self._stopped.set()

@@ -18,7 +18,7 @@ from rmqcli.client_id import claim_client_id, new_client_id
 from rmqcli.clock import Deadline
 from rmqcli.consumer.backend import GOODBYE_MS, not_started
 from rmqcli.consumer.engine_lease import LeasingEngineThread
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.backend import JobRunner, Offsets
-    from rmqcli.consumer.engine_thread import EngineThread
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.consume.request import (
         ConcurrentOutcome,
@@ -259,7 +258,7 @@ class RemotingConsumerBackend:
     def _make_engine_thread(self, client: Client, runner: JobRunner) -> EngineThread:
         """Create the thread that will own the engine; tests override this method."""
         # An event loop of the program cannot own the engine.
-        make = PlainEngineThread if self._listener.is_async else LeasingEngineThread
+        make = EngineThread if self._listener.is_async else LeasingEngineThread
         return make(client, runner, on_end=self._on_end)
 
     def _offset_store(self, network: RemotingNetwork, client_id: str) -> OffsetStore:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
@@ -27,7 +28,7 @@ from rmqcli.trace.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from rmqcli.clock import Clock
     from rmqcli.consumer.simple.received import ReceivedMessage
@@ -112,8 +113,7 @@ class DeliveryTraces:
         """Report that messages are returned to the program."""
         for each in messages:
             if each.lease.traced is None:
-                call = self.begin([each.content])  # type: ignore[list-item]  # remoting
-                each.lease.traced = (call.request_id, call.started_ms)
+                each.lease.traced = self.begin([each.content])  # type: ignore[list-item]  # remoting
 
     def acknowledged(
         self, messages: Sequence[ReceivedMessage], failed: Collection[int]
@@ -147,14 +147,11 @@ class DeliveryTraces:
         )
 
 
-class TracedCall:
+class TracedCall(NamedTuple):
     """One call of a listener, or one delivery to a SimpleConsumer."""
 
-    __slots__ = ("request_id", "started_ms")
-
-    def __init__(self, request_id: str, started_ms: int) -> None:
-        self.request_id = request_id
-        self.started_ms = started_ms
+    request_id: str
+    started_ms: int
 
 
 def traced_listener(
@@ -171,71 +168,47 @@ def traced_listener(
     its first messages, and the end of the others is not reported.
     """
 
-    def begin(arguments: tuple[Any, ...]) -> tuple[TracedCall, Sequence[Readable]]:
-        messages = (arguments[0],) if one_message else tuple(arguments[0])
-        return traces.begin(messages), messages
-
-    def returned(
-        begun: tuple[TracedCall, Sequence[Readable]],
-        arguments: tuple[Any, ...],
-        result: object,
-    ) -> None:
-        begun_call, messages = begun
+    def returned(context: object, count: int, result: object) -> int:
+        """How many of the messages are consumed by a call with this result."""
         is_success = any(result is each for each in _SUCCESS)
-        succeeded = len(messages) if is_success else 0
-        context = None if one_message else arguments[1]
         if isinstance(context, ConsumeConcurrentlyContext) and is_success:
             index = context.ack_index
             if index is not None:
-                succeeded = min(max(index + 1, 0), len(messages))
-        is_whole = succeeded == len(messages)
-        traces.end(
-            begun_call,
-            messages,
-            return_type=ConsumeReturnType.SUCCESS
-            if is_whole
-            else ConsumeReturnType.FAILED,
-            succeeded=succeeded,
-        )
+                return min(max(index + 1, 0), count)
+        return count if is_success else 0
 
-    def raised(
-        begun: tuple[TracedCall, Sequence[Readable]], error: BaseException
-    ) -> None:
-        begun_call, messages = begun
-        if isinstance(error, LeaveRest):
-            if error.consumed:
+    @contextmanager
+    def reported(arguments: tuple[Any, ...]) -> Iterator[list[object]]:
+        """Report the call in the block, which puts its result into the list."""
+        messages = (arguments[0],) if one_message else tuple(arguments[0])
+        begun, results = traces.begin(messages), list[object]()
+        return_type, succeeded = ConsumeReturnType.EXCEPTION, 0
+        try:
+            yield results
+            context = None if one_message else arguments[1]
+            succeeded = returned(context, len(messages), results[0])
+            is_whole = succeeded == len(messages)
+            return_type = (
+                ConsumeReturnType.SUCCESS if is_whole else ConsumeReturnType.FAILED
+            )
+        except LeaveRest as rest:
+            messages = messages[: rest.consumed]
+            return_type, succeeded = ConsumeReturnType.SUCCESS, rest.consumed
+            raise
+        finally:
+            if messages:
                 traces.end(
-                    begun_call,
-                    messages[: error.consumed],
-                    return_type=ConsumeReturnType.SUCCESS,
-                    succeeded=error.consumed,
+                    begun, messages, return_type=return_type, succeeded=succeeded
                 )
-            return
-        traces.end(
-            begun_call,
-            messages,
-            return_type=ConsumeReturnType.EXCEPTION,
-            succeeded=0,
-        )
 
     def plain(*arguments: Any) -> Any:  # noqa: ANN401  # as the listener's
-        begun = begin(arguments)
-        try:
-            result = call(*arguments)
-        except BaseException as error:
-            raised(begun, error)
-            raise
-        returned(begun, arguments, result)
-        return result
+        with reported(arguments) as results:
+            results.append(call(*arguments))
+        return results[0]
 
     async def awaited(*arguments: Any) -> Any:  # noqa: ANN401
-        begun = begin(arguments)
-        try:
-            result = await call(*arguments)
-        except BaseException as error:
-            raised(begun, error)
-            raise
-        returned(begun, arguments, result)
-        return result
+        with reported(arguments) as results:
+            results.append(await call(*arguments))
+        return results[0]
 
     return awaited if is_async else plain

@@ -38,6 +38,7 @@ import enum
 import heapq
 import itertools
 from collections import Counter, OrderedDict, deque
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.dataclass import dataclass
@@ -189,18 +190,16 @@ class Due:
     verdicts: list[Verdict]
 
 
+@dataclass(slots=True, eq=False)
 class _Lane:
     """Messages that wait for a consume thread, in order."""
 
-    __slots__ = ("cached", "is_ready", "key", "out")
-
-    def __init__(self, key: object) -> None:
-        self.key = key
-        self.cached: deque[Held] = deque()
-        #: in order: the message that is with a listener, waits or is being settled
-        self.out: Held | None = None
-        #: whether messages may be taken from it
-        self.is_ready = False
+    key: object
+    cached: deque[Held] = field(default_factory=deque)
+    #: in order: the message that is with a listener, waits or is being settled
+    out: Held | None = None
+    #: whether messages may be taken from it
+    is_ready: bool = False
 
 
 class HeldMessages:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
@@ -20,17 +21,13 @@ if TYPE_CHECKING:
 RETRY_TOPIC: Final = "RETRY_TOPIC"  # MessageConst.PROPERTY_RETRY_TOPIC
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Origin:
     """The values that the messages of one pull share: their queue and its bounds."""
 
-    __slots__ = ("max_offset", "message_queue", "min_offset")
-
-    def __init__(
-        self, message_queue: MessageQueue, min_offset: int, max_offset: int
-    ) -> None:
-        self.message_queue = message_queue
-        self.min_offset = min_offset
-        self.max_offset = max_offset
+    message_queue: MessageQueue
+    min_offset: int
+    max_offset: int
 
 
 class PulledMessage(StoredMessage):

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,58 +21,34 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PullRequest:
     """The one pull of a queue, from its assignment to its end."""
 
-    __slots__ = (
-        "asked_ms",
-        "compared_ms",
-        "doubted",
-        "early_times",
-        "expected_bytes",
-        "has_answered",
-        "is_chosen",
-        "is_locked_before",
-        "last",
-        "message_queue",
-        "next_offset",
-        "noted",
-        "process_queue",
-        "refused_times",
-        "reserved_bytes",
-    )
-
-    def __init__(
-        self,
-        message_queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        next_offset: int,
-    ) -> None:
-        self.message_queue = message_queue
-        self.process_queue = process_queue
-        self.next_offset = next_offset
-        #: orderly: whether the offset was looked up under the lock
-        self.is_locked_before = False
-        #: whether a program or an operator set the offset, and nothing came since
-        self.is_chosen = False
-        #: (queue offset, store time in ms) of the last message that was pulled
-        self.last: tuple[int, int] | None = None
-        #: the one of these that is compared before the next pull: another message may
-        #: be in its place by now
-        self.doubted: tuple[int, int] | None = None
-        #: what `last` was at the last comparison, and when that was
-        self.noted: tuple[int, int] | None = None
-        self.compared_ms = 0
-        self.asked_ms = 0
-        self.early_times = 0
-        #: whether the broker has answered a pull of this queue with a result
-        self.has_answered = False
-        #: consecutive invalid results
-        self.refused_times = 0
-        #: the expected size of the next pull, and the size reserved for the pull in
-        #: flight
-        self.expected_bytes = 0
-        self.reserved_bytes = 0
+    message_queue: MessageQueue
+    process_queue: ProcessQueue[Pulled]
+    next_offset: int
+    #: orderly: whether the offset was looked up under the lock
+    is_locked_before: bool = False
+    #: whether a program or an operator set the offset, and nothing came since
+    is_chosen: bool = False
+    #: (queue offset, store time in ms) of the last message that was pulled
+    last: tuple[int, int] | None = None
+    #: the one of these that is compared before the next pull: another message may be in
+    #: its place by now
+    doubted: tuple[int, int] | None = None
+    #: what `last` was at the last comparison, and when that was
+    noted: tuple[int, int] | None = None
+    compared_ms: int = 0
+    asked_ms: int = 0
+    early_times: int = 0
+    #: whether the broker has answered a pull of this queue with a result
+    has_answered: bool = False
+    #: consecutive invalid results
+    refused_times: int = 0
+    #: the expected size of the next pull, and the size reserved for the pull in flight
+    expected_bytes: int = 0
+    reserved_bytes: int = 0
 
 
 class PullRoom:

@@ -38,6 +38,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.checked import check_returned
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.engine.pull_from_where import compute_pull_from_where
@@ -120,13 +121,11 @@ class _Change:
             logger.info("heartbeat failed broker=%s: %s", broker_name, error)
 
 
+@dataclass(slots=True, eq=False)
 class _Gain:
     """A queue that is being acquired, and whether it is still assigned to us."""
 
-    __slots__ = ("is_wanted",)
-
-    def __init__(self) -> None:
-        self.is_wanted = True
+    is_wanted: bool = True
 
 
 class Rebalance:

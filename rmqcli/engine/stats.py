@@ -25,16 +25,6 @@ class TopicStats:
     that a rate is always that of 10 s or more.
     """
 
-    __slots__ = (
-        "_samples",
-        "consume_failed",
-        "consume_ok",
-        "consume_rt_ms",
-        "pull_rt_ms",
-        "pulled",
-        "pulls",
-    )
-
     def __init__(self, now_ms: int) -> None:
         self.pulls = 0
         self.pull_rt_ms = 0

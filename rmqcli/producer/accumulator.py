@@ -23,10 +23,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli import tasks
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, SendUnknownError, TimeLimitError, TransportError
 from rmqcli.producer.backend import out_of_time, unknown_send
 from rmqcli.producer.future import SendFuture
@@ -110,33 +112,23 @@ class AccumulatorNetwork(Protocol):
         """Whether a batch may have been refused because of one message in it."""
 
 
+@dataclass(slots=True, eq=False)
 class _Topic:
     """The messages of one topic that wait, and the places that are taken."""
 
-    __slots__ = (
-        "busy",
-        "is_open",
-        "is_opening",
-        "is_sending",
-        "keyed",
-        "name",
-        "rest",
-        "takes_batches",
-        "turn",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_open = self.is_opening = self.is_sending = False
-        self.takes_batches = True
-        #: the messages without a key
-        self.rest: Lane[Entry] = Lane()
-        #: the other messages; a key without waiting messages is not in it
-        self.keyed: dict[Hashable, Lane[Entry]] = {}
-        #: places with a request in flight
-        self.busy: set[Hashable] = set()
-        #: how many requests without a key were sent
-        self.turn = 0
+    name: str
+    is_open: bool = False
+    is_opening: bool = False
+    is_sending: bool = False
+    takes_batches: bool = True
+    #: the messages without a key
+    rest: Lane[Entry] = field(default_factory=Lane)
+    #: the other messages; a key without waiting messages is not in it
+    keyed: dict[Hashable, Lane[Entry]] = field(default_factory=dict)
+    #: places with a request in flight
+    busy: set[Hashable] = field(default_factory=set)
+    #: how many requests without a key were sent
+    turn: int = 0
 
     def lanes(self) -> list[Lane[Entry]]:
         return [*self.keyed.values(), self.rest]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.consumer.engine_lease import LeasingEngineThread
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from tests.kit.waiting import PATIENCE_S, wait_until
@@ -21,7 +21,7 @@ FROM_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 #: The environment variable with the kind of engine thread that a test's consumers use.
 ENGINE_THREAD = "RMQ_TEST_ENGINE_THREAD"
-ENGINE_THREADS = {"plain": PlainEngineThread, "leasing": LeasingEngineThread}
+ENGINE_THREADS = {"plain": EngineThread, "leasing": LeasingEngineThread}
 
 
 class BackendUnderTest(RemotingConsumerBackend):

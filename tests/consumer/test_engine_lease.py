@@ -15,7 +15,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.consumer import engine_lease
 from rmqcli.consumer.engine_lease import LeasingEngineThread
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.engine.consume.request import run_at_once
 from rmqcli.testing import ManualClock
 from tests.engine.world import World
@@ -228,7 +228,7 @@ class Turn:
     def __init__(self):
         self.remoting = self
         self.did = []
-        self.thread = PlainEngineThread(
+        self.thread = EngineThread(
             self,  # type: ignore[arg-type]  # only what a turn uses of it
             self,  # type: ignore[arg-type]  # as above
             on_end=lambda: None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.aio.handover import EventLoop
 from rmqcli.aio.listening import CANCEL_MS, ListenerTasks
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.remoting_backend import _ListenerWorkers
 from rmqcli.engine.consume.request import (
     ConcurrentOutcome,
@@ -402,7 +402,7 @@ class SimTasks(_Workers):
         )
 
 
-class _EngineThread(PlainEngineThread):
+class _EngineThread(EngineThread):
     """The engine's thread as the listener's tasks see it: it is in another one."""
 
     def __init__(

@@ -25,8 +25,10 @@ ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -57,60 +59,43 @@ _SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Request:
     """Messages of one queue, which a listener gets in batches of `batch_size`."""
 
-    __slots__ = (
-        "batch_size",
-        "is_cancelled",
-        "message_queue",
-        "messages",
-        "process_queue",
-    )
-
-    def __init__(
-        self,
-        message_queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        messages: Sequence[Pulled],
-        batch_size: int,
-    ) -> None:
-        self.message_queue = message_queue
-        self.process_queue = process_queue
-        self.messages = messages
-        self.batch_size = batch_size
-        #: set when the consumer closes: no further batch is begun
-        self.is_cancelled = False
+    message_queue: MessageQueue
+    process_queue: ProcessQueue[Pulled]
+    messages: Sequence[Pulled]
+    batch_size: int
+    #: set when the consumer closes: no further batch is begun
+    is_cancelled: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ConcurrentRequest(_Request):
     """Messages that may be consumed in any order.
 
     `batches` yields each batch once, to the thread that asks next; it is thread-safe.
     """
 
-    __slots__ = ("batches", "begun", "checks", "ended", "is_shared", "left")
+    #: how often the engine has checked whether it is done
+    checks: int = 0
+    #: one entry for each thread, made before it reads `is_cancelled`
+    begun: list[None] = field(default_factory=list)
+    #: how many of these threads have reported their end
+    ended: int = 0
+    #: whether other threads have been asked to help
+    is_shared: bool = field(init=False)
+    #: messages whose outcome has not been reported to the engine yet
+    left: int = field(init=False)
+    batches: Iterator[Sequence[Pulled]] | Iterator[Pulled] = field(init=False)
 
-    def __init__(
-        self,
-        message_queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        messages: Sequence[Pulled],
-        batch_size: int,
-    ) -> None:
-        super().__init__(message_queue, process_queue, messages, batch_size)
-        #: how often the engine has checked whether it is done
-        self.checks = 0
-        #: whether other threads have been asked to help
+    def __post_init__(self) -> None:
+        messages, batch_size = self.messages, self.batch_size
         self.is_shared = len(messages) <= batch_size
-        #: one entry for each thread, made before it reads `is_cancelled`
-        self.begun: list[None] = []
-        #: how many of these threads have reported their end
-        self.ended = 0
-        #: messages whose outcome has not been reported to the engine yet
         self.left = len(messages)
         if batch_size == 1:
-            self.batches: Iterator[Sequence[Pulled]] | Iterator[Pulled] = iter(messages)
+            self.batches = iter(messages)
         else:
             self.batches = iter(
                 [

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.remoting_backend import RemotingConsumerBackend
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 
@@ -43,7 +43,7 @@ class PlainBackend(RemotingConsumerBackend):
     """A back end whose engine is never handed off to a consume thread."""
 
     def _make_engine_thread(self, client, runner):
-        return PlainEngineThread(client, runner, on_end=self._on_end)
+        return EngineThread(client, runner, on_end=self._on_end)
 
 
 class PlainConsumer(Consumer):
