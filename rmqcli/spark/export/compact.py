@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
-from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import Journal, open_directory
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.manifest import (
@@ -27,7 +26,7 @@ from rmqcli.spark.export.manifest import (
     RunRecord,
     joined_spans,
 )
-from rmqcli.spark.export.parquet_file import Footer, ParquetFile, body_crc32
+from rmqcli.spark.export.parquet_file import ParquetFile, body_crc32
 from rmqcli.spark.export.part_files import schema_of
 from rmqcli.spark.export.plan import PartSpec
 
@@ -305,6 +304,7 @@ def _merge_files(
     """Write the rows of a merge's files into one file, and check each source file."""
     run, part, rows = merge.run, merge.part, merge.rows
     start, end = rows[0].start, rows[-1].end
+    spec = PartSpec(part.index, part.broker_name, part.queue_id, start, end)
     file = ParquetFile(
         path,
         schema_of(run.request),
@@ -315,43 +315,11 @@ def _merge_files(
         for row in rows:
             source = os.path.join(directory.paths.root, row.path)
             _append(file, row, source, progress)
-        extent = file.extent
-        file.finish(
-            Footer(
-                run_id=run.run_id,
-                part=part.index,
-                topic=run.request.topic,
-                broker_name=part.broker_name,
-                queue_id=part.queue_id,
-                start=start,
-                end=end,
-                rows=extent.rows,
-            )
-        )
+        folder = os.path.dirname(rows[0].path)
+        return file.finish(run.run_id, run.request.topic, spec, folder, start, end)
     except BaseException:
         file.abort()
         raise
-    spec = PartSpec(part.index, part.broker_name, part.queue_id, start, end)
-    name = layout.file_name(run.request.topic, spec, start=start, end=end)
-    times = [
-        (row.first_store_timestamp_ms, row.last_store_timestamp_ms) for row in rows
-    ]
-    return FileRow(
-        path=os.path.join(os.path.dirname(rows[0].path), name),
-        start=start,
-        end=end,
-        rows=extent.rows,
-        first_offset=extent.first_offset,
-        last_offset=extent.last_offset,
-        file_bytes=file.file_bytes,
-        first_store_timestamp_ms=min(
-            (a for a, _ in times if a is not None), default=None
-        ),
-        last_store_timestamp_ms=max(
-            (b for _, b in times if b is not None), default=None
-        ),
-        body_crc32=extent.body_crc32,
-    )
 
 
 def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -> None:
