@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.export.directory import ExportDirectory
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.extent import QueueRange
+    from rmqcli.spark.extent import QueueKey, QueueRange
 
 _BATCH_ROWS = 16_384
 
@@ -159,27 +159,23 @@ def _continues(before: RunRecord, run: RunRecord) -> bool:
     finds nothing to do. A run with gaps or undecodable messages stays separate, so that
     the record of them is kept.
     """
-    ends = {(q.broker_name, q.queue_id): q.end for q in before.queues}
+    ends = {queue.key: queue.end for queue in before.queues}
     return (
         run.request.from_position == SINCE_LAST
         and run.request == before.request
         and not any(each.gone or each.undecodable for each in (before, run))
         and not any(q.trimmed for q in (*before.queues, *run.queues))
-        and all(
-            ends.get((q.broker_name, q.queue_id), q.start) == q.start
-            for q in run.queues
-        )
+        and all(ends.get(queue.key, queue.start) == queue.start for queue in run.queues)
     )
 
 
 def _join(chain: Sequence[RunRecord]) -> RunRecord:
     """Return one record for consecutive runs; it has the id of the last one."""
     last = chain[-1]
-    queues: dict[tuple[str, int], QueueRange] = {}
+    queues: dict[QueueKey, QueueRange] = {}
     for queue in (queue for run in chain for queue in run.queues):
-        key = (queue.broker_name, queue.queue_id)
-        known = queues.get(key)
-        queues[key] = replace(queue, start=known.start) if known else queue
+        known = queues.get(queue.key)
+        queues[queue.key] = replace(queue, start=known.start) if known else queue
     absorbed = [i for run in chain for i in (*run.absorbed, run.run_id)]
     return replace(
         last,
@@ -193,9 +189,9 @@ def _join(chain: Sequence[RunRecord]) -> RunRecord:
 
 def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
     """Return one part for each queue, by joining the consecutive parts of the queue."""
-    by_queue: dict[tuple[str, int], list[PartResult]] = {}
+    by_queue: dict[QueueKey, list[PartResult]] = {}
     for part in parts:
-        by_queue.setdefault((part.broker_name, part.queue_id), []).append(part)
+        by_queue.setdefault(part.key, []).append(part)
     joined: list[PartResult] = []
     for _, group in sorted(by_queue.items()):
         group.sort(key=lambda part: part.start)
