@@ -246,6 +246,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "spark": [
         (
+            "background",
             "counts",
             "encryption",
             "extent",

@@ -12,13 +12,47 @@ from typing import TYPE_CHECKING
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
+from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.subscription import parse_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.admin.positions import ResolvedRange
-    from rmqcli.model import MessageQueue
+
+#: (broker name, queue id)
+QueueKey = tuple[str, int]
+
+
+class OfQueue:
+    """Something about one queue of a topic that is known from elsewhere."""
+
+    __slots__ = ()
+
+    broker_name: str
+    queue_id: int
+
+    @property
+    def key(self) -> QueueKey:
+        """The queue, among those of its topic."""
+        return self.broker_name, self.queue_id
+
+    def queue_in(self, topic: str) -> MessageQueue:
+        """Return the queue of the topic."""
+        return MessageQueue(topic, self.broker_name, self.queue_id)
+
+
+class RangeOfQueue(OfQueue):
+    """Offsets `start <= o < end` of such a queue."""
+
+    __slots__ = ()
+
+    start: int
+    end: int
+
+    def offset_range(self, topic: str) -> OffsetRange:
+        """Return the range in the form that `RangeReader` accepts."""
+        return OffsetRange(self.queue_in(topic), self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +64,11 @@ class QueueExtent:
     asked_end: int
     min_offset: int
     max_offset: int
+
+    @property
+    def key(self) -> QueueKey:
+        """The queue, among those of its topic."""
+        return self.queue.broker_name, self.queue.queue_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +84,7 @@ class NotedMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRange:
+class QueueRange(RangeOfQueue):
     """Offsets `start <= o < end` of one queue, and the part of the range that is gone.
 
     `trimmed` is the half-open part of the requested range that lies below the queue's
@@ -109,10 +148,10 @@ def plan_queue(extent: QueueExtent) -> QueueRange:
 
 
 def ends_of(
-    extents: Iterable[QueueExtent], ends: Mapping[tuple[str, int], int]
-) -> dict[tuple[str, int], int]:
-    """Return the `ends`, by broker name and queue id, of the queues of extents."""
-    keys = {(each.queue.broker_name, each.queue.queue_id) for each in extents}
+    extents: Iterable[QueueExtent], ends: Mapping[QueueKey, int]
+) -> dict[QueueKey, int]:
+    """Return the `ends` of the queues of extents."""
+    keys = {each.key for each in extents}
     return {key: end for key, end in ends.items() if key in keys}
 
 
@@ -138,29 +177,27 @@ def refuse_other_tag(
 
 def continued(
     extents: Iterable[QueueExtent],
-    ends: Mapping[tuple[str, int], int],
+    ends: Mapping[QueueKey, int],
     *,
     are_chosen: bool,
     instead: str = "into an empty folder",
 ) -> list[QueueExtent]:
     """Let each queue that was exported before start where its last run ended.
 
-    `ends` maps broker name and queue id to that offset. Another queue was added since
-    then and starts at its very first message, unless the queues `are_chosen`: then
-    earlier runs may not have been asked for it. Raises RefusedError for a queue
-    that now ends before it; the hint has `instead`, which says where to export the
-    topic.
+    `ends` has that offset of each queue. Another queue was added since then and starts
+    at its very first message, unless the queues `are_chosen`: then earlier runs may not
+    have been asked for it. Raises RefusedError for a queue that now ends before it; the
+    hint has `instead`, which says where to export the topic.
     """
     found = []
     for extent in extents:
-        queue = extent.queue
-        end = ends.get((queue.broker_name, queue.queue_id))
+        end = ends.get(extent.key)
         if end is not None:
             if extent.max_offset < end:
                 raise RefusedError(
-                    f"{queue} ends at offset {extent.max_offset}, but was exported up "
-                    f"to {end}: the topic was deleted and created again, or its broker"
-                    " has lost messages",
+                    f"{extent.queue} ends at offset {extent.max_offset}, but was"
+                    f" exported up to {end}: the topic was deleted and created again,"
+                    " or its broker has lost messages",
                     hint=f"export the new topic {instead}",
                 )
             # An end before the start only means that nothing is left to export.

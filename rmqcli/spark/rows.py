@@ -14,7 +14,7 @@ from rmqcli.model import OffsetRange
 from rmqcli.spark.counts import OffsetCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -184,13 +184,12 @@ def first_bodies(
     messages_max: int,
     *,
     read: Callable[[OffsetRange], Iterator[Chunk]],
-    tags: Mapping[str, frozenset[str]],
+    tags: frozenset[str],
 ) -> Iterator[bytes]:
     """Yield bodies from the start of each range, from all ranges as evenly as possible.
 
     Reads at most `messages_max` offsets, and at most SCHEMA_BYTES_MAX bytes of bodies.
-    `tags` maps a topic to the tags of the messages to read. Raises the errors of
-    `read`.
+    With `tags`, yields only messages with one of them. Raises the errors of `read`.
     """
     from rmqcli.wire.message.columns import decode_columns
 
@@ -203,13 +202,7 @@ def first_bodies(
             return
         left -= share
         first = OffsetRange(each.queue, each.start, each.start + share)
-        topic = each.queue.topic
-        rows = RangeRows(
-            first,
-            read(first),
-            decode=decode_columns,
-            tags=tags.get(topic, frozenset()),
-        )
+        rows = RangeRows(first, read(first), decode=decode_columns, tags=tags)
         for portion in rows:
             if portion.batch is None:
                 continue

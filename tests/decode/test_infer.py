@@ -124,7 +124,7 @@ def sampled(ranges, messages_max, source=None, tags=frozenset()):
         OffsetRange(MessageQueue("orders", "broker-a", queue_id), start, end)
         for queue_id, (start, end) in enumerate(ranges)
     ]
-    bodies = first_bodies(wanted, messages_max, read=source.read, tags={"orders": tags})
+    bodies = first_bodies(wanted, messages_max, read=source.read, tags=tags)
     return len(list(bodies)), source.asked
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.messages import Messages
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.job import JobProgress
-    from rmqcli.spark.export.manifest import Gap, PartResult, QueueKey, RunRecord
-    from rmqcli.spark.extent import QueueRange
+    from rmqcli.spark.export.manifest import Gap, PartResult, RunRecord
+    from rmqcli.spark.extent import QueueKey, QueueRange
 
 
 class ExportReport:
@@ -103,14 +103,14 @@ def queue_rows(record: RunRecord) -> list[dict[str, Any]]:
     parts: dict[QueueKey, list[PartResult]] = {}
     gaps: dict[QueueKey, list[Gap]] = {}
     for part in record.parts:
-        parts.setdefault((part.broker_name, part.queue_id), []).append(part)
+        parts.setdefault(part.key, []).append(part)
     for gap in record.gaps():
-        gaps.setdefault((gap.broker_name, gap.queue_id), []).append(gap)
+        gaps.setdefault(gap.key, []).append(gap)
     ranges: dict[QueueKey, tuple[int, int | None]] = {
-        (gap.broker_name, gap.queue_id): (gap.start, None) for gap in record.gone
+        gap.key: (gap.start, None) for gap in record.gone
     }
     for queue in record.queues:
-        ranges[queue.broker_name, queue.queue_id] = (queue.start, queue.end)
+        ranges[queue.key] = (queue.start, queue.end)
     rows = []
     for key in sorted(ranges):
         mine = parts.get(key, [])

@@ -126,11 +126,10 @@ def table_options(
     options: ExportCommandOptions, *, is_secret: bool, note: Callable[[str], None]
 ) -> TableOptions:
     """Return where and how the library is to write the table."""
-    from rmqcli.spark.export.executors import PACKAGES, TIMEOUT_MS
+    from rmqcli.spark.export.executors import TIMEOUT_MS, packages_of
     from rmqcli.spark.tables.formats import FORMATS
     from rmqcli.spark.tables.session import TableOptions
 
-    decoding = options.request().decoding
     return TableOptions(
         topic=options.topic,
         target=options.to_table or "",
@@ -142,7 +141,7 @@ def table_options(
         executor_timeout_ms=(
             TIMEOUT_MS if options.executor_timeout is None else options.executor_timeout
         ),
-        packages=(*PACKAGES, *(() if decoding is None else decoding.packages)),
+        packages=packages_of(options.request().decoding),
     )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqcli.position import Position
     from rmqcli.spark.export.part import ChunkReader
     from rmqcli.spark.export.plan import ExportPlan, ExportRequest
-    from rmqcli.spark.extent import QueueExtent, QueueRange
+    from rmqcli.spark.extent import QueueExtent, QueueKey, QueueRange
 
 #: A part fails after this long without an answer. It is tried once more after all other
 #: parts, so a broker has longer than this to come back.
@@ -158,7 +158,7 @@ class BrokerCluster:
 
         queues = tuple(queues)
         places = {
-            MessageQueue(topic, each.broker_name, each.queue_id): each.end - 1
+            each.queue_in(topic): each.end - 1
             for each in queues
             if each.end > each.min_offset
         }
@@ -173,20 +173,15 @@ class BrokerCluster:
                 " later runs cannot tell whether the queue is still the same"
             )
         return tuple(
-            replace(
-                each,
-                last=_noted(
-                    found.get(MessageQueue(topic, each.broker_name, each.queue_id))
-                ),
-            )
+            replace(each, last=_noted(found.get(each.queue_in(topic))))
             for each in queues
         )
 
     def check_same(
         self,
         topic: str,
-        ends: Mapping[tuple[str, int], int],
-        noted: Mapping[tuple[str, int], NotedMessage],
+        ends: Mapping[QueueKey, int],
+        noted: Mapping[QueueKey, NotedMessage],
         *,
         done: str,
         anew: str,
@@ -253,14 +248,11 @@ class BrokerCluster:
 
         samples = []
         for queue in plan.queues[:_SAMPLED_QUEUES]:
-            middle = (queue.start + queue.end) // 2
-            wanted = OffsetRange(
-                MessageQueue(plan.request.topic, queue.broker_name, queue.queue_id),
-                middle,
-                min(queue.end, middle + _SAMPLED_MESSAGES),
-            )
-            if wanted.start < wanted.end:
-                samples.append(wanted)
+            start = (queue.start + queue.end) // 2
+            end = min(queue.end, start + _SAMPLED_MESSAGES)
+            if start < end:
+                place = queue.queue_in(plan.request.topic)
+                samples.append(OffsetRange(place, start, end))
         if not samples:
             return None
         size = messages = 0

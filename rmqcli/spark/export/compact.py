@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
-from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import Journal, open_directory
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.manifest import (
@@ -27,7 +26,7 @@ from rmqcli.spark.export.manifest import (
     RunRecord,
     joined_spans,
 )
-from rmqcli.spark.export.parquet_file import Footer, ParquetFile, body_crc32
+from rmqcli.spark.export.parquet_file import ParquetFile, body_crc32
 from rmqcli.spark.export.part_files import schema_of
 from rmqcli.spark.export.plan import PartSpec
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.export.directory import ExportDirectory
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.extent import QueueRange
+    from rmqcli.spark.extent import QueueKey, QueueRange
 
 _BATCH_ROWS = 16_384
 
@@ -160,27 +159,23 @@ def _continues(before: RunRecord, run: RunRecord) -> bool:
     finds nothing to do. A run with gaps or undecodable messages stays separate, so that
     the record of them is kept.
     """
-    ends = {(q.broker_name, q.queue_id): q.end for q in before.queues}
+    ends = {queue.key: queue.end for queue in before.queues}
     return (
         run.request.from_position == SINCE_LAST
         and run.request == before.request
         and not any(each.gone or each.undecodable for each in (before, run))
         and not any(q.trimmed for q in (*before.queues, *run.queues))
-        and all(
-            ends.get((q.broker_name, q.queue_id), q.start) == q.start
-            for q in run.queues
-        )
+        and all(ends.get(queue.key, queue.start) == queue.start for queue in run.queues)
     )
 
 
 def _join(chain: Sequence[RunRecord]) -> RunRecord:
     """Return one record for consecutive runs; it has the id of the last one."""
     last = chain[-1]
-    queues: dict[tuple[str, int], QueueRange] = {}
+    queues: dict[QueueKey, QueueRange] = {}
     for queue in (queue for run in chain for queue in run.queues):
-        key = (queue.broker_name, queue.queue_id)
-        known = queues.get(key)
-        queues[key] = replace(queue, start=known.start) if known else queue
+        known = queues.get(queue.key)
+        queues[queue.key] = replace(queue, start=known.start) if known else queue
     absorbed = [i for run in chain for i in (*run.absorbed, run.run_id)]
     return replace(
         last,
@@ -194,9 +189,9 @@ def _join(chain: Sequence[RunRecord]) -> RunRecord:
 
 def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
     """Return one part for each queue, by joining the consecutive parts of the queue."""
-    by_queue: dict[tuple[str, int], list[PartResult]] = {}
+    by_queue: dict[QueueKey, list[PartResult]] = {}
     for part in parts:
-        by_queue.setdefault((part.broker_name, part.queue_id), []).append(part)
+        by_queue.setdefault(part.key, []).append(part)
     joined: list[PartResult] = []
     for _, group in sorted(by_queue.items()):
         group.sort(key=lambda part: part.start)
@@ -305,6 +300,7 @@ def _merge_files(
     """Write the rows of a merge's files into one file, and check each source file."""
     run, part, rows = merge.run, merge.part, merge.rows
     start, end = rows[0].start, rows[-1].end
+    spec = PartSpec(part.index, part.broker_name, part.queue_id, start, end)
     file = ParquetFile(
         path,
         schema_of(run.request),
@@ -315,43 +311,11 @@ def _merge_files(
         for row in rows:
             source = os.path.join(directory.paths.root, row.path)
             _append(file, row, source, progress)
-        extent = file.extent
-        file.finish(
-            Footer(
-                run_id=run.run_id,
-                part=part.index,
-                topic=run.request.topic,
-                broker_name=part.broker_name,
-                queue_id=part.queue_id,
-                start=start,
-                end=end,
-                rows=extent.rows,
-            )
-        )
+        folder = os.path.dirname(rows[0].path)
+        return file.finish(run.run_id, run.request.topic, spec, folder, start, end)
     except BaseException:
         file.abort()
         raise
-    spec = PartSpec(part.index, part.broker_name, part.queue_id, start, end)
-    name = layout.file_name(run.request.topic, spec, start=start, end=end)
-    times = [
-        (row.first_store_timestamp_ms, row.last_store_timestamp_ms) for row in rows
-    ]
-    return FileRow(
-        path=os.path.join(os.path.dirname(rows[0].path), name),
-        start=start,
-        end=end,
-        rows=extent.rows,
-        first_offset=extent.first_offset,
-        last_offset=extent.last_offset,
-        file_bytes=file.file_bytes,
-        first_store_timestamp_ms=min(
-            (a for a, _ in times if a is not None), default=None
-        ),
-        last_store_timestamp_ms=max(
-            (b for _, b in times if b is not None), default=None
-        ),
-        body_crc32=extent.body_crc32,
-    )
 
 
 def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -> None:

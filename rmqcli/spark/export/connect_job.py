@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from rmqcli import errors
@@ -72,23 +72,22 @@ class ConnectJobs:
         return False
 
 
+@dataclass(slots=True)
 class _ConnectJob(Generic[T, R]):
     """A job as a DataFrame, whose progress the server reports every few seconds."""
 
-    def __init__(
-        self, session: SparkSession, items: list[T], function: Callable[[T], R]
-    ) -> None:
-        self._session = session
-        self._items = items
-        self._function = function
-        self._tag = f"rmq-export-{secrets.token_hex(8)}"
-        self._counts = {"numActiveTasks": 0, "numCompletedTasks": 0}
-        self._found: list[R] | None = None
-        self._error: BaseException | None = None
+    session: SparkSession
+    items: list[T]
+    function: Callable[[T], R]
+    tag: str = field(default_factory=lambda: f"rmq-export-{secrets.token_hex(8)}")
+    #: what the server reported most recently
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"numActiveTasks": 0, "numCompletedTasks": 0}
+    )
 
-    def run(self) -> None:
-        """Run the job to its end; keep its results or error for `results`."""
-        items, function = self._items, self._function
+    def run(self) -> list[R]:
+        """Run the job to its end; return the function's results."""
+        items, function = self.items, self.function
 
         def run_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
@@ -99,35 +98,29 @@ class _ConnectJob(Generic[T, R]):
                     yield pa.RecordBatch.from_pydict({_COLUMN: [text]})
 
         count = len(items)
-        self._session.registerProgressHandler(self._note)
+        self.session.registerProgressHandler(self._note)
         try:
-            self._session.addTag(self._tag)  # of this thread
-            frame = self._session.range(0, count, 1, count)
+            self.session.addTag(self.tag)  # of this thread
+            frame = self.session.range(0, count, 1, count)
             rows = frame.mapInArrow(run_tasks, f"{_COLUMN} string").collect()
-            self._found = [cast("R", from_json(row[0])) for row in rows]
-        except BaseException as error:  # noqa: BLE001  # raised again by results()
-            self._error = error
+            return [cast("R", from_json(row[0])) for row in rows]
+        except Exception as error:
+            raise _translated(error) from error
         finally:
-            self._session.removeProgressHandler(self._note)
+            self.session.removeProgressHandler(self._note)
 
     def cancel(self) -> None:
         """Tell the server to stop the job. Workers notice within a few seconds."""
         from pyspark.errors import PySparkException
 
         try:
-            self._session.interruptTag(self._tag)
+            self.session.interruptTag(self.tag)
         except PySparkException:
             return  # the server is gone, or will drop the job with the session
 
-    def results(self) -> list[R]:
-        """Return what the function returned. Raises RmqError if the job failed."""
-        if self._error is not None:
-            raise _translated(self._error) from self._error
-        return self._found or []
-
     def count_tasks(self, which: str) -> int:
         """Return the number that the server reported most recently."""
-        return self._counts[which]
+        return self.counts[which]
 
     def _note(
         self,
@@ -138,7 +131,7 @@ class _ConnectJob(Generic[T, R]):
     ) -> None:
         """Record the progress. PySpark calls this with its own arguments."""
         del operation_id, done
-        self._counts = {
+        self.counts = {
             "numActiveTasks": inflight_tasks,
             "numCompletedTasks": sum(each.num_completed_tasks for each in stages or ()),
         }

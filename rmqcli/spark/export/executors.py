@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.clock import Clock
+    from rmqcli.decode.settings import Decoding
     from rmqcli.spark.export.storage import Storage
 
 #: Third-party packages that a part needs; rmqcli itself is sent to the executors.
@@ -38,6 +39,11 @@ SHIP_HINT: Final = Hint(
     Setting("archives", "ENV.tar.gz#env"),
     " and set PYSPARK_PYTHON=env/bin/python",
 )
+
+
+def packages_of(decoding: Decoding | None) -> tuple[str, ...]:
+    """Return the third-party packages that a part with this decoding needs."""
+    return (*PACKAGES, *(() if decoding is None else decoding.packages))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
@@ -23,8 +23,8 @@ from rmqcli.errors import DisconnectedError, PartialError, RefusedError, UsageEr
 from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
-from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.export.executors import TIMEOUT_MS as EXECUTOR_TIMEOUT_MS
+from rmqcli.spark.export.executors import packages_of
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure, inferred_schema
 from rmqcli.spark.export.part_files import FilesContext, write_empty
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
     from rmqcli.spark.export.storage import Storage
-    from rmqcli.spark.extent import NotedMessage, QueueRange
+    from rmqcli.spark.extent import NotedMessage, QueueKey, QueueRange
 
 #: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"
@@ -75,8 +75,8 @@ class SourceCluster(Protocol):
     def check_same(
         self,
         topic: str,
-        ends: Mapping[tuple[str, int], int],
-        noted: Mapping[tuple[str, int], NotedMessage],
+        ends: Mapping[QueueKey, int],
+        noted: Mapping[QueueKey, NotedMessage],
         *,
         done: str,
         anew: str,
@@ -104,18 +104,6 @@ class ExportWorkers(Protocol):
     ) -> Sequence[PartResult | PartFailure]: ...
 
 
-class ExportRunner(Protocol):
-    """Starts workers for the duration of a block: `spark_workers`, or a test's fake.
-
-    When it is called, nothing permanent has been written to the directory. If it raises
-    an error, no run has begun.
-    """
-
-    def __call__(
-        self, start: WorkersStart, /
-    ) -> AbstractContextManager[ExportWorkers]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersStart:
     """The data that is needed to start workers. `parts` is the number of parts.
@@ -123,18 +111,26 @@ class WorkersStart:
     The file at `log_path` may be renamed while Spark writes to it.
     """
 
-    topic: str
+    files: FilesContext
     parts: int
     log_path: str
-    #: the folder to which workers write, unless the storage is remote
-    temp: str
-    disk: Storage
     is_secret: bool
     options: ExportOptions
     #: called with notes for the user while workers start
     note: Callable[[str], None]
-    #: the Python packages that workers need
-    packages: tuple[str, ...] = PACKAGES
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The Python packages that workers need."""
+        return packages_of(self.files.request.decoding)
+
+
+#: Starts workers for the duration of a block: `spark_workers`, or a test's fake. When
+#: it is called, nothing permanent has been written to the directory. If it raises an
+#: error, no run has begun.
+ExportRunner: TypeAlias = (
+    "Callable[[WorkersStart], AbstractContextManager[ExportWorkers]]"
+)
 
 
 @contextlib.contextmanager
@@ -154,7 +150,7 @@ def spark_workers(start: WorkersStart, /) -> Iterator[ExportWorkers]:
         return
     master = start.options.master
     session = SessionOptions(
-        name=f"rmq export {start.topic}",
+        name=f"rmq export {start.files.request.topic}",
         log_path=start.log_path,
         workers_max=start.parts,
         master=master,
@@ -201,12 +197,9 @@ def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> ExportW
             note=start.note,
             clock=SYSTEM_CLOCK,
         )
+        files, packages = start.files, start.packages
         check_executors(
-            jobs,
-            start.temp,
-            start.disk,
-            resources=resources,
-            packages=start.packages,
+            jobs, files.temp, files.disk, resources=resources, packages=packages
         )
     return functools.partial(run_parts, jobs, resources=resources)
 
@@ -327,7 +320,7 @@ class Export:
         """
         self.cluster.check_same(
             plan.request.topic,
-            {(q.broker_name, q.queue_id): q.end for q in plan.queues},
+            {queue.key: queue.end for queue in plan.queues},
             manifest.noted(plan.queues, parts),
             done=f"run {plan.run_id} has noted",
             anew="export the new topic into an empty folder",
@@ -442,9 +435,7 @@ class Export:
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
         if not self.options.allow_gaps:
-            refuse_lost(
-                plan.queues, [(g.broker_name, g.queue_id, g.start) for g in gone]
-            )
+            refuse_lost(plan.queues, [(*gap.key, gap.start) for gap in gone])
         if not plan.planned_messages and not gone:
             self.report.info(f"nothing new since run {manifest.runs[-1].run_id}")
             return finish_run(plan, (), finished_at_ms=plan.created_at_ms)
@@ -479,18 +470,16 @@ class Export:
         Raises UsageError when no schema can be inferred from them.
         """
         request = plan.request
-        decoding = request.decoding
-        if decoding is None or decoding.schema is not None:
-            return plan
         schema = inferred_schema(
+            request.decoding,
             self.cluster.source,
-            request.topic,
-            plan.queues,
+            [queue.offset_range(request.topic) for queue in plan.queues],
             tag=request.tag,
-            messages_max=decoding.infer or 0,
             names=self.decode_names,
+            note=self.report.info,
         )
-        self.report.info(f"inferred schema: {schema}")
+        if schema is None:
+            return plan
         return replace(plan, request=replace(request, decode_inferred=schema))
 
     def _plan(
@@ -529,19 +518,26 @@ class Export:
         left = [part for part in plan.parts() if part.index not in done]
         if left and not is_new:
             self._check_run(manifest, plan, done.values())
-        temp = directory.new_attempt(plan.run_id)
+        files = FilesContext(
+            layout=directory.paths,
+            run_id=plan.run_id,
+            temp=self.disk.begin_attempt(directory.paths, plan.run_id),
+            request=plan.request,
+            disk=self.disk,
+        )
+        log = directory.paths.log(plan.run_id)
         try:
             if left:
                 if plan.request.decoding is not None:
                     plan.request.decoding.check_packages()
                 self.check_ready()
-            with self._workers(directory, plan, left, temp) as workers:
+            with self._workers(files, left, log) as workers:
                 # From here on the run exists: what it reads must no longer change.
                 directory.write_plan(plan)
-                directory.keep_log(plan.run_id, temp)
+                self.disk.adopt_log(log, files.temp)
                 self.report.planned(plan.request.topic, plan.queues)
                 directory.clear_success()
-                written = self._write(directory, plan, left, temp, workers)
+                written = self._write(files, left, workers)
             results = [*done.values(), *written]
             if results:
                 self._check_run(manifest, plan, results)
@@ -556,56 +552,40 @@ class Export:
             )
             directory.remove_strays(plan, results, finished=manifest)
             if plan.queues and not any(run.files() for run in (*manifest.runs, record)):
-                context = self._files(directory, plan, temp)
-                empty = write_empty(
-                    plan.queues[0], context, epoch_ms=plan.created_at_ms
-                )
+                at_ms = plan.created_at_ms
+                empty = write_empty(plan.queues[0], files, epoch_ms=at_ms)
                 record = replace(record, empty_file=empty)
-            directory.merge_undecodable(plan, temp)
+            directory.merge_undecodable(plan, files.temp)
             directory.commit(manifest.topic, record)
             self._mark(directory, manifest.with_runs([record]), record)
             directory.drop_part_records(plan.run_id)
             return record
         finally:
-            directory.save_log(plan.run_id, temp)
+            self.disk.save_log(log, files.temp)
             directory.sweep()
 
     def _workers(
-        self,
-        directory: ExportDirectory,
-        plan: ExportPlan,
-        parts: list[PartSpec],
-        temp: str,
+        self, files: FilesContext, parts: list[PartSpec], log: str
     ) -> AbstractContextManager[ExportWorkers | None]:
         if not parts:
             return contextlib.nullcontext()
         return self.runner(
             WorkersStart(
-                topic=plan.request.topic,
+                files=files,
                 parts=len(parts),
-                log_path=directory.log_path(plan.run_id, temp),
-                temp=temp,
-                disk=self.disk,
+                log_path=self.disk.log_path(log, files.temp),
                 is_secret=self.cluster.source.is_secret,
                 options=self.options,
                 note=self.report.info,
-                packages=_packages(plan.request),
             )
         )
 
     def _write(
-        self,
-        directory: ExportDirectory,
-        plan: ExportPlan,
-        parts: list[PartSpec],
-        temp: str,
-        workers: ExportWorkers | None,
+        self, files: FilesContext, parts: list[PartSpec], workers: ExportWorkers | None
     ) -> list[PartResult]:
         if workers is None:
             return []
-        context = PartContext(
-            files=self._files(directory, plan, temp), source=self.cluster.source
-        )
+        context = PartContext(files=files, source=self.cluster.source)
         outcomes = workers(parts, context, watch=self.report.progress)
         failures = [o for o in outcomes if isinstance(o, PartFailure)]
         for each in failures:
@@ -621,22 +601,6 @@ class Export:
             )
         return [o for o in outcomes if not isinstance(o, PartFailure)]
 
-    def _files(
-        self, directory: ExportDirectory, plan: ExportPlan, temp: str
-    ) -> FilesContext:
-        return FilesContext(
-            layout=directory.paths,
-            run_id=plan.run_id,
-            temp=temp,
-            request=plan.request,
-            disk=self.disk,
-        )
-
-
-def _packages(request: ExportRequest) -> tuple[str, ...]:
-    decoding = request.decoding
-    return PACKAGES if decoding is None else (*PACKAGES, *decoding.packages)
-
 
 def _gone(
     manifest: Manifest, queues: Sequence[QueueRange], request: ExportRequest
@@ -649,11 +613,11 @@ def _gone(
     """
     if request.from_position != SINCE_LAST or request.queues:
         return ()
-    recorded: set[tuple[str, int]] = set()
+    recorded: set[QueueKey] = set()
     for run in manifest.runs:
-        recorded -= {(each.broker_name, each.queue_id) for each in run.queues}
-        recorded |= {(each.broker_name, each.queue_id) for each in run.gone}
-    present = {(queue.broker_name, queue.queue_id) for queue in queues}
+        recorded -= {each.key for each in run.queues}
+        recorded |= {each.key for each in run.gone}
+    present = {queue.key for queue in queues}
     return tuple(
         Gap(broker_name=name, queue_id=queue_id, start=end, end=None, reason="gone")
         for (name, queue_id), end in sorted(manifest.ends().items())

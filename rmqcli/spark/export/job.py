@@ -14,13 +14,14 @@ import functools
 import os
 import re
 import secrets
-import threading
-from dataclasses import replace
+from concurrent import futures
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.hint import Argument, Hint
+from rmqcli.spark.background import in_background
 from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, look
 from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import TROUBLE_BYTES_MAX, PartFailure, write_task
@@ -29,7 +30,7 @@ from rmqcli.spark.failure import says_that_java_ended, text_of
 from rmqcli.spark.master import is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark import SparkContext
 
@@ -96,14 +97,11 @@ class Reporter(Protocol):
 class Job(Protocol[R]):
     """A Spark job with one task per item."""
 
-    def run(self) -> None:
-        """Run the job to its end and keep its results or error. Called in a thread."""
+    def run(self) -> list[R]:
+        """Run the job to its end; return the function's results. Called in a thread."""
 
     def cancel(self) -> None:
         """Tell Spark to stop the job, from another thread."""
-
-    def results(self) -> list[R]:
-        """Return the function's results. Raises RmqError if the job failed."""
 
     def count_tasks(self, which: str) -> int:
         """Return a count by its name in Spark: numActiveTasks or numCompletedTasks."""
@@ -125,6 +123,22 @@ class Jobs(Protocol):
         """Whether it is certain that tasks run on the machine of this process."""
 
 
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    """Raise RmqErrors in place of the exceptions of Spark that the block raises.
+
+    Calls to the JVM between two jobs also fail when the JVM has ended.
+    """
+    try:
+        yield
+    except Exception as error:
+        named = translated(error)
+        if named is error:
+            raise
+        raise named from error
+
+
+@_named_errors()
 def run_parts(
     jobs: Jobs,
     parts: Sequence[PartSpec],
@@ -140,24 +154,6 @@ def run_parts(
     cluster runs none of its tasks. After KeyboardInterrupt or any other exception, the
     job is cancelled before the exception is raised.
     """
-    try:
-        return _run_parts(jobs, parts, context, watch=watch, resources=resources)
-    except Exception as error:
-        # Calls to the JVM between two jobs also fail when the JVM has ended.
-        named = translated(error)
-        if named is error:
-            raise
-        raise named from error
-
-
-def _run_parts(
-    jobs: Jobs,
-    parts: Sequence[PartSpec],
-    context: PartContext,
-    *,
-    watch: Callable[[JobProgress], None],
-    resources: ResourceWatch | None,
-) -> list[Outcome]:
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
     counters = _Counters(parts, context)
@@ -211,6 +207,7 @@ def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[O
     return outcomes
 
 
+@_named_errors()
 def check_executors(
     jobs: Jobs,
     folder: str,
@@ -240,26 +237,21 @@ def _run(
     on_poll: Callable[[Job[R]], None],
 ) -> list[R]:
     """Run a job to its end; return its results. Cancel it when anything is raised."""
-    # PySpark's InheritableThread is not used because it calls the JVM before `run` can
-    # catch the error of a JVM that has ended.
-    thread = threading.Thread(target=job.run, name="rmq-export-job")
-    thread.start()
+    running = in_background(job.run, name="rmq-export-job")
     try:
-        while thread.is_alive():
-            thread.join(_POLL_S)
+        while not running.done():
+            futures.wait([running], _POLL_S)
             on_poll(job)
-            if resources is not None and thread.is_alive():
+            if resources is not None and not running.done():
                 resources.update(job.count_tasks("numActiveTasks"))
     except BaseException:
         # Cancel from another thread, because an interrupted call leaves this thread's
         # connection to the JVM out of step.
-        cancel = threading.Thread(target=job.cancel, name="rmq-export-cancel")
-        cancel.daemon = True
-        cancel.start()
-        cancel.join(_CANCEL_WAIT_S)
-        thread.join(_CANCEL_WAIT_S)
+        cancelling = in_background(job.cancel, name="rmq-export-cancel")
+        futures.wait([cancelling], _CANCEL_WAIT_S)
+        futures.wait([running], _CANCEL_WAIT_S)
         raise
-    return job.results()
+    return running.result()
 
 
 def _report(
@@ -373,50 +365,38 @@ class ContextJobs:
         return is_local(self.spark.master)
 
 
+@dataclass(frozen=True, slots=True)
 class _ContextJob(Generic[T, R]):
     """A job that uses RDDs."""
 
-    def __init__(
-        self, spark: SparkContext, items: list[T], function: Callable[[T], R]
-    ) -> None:
-        self._items = items
-        self._spark = spark
-        self._function = function
-        self._group = f"rmq-export-{secrets.token_hex(8)}"
-        self._found: list[R] | None = None
-        self._error: BaseException | None = None
+    spark: SparkContext
+    items: list[T]
+    function: Callable[[T], R]
+    group: str = field(default_factory=lambda: f"rmq-export-{secrets.token_hex(8)}")
 
-    def run(self) -> None:
-        """Run the job to its end; keep its results or error for `results`."""
-        try:
-            self._spark.setJobGroup(self._group, "rmq export", interruptOnCancel=True)
-            rdd = self._spark.parallelize(self._items, len(self._items))
-            self._found = rdd.map(self._function).collect()
-        except BaseException as error:  # noqa: BLE001  # raised again by results()
-            self._error = error
+    def run(self) -> list[R]:
+        """Run the job to its end; return the function's results."""
+        self.spark.setJobGroup(self.group, "rmq export", interruptOnCancel=True)
+        rdd = self.spark.parallelize(self.items, len(self.items))
+        found: list[R] = rdd.map(self.function).collect()
+        return found
 
     def cancel(self) -> None:
         """Tell Spark to stop the job. Workers notice within a few seconds."""
         from py4j.protocol import Py4JError
 
         try:
-            self._spark.cancelJobGroup(self._group)
+            self.spark.cancelJobGroup(self.group)
         except (Py4JError, OSError):
             return  # the JVM is gone, and the job with it
-
-    def results(self) -> list[R]:
-        """Return the function's results. Raises RmqError if the job failed."""
-        if self._error is not None:
-            raise translated(self._error) from self._error
-        return self._found or []
 
     def count_tasks(self, which: str) -> int:
         """Return the sum of a count of Spark's tracker over the job's stages."""
         from py4j.protocol import Py4JError
 
         try:
-            tracker = self._spark.statusTracker()
-            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._group))
+            tracker = self.spark.statusTracker()
+            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self.group))
             stages = [stage for job in jobs if job for stage in job.stageIds]
             infos = map(tracker.getStageInfo, stages)
             return sum(getattr(info, which) for info in infos if info)

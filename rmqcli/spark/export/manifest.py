@@ -18,7 +18,13 @@ from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.document import parse_document, parse_versioned, read_as
 from rmqcli.spark.export.plan import ExportRequest  # noqa: TC001  # for `read_as`
-from rmqcli.spark.extent import NotedMessage, QueueRange
+from rmqcli.spark.extent import (
+    NotedMessage,
+    OfQueue,
+    QueueKey,
+    QueueRange,
+    RangeOfQueue,
+)
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -27,9 +33,6 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.plan import ExportPlan, PartSpec
 
 MANIFEST_VERSION: Final = 1
-
-#: (broker name, queue id)
-QueueKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class EmptyFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartResult:
+class PartResult(RangeOfQueue):
     """One part that was written. `missing` has sorted, disjoint, half-open ranges."""
 
     index: int
@@ -101,7 +104,7 @@ class PartResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(OfQueue):
     """Offsets that were requested and are missing. `end` is None when unknown."""
 
     broker_name: str
@@ -170,7 +173,7 @@ class RunRecord:
                 gaps += [_gap(queue, queue.trimmed, "trimmed")]
         for part in self.parts:
             gaps.extend(_gap(part, span, "missing") for span in part.missing)
-        return _merged(sorted(gaps, key=lambda g: (g.broker_name, g.queue_id, g.start)))
+        return _merged(sorted(gaps, key=lambda gap: (gap.key, gap.start)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +203,7 @@ class Manifest:
         ends: dict[QueueKey, int] = {}
         for run in self.runs:
             for queue in run.queues:
-                key = (queue.broker_name, queue.queue_id)
-                ends[key] = max(ends.get(key, 0), queue.end)
+                ends[queue.key] = max(ends.get(queue.key, 0), queue.end)
         return ends
 
     def noted(
@@ -215,13 +217,9 @@ class Manifest:
         """
         every_queue = (*(q for run in self.runs for q in run.queues), *queues)
         every_part = (*(p for run in self.runs for p in run.parts), *parts)
-        found = [
-            ((queue.broker_name, queue.queue_id), queue.last)
-            for queue in every_queue
-            if queue.last is not None
-        ]
+        found = [(q.key, q.last) for q in every_queue if q.last is not None]
         found += [
-            ((part.broker_name, part.queue_id), NotedMessage(row.last_offset, None, at))
+            (part.key, NotedMessage(row.last_offset, None, at))
             for part in every_part
             for row in part.files
             if (at := row.last_store_timestamp_ms) is not None
@@ -241,12 +239,10 @@ class Manifest:
         taken: dict[QueueKey, list[tuple[int, int, str]]] = {}
         for run in self.runs:
             for mine in run.queues:
-                key = (mine.broker_name, mine.queue_id)
-                taken.setdefault(key, []).append((mine.start, mine.end, run.run_id))
+                span = mine.start, mine.end, run.run_id
+                taken.setdefault(mine.key, []).append(span)
         for queue in queues:
-            for start, end, run_id in taken.get(
-                (queue.broker_name, queue.queue_id), ()
-            ):
+            for start, end, run_id in taken.get(queue.key, ()):
                 if max(start, queue.start) < min(end, queue.end):
                     return (
                         f"{queue.broker_name} queue {queue.queue_id} offsets "

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.spark.export.disk import Disk, write_all
+from rmqcli.spark.export.layout import file_name
+from rmqcli.spark.export.manifest import FileRow
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     import pyarrow as pa
 
+    from rmqcli.spark.export.plan import PartSpec
     from rmqcli.spark.export.storage import Storage
 
 ROW_GROUP_ROWS: Final = 131_072
@@ -168,13 +171,44 @@ class ParquetFile:
         self._pending_rows = 0
         self.pending_bytes = 0
 
-    def finish(self, footer: Footer) -> None:
-        """Write the pending rows and the footer; then the file is on the disk."""
+    def finish(
+        self, run_id: str, topic: str, part: PartSpec, folder: str, start: int, end: int
+    ) -> FileRow:
+        """Write the pending rows and the footer; then the file is on the disk.
+
+        Return its record, with the final path of the file of offsets `start <= o < end`
+        of a part's queue in `folder`.
+        """
         self.write_row_group()
-        self._writer.add_key_value_metadata({FOOTER_KEY: footer_to_json(footer)})
+        extent = self.extent
+        footer = Footer(
+            run_id=run_id,
+            part=part.index,
+            topic=topic,
+            broker_name=part.broker_name,
+            queue_id=part.queue_id,
+            start=start,
+            end=end,
+            rows=extent.rows,
+        )
+        value = {"version": FOOTER_VERSION, **asdict(footer)}
+        text = json.dumps(value, sort_keys=True)
+        self._writer.add_key_value_metadata({FOOTER_KEY: text})
         self._writer.close()
         self._disk.sync(self._file)
         self._file.close()
+        return FileRow(
+            path=os.path.join(folder, file_name(topic, part, start=start, end=end)),
+            start=start,
+            end=end,
+            rows=extent.rows,
+            first_offset=extent.first_offset,
+            last_offset=extent.last_offset,
+            file_bytes=self.file_bytes,
+            first_store_timestamp_ms=_to_ms(extent.first_store_us),
+            last_store_timestamp_ms=_to_ms(extent.last_store_us),
+            body_crc32=extent.body_crc32,
+        )
 
     def abort(self) -> None:
         """Abandon the file and remove it. May be called twice, and after `finish`."""
@@ -210,6 +244,10 @@ def file_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [field.with_nullable(field.name not in REQUIRED) for field in schema]
     )
+
+
+def _to_ms(us: int | None) -> int | None:
+    return None if us is None else us // 1000
 
 
 def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: ANN401
@@ -256,11 +294,6 @@ class Footer:
     start: int
     end: int
     rows: int
-
-
-def footer_to_json(footer: Footer) -> str:
-    """Return the footer as JSON, the value of FOOTER_KEY."""
-    return json.dumps({"version": FOOTER_VERSION, **asdict(footer)}, sort_keys=True)
 
 
 def read_footer(path: str, disk: Storage | None = None) -> Footer | None:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, StorageError, TransportError
-from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export.directory import ExportDirectory
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from rmqcli.admin.read.body import Chunk
-    from rmqcli.decode.settings import Names
+    from rmqcli.decode.settings import Decoding, Names
+    from rmqcli.model import OffsetRange
     from rmqcli.spark.export.plan import PartSpec
-    from rmqcli.spark.extent import QueueRange
     from rmqcli.spark.rows import Decoder
     from rmqcli.wire.message.record import DecodeFailure
 
@@ -313,9 +312,7 @@ class _Undecodable:
     def __init__(self, part: PartSpec, context: FilesContext) -> None:
         self._part = part
         self._context = context
-        self._queue = MessageQueue(
-            context.request.topic, part.broker_name, part.queue_id
-        )
+        self._queue = part.queue_in(context.request.topic)
         self._writer = JsonWriter()
         self._temp = os.path.join(context.temp, f"{secrets.token_hex(8)}.jsonl")
         self._file: BinaryIO | None = None
@@ -378,22 +375,25 @@ class _Progress:
 
 
 def inferred_schema(
+    decoding: Decoding | None,
     source: ChunkSource,
-    topic: str,
-    queues: Iterable[QueueRange],
+    ranges: Iterable[OffsetRange],
     *,
     tag: str | None,
-    messages_max: int,
     names: Names,
-) -> str:
-    """Infer a schema from the first messages of a topic. Raises as `infer_schema`."""
+    note: Callable[[str], None],
+) -> str | None:
+    """Infer the schema that a decoding lacks from the first messages of ranges.
+
+    Return None for a decoding that lacks none. Raises as `infer_schema`.
+    """
+    if decoding is None or decoding.schema is not None:
+        return None
     from rmqcli.decode.infer import infer_schema
 
-    ranges = [
-        OffsetRange(MessageQueue(topic, q.broker_name, q.queue_id), q.start, q.end)
-        for q in queues
-    ]
-    tags = {topic: wanted_tags(topic, tag)}
+    tags = wanted_tags("", tag)
     with source.connect() as reader:
-        bodies = first_bodies(ranges, messages_max, read=reader.read, tags=tags)
-        return infer_schema(bodies, names=names)
+        bodies = first_bodies(ranges, decoding.infer or 0, read=reader.read, tags=tags)
+        schema = infer_schema(bodies, names=names)
+    note(f"inferred schema: {schema}")
+    return schema

@@ -13,19 +13,15 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError
 from rmqcli.spark.export import layout
-from rmqcli.spark.export.manifest import EmptyFile, FileRow
-from rmqcli.spark.export.parquet_file import (
-    ROW_GROUP_BYTES,
-    Footer,
-    ParquetFile,
-    read_footer,
-)
+from rmqcli.spark.export.manifest import EmptyFile
+from rmqcli.spark.export.parquet_file import ROW_GROUP_BYTES, ParquetFile, read_footer
 from rmqcli.spark.export.plan import PartSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqcli.spark.export.layout import ExportLayout
+    from rmqcli.spark.export.manifest import FileRow
     from rmqcli.spark.export.plan import ExportRequest
     from rmqcli.spark.export.storage import Storage
     from rmqcli.spark.extent import QueueRange
@@ -54,13 +50,14 @@ class FilesContext:
     request: ExportRequest
     disk: Storage
 
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    temp_path: str
-    folder: str
-    name: str
-    row: FileRow
+    def new_file(self, schema: pa.Schema) -> ParquetFile:
+        """Return a new Parquet file in the temp folder."""
+        return ParquetFile(
+            os.path.join(self.temp, f"{secrets.token_hex(8)}.parquet"),
+            schema,
+            compression=self.request.compression,
+            disk=self.disk.scratch,
+        )
 
 
 class PartFiles:
@@ -71,7 +68,8 @@ class PartFiles:
         self._context = context
         self._by_time = context.request.partition_by in ("date", "hour")
         self._open: dict[str, ParquetFile] = {}
-        self._written: list[_Written] = []
+        #: where each complete file is in the temp folder, and its record
+        self._written: list[tuple[str, FileRow]] = []
         self._covered_to = part.start
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -95,29 +93,24 @@ class PartFiles:
         """
         for folder in list(self._open):
             self._close(folder, end=self._part.end)
-        for written in self._written:
-            self._publish(written)
-        return tuple(sorted((w.row for w in self._written), key=lambda row: row.path))
+        for temp_path, row in self._written:
+            _publish(self._context, temp_path, row.path)
+        return tuple(sorted((row for _, row in self._written), key=lambda r: r.path))
 
     def abort(self) -> None:
         """Remove the files without a final name. May be called after `finish`."""
         for file in self._open.values():
             file.abort()
         self._open.clear()
-        for written in self._written:
-            self._context.disk.scratch.remove(written.temp_path)
+        for temp_path, _ in self._written:
+            self._context.disk.scratch.remove(temp_path)
 
     def _add_to(self, folder: str, batch: pa.RecordBatch) -> None:
         file = self._open.pop(folder, None)
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._close(next(iter(self._open)), end=self._part.end)
-            file = ParquetFile(
-                os.path.join(self._context.temp, f"{secrets.token_hex(8)}.parquet"),
-                batch.schema,
-                compression=self._context.request.compression,
-                disk=self._context.disk.scratch,
-            )
+            file = self._context.new_file(batch.schema)
         self._open[folder] = file  # the last in the dict is the most recently used
         file.add(batch)
         if sum(f.pending_bytes for f in self._open.values()) >= ROW_GROUP_BYTES:
@@ -126,41 +119,15 @@ class PartFiles:
             self._close(folder, end=file.extent.last_offset + 1)
 
     def _close(self, folder: str, *, end: int) -> None:
-        file = self._open[folder]
-        extent, part = file.extent, self._part
-        start = extent.first_offset if self._by_time else self._covered_to
-        end = extent.last_offset + 1 if self._by_time else end
-        name = layout.file_name(self._context.request.topic, part, start=start, end=end)
-        file.finish(
-            Footer(
-                run_id=self._context.run_id,
-                part=part.index,
-                topic=self._context.request.topic,
-                broker_name=part.broker_name,
-                queue_id=part.queue_id,
-                start=start,
-                end=end,
-                rows=extent.rows,
-            )
+        file, context = self._open[folder], self._context
+        start = file.extent.first_offset if self._by_time else self._covered_to
+        end = file.extent.last_offset + 1 if self._by_time else end
+        row = file.finish(
+            context.run_id, context.request.topic, self._part, folder, start, end
         )
         del self._open[folder]
         self._covered_to = end
-        row = FileRow(
-            path=f"{folder}/{name}" if folder else name,
-            start=start,
-            end=end,
-            rows=extent.rows,
-            first_offset=extent.first_offset,
-            last_offset=extent.last_offset,
-            file_bytes=file.file_bytes,
-            first_store_timestamp_ms=_to_ms(extent.first_store_us),
-            last_store_timestamp_ms=_to_ms(extent.last_store_us),
-            body_crc32=extent.body_crc32,
-        )
-        self._written.append(_Written(file.path, folder, name, row))
-
-    def _publish(self, written: _Written) -> None:
-        _publish(self._context, written.temp_path, written.folder, written.name)
+        self._written.append((file.path, row))
 
     def _split_by_time(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         """Split a batch by the folders of its store times, nearly always into one."""
@@ -208,7 +175,7 @@ def write_empty(
     `epoch_ms`, because readers expect partition columns in the path of every file.
     Raises the errors of `PartFiles.finish`.
     """
-    topic, at = context.request.topic, queue.start
+    at = queue.start
     part = PartSpec(0, queue.broker_name, queue.queue_id, at, at)
     folder = ""
     if context.request.partition_by == "queue":
@@ -216,41 +183,24 @@ def write_empty(
     elif context.request.partition_by != "none":
         with_hour = context.request.partition_by == "hour"
         folder = layout.time_folder(epoch_ms // 3_600_000, with_hour=with_hour)
-    file = ParquetFile(
-        os.path.join(context.temp, f"{secrets.token_hex(8)}.parquet"),
-        schema_of(context.request),
-        compression=context.request.compression,
-        disk=context.disk.scratch,
-    )
-    name = layout.file_name(topic, part, start=at, end=at)
+    file = context.new_file(schema_of(context.request))
     try:
-        file.finish(
-            Footer(
-                run_id=context.run_id,
-                part=part.index,
-                topic=topic,
-                broker_name=part.broker_name,
-                queue_id=part.queue_id,
-                start=at,
-                end=at,
-                rows=0,
-            )
-        )
-        _publish(context, file.path, folder, name)
+        row = file.finish(context.run_id, context.request.topic, part, folder, at, at)
+        _publish(context, file.path, row.path)
     finally:
         file.abort()
-    path = f"{folder}/{name}" if folder else name
-    return EmptyFile(path=path, file_bytes=file.file_bytes)
+    return EmptyFile(path=row.path, file_bytes=row.file_bytes)
 
 
-def _publish(context: FilesContext, temp_path: str, folder: str, name: str) -> None:
+def _publish(context: FilesContext, temp_path: str, path: str) -> None:
     """Give a complete file its final name.
 
     Raises RefusedError when a file that this run did not write has that name.
     """
     disk, root = context.disk, context.layout.root
-    whole = disk.make_folders(root, folder) if folder else root
-    target = os.path.join(whole, name)
+    if folder := os.path.dirname(path):
+        disk.make_folders(root, folder)
+    target = os.path.join(root, path)
     if disk.exists(target):
         footer = read_footer(target, disk)
         if footer is None or footer.run_id != context.run_id:
@@ -259,7 +209,3 @@ def _publish(context: FilesContext, temp_path: str, folder: str, name: str) -> N
                 hint="choose an empty folder, or move the file away",
             )
     disk.publish(temp_path, target)
-
-
-def _to_ms(us: int | None) -> int | None:
-    return None if us is None else us // 1000

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import FORMATS, Decoding
 from rmqcli.errors import ConfigError
-from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.names import STORED_NAME
 from rmqcli.spark.export.document import parse_versioned, read_as
-from rmqcli.spark.extent import QueueRange  # noqa: TC001  # for `read_as`
+from rmqcli.spark.extent import QueueRange, RangeOfQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -100,7 +99,7 @@ class ExportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PartSpec:
+class PartSpec(RangeOfQueue):
     """One unit of work: a range of one queue that becomes one or a few files."""
 
     index: int
@@ -111,11 +110,6 @@ class PartSpec:
 
     def __len__(self) -> int:
         return self.end - self.start
-
-    def offset_range(self, topic: str) -> OffsetRange:
-        """Return the range in the form that `RangeReader` accepts."""
-        queue = MessageQueue(topic, self.broker_name, self.queue_id)
-        return OffsetRange(queue, self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,27 +17,25 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import SUCCESS, ExportLayout, is_run_id
+from rmqcli.spark.extent import OfQueue
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.model import MessageQueue
-    from rmqcli.spark.export.manifest import FileRow, Manifest, QueueKey, RunRecord
+    from rmqcli.spark.export.manifest import FileRow, Manifest, RunRecord
     from rmqcli.spark.export.storage import Storage
+    from rmqcli.spark.extent import QueueKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFiles:
+class QueueFiles(OfQueue):
     """The messages of one exported queue. `files` are in the order of their offsets."""
 
     broker_name: str
     queue_id: int
     files: tuple[FileRow, ...]
-
-    @property
-    def key(self) -> QueueKey:
-        return self.broker_name, self.queue_id
 
     @property
     def rows(self) -> int:
@@ -140,9 +138,9 @@ def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
     missing: int | None = 0
     for run in manifest.runs:
         for queue in run.queues:
-            files.setdefault((queue.broker_name, queue.queue_id), [])
+            files.setdefault(queue.key, [])
         for part in run.parts:
-            files.setdefault((part.broker_name, part.queue_id), []).extend(part.files)
+            files.setdefault(part.key, []).extend(part.files)
         for gap in run.gaps():
             is_known = missing is not None and gap.end is not None
             missing = missing + gap.end - gap.start if is_known else None  # type: ignore[operator]  # both are known

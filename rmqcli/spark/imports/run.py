@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.backend import SendResult
     from rmqcli.producer.batches import SentCounts
     from rmqcli.producer.message import ProducerMessage, RecordMessage
-    from rmqcli.spark.export.manifest import QueueKey
+    from rmqcli.spark.extent import QueueKey
     from rmqcli.spark.imports.plan import ExportContent, QueueFiles
     from rmqcli.spark.imports.state import ImportState
 

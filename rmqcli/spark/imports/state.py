@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.export.manifest import QueueKey
+    from rmqcli.spark.extent import QueueKey
     from rmqcli.spark.imports.plan import ExportContent
 
 STATE_VERSION: Final = 1

@@ -179,10 +179,10 @@ class RocketMQDataSource(DataSource):
         retry = ReadOptions(retry_for_ms=options.retry_for_ms)
         with with_hints(), Client(options.client_config()) as client:
             bodies = first_bodies(
-                [OffsetRange(q, p.start, p.end) for q, p in plans.items()],
+                [plan.offset_range(queue.topic) for queue, plan in plans.items()],
                 decoding.infer or 0,
                 read=lambda wanted: iter(RangeReader(client, [wanted], retry)),
-                tags={queue.topic: options.tags for queue in plans},
+                tags=options.tags,
             )
             schema = infer_schema(bodies, names=DECODE_NAMES)
         options = replace(options, decoding=replace(decoding, schema=schema))
@@ -266,7 +266,7 @@ class RocketMQReader(DataSourceReader):
             if plan.trimmed is not None:
                 warn(data_loss(queue, [plan.trimmed]).message)
         ranges = [
-            self._pushed.clip(OffsetRange(queue, plan.start, plan.end))
+            self._pushed.clip(plan.offset_range(queue.topic))
             for queue, plan in sorted(plans.items())
         ]
         ranges = [each for each in ranges if len(each)]

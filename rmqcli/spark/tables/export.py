@@ -16,7 +16,6 @@ from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.model import MessageQueue
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.export import SINCE_LAST, SourceCluster
 from rmqcli.spark.export.part import inferred_schema
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.spark.export.job import JobProgress, Reporter
     from rmqcli.spark.export.plan import ExportRequest
-    from rmqcli.spark.extent import QueueRange
+    from rmqcli.spark.extent import QueueKey, QueueRange
     from rmqcli.spark.sql.views import TopicView
-    from rmqcli.spark.tables.record import QueueKey
     from rmqcli.spark.tables.table import Commit, TableState
 
 
@@ -159,7 +157,7 @@ class TableExport:
                 return TableRun(run_id=run_id, queues=queues, commit=None)
             queues = self.cluster.last_messages(topic, queues)
             self.report.planned(topic, queues)
-            read = {(q.broker_name, q.queue_id): (q.start, q.end) for q in queues}
+            read = {each.key: (each.start, each.end) for each in queues}
             left = () if newest is None else newest.gone
             record = TableRecord(
                 run_id=run_id,
@@ -269,7 +267,7 @@ class TableExport:
                 instead="into another table",
             )
             if not request.queues:
-                present = {(e.queue.broker_name, e.queue.queue_id) for e in extents}
+                present = {each.key for each in extents}
                 gone = tuple(sorted({*ends} - present - {*newest.gone}))
         queues = tuple(
             plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
@@ -323,7 +321,7 @@ class TableExport:
         """
         planned = there = 0
         for queue in queues:
-            spans = newest.covered.get((queue.broker_name, queue.queue_id), ())
+            spans = newest.covered.get(queue.key, ())
             planned += queue.end - queue.start
             there += overlap(spans, queue.start, queue.end)
         if there and (there < planned or newest.tag != self.request.tag):
@@ -345,18 +343,15 @@ class TableExport:
         tag: str | None,
     ) -> Decoding | None:
         """The decoding with a schema, which may be inferred from the first messages."""
-        if decoding is None or decoding.schema is not None:
-            return decoding
         schema = inferred_schema(
+            decoding,
             self.cluster.source,
-            self.request.topic,
-            queues,
+            [queue.offset_range(self.request.topic) for queue in queues],
             tag=tag,
-            messages_max=decoding.infer or 0,
             names=self.decode_names,
+            note=self.report.info,
         )
-        self.report.info(f"inferred schema: {schema}")
-        return replace(decoding, schema=schema)
+        return replace(decoding, schema=schema) if decoding and schema else decoding
 
     def _check_columns(
         self, name: str, state: TableState, decoding: Decoding | None
@@ -413,8 +408,7 @@ class TableExport:
             tags=wanted_tags(topic, request.tag),
             decoding=decoding,
         )
-        plans = {MessageQueue(topic, q.broker_name, q.queue_id): q for q in queues}
-        return TopicView(options, plans)
+        return TopicView(options, {each.queue_in(topic): each for each in queues})
 
 
 def _schema(decoding: Decoding | None) -> pa.Schema:

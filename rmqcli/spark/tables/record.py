@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RefusedError
-from rmqcli.spark.extent import NotedMessage
+from rmqcli.spark.extent import NotedMessage, QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,6 @@ _VERSION_KEY: Final = "rmqcli_export"
 PROPERTY: Final = "rmqcli.export"
 _TEXT_MAX: Final = 16 << 20
 
-QueueKey = tuple[str, int]
 #: Half-open ranges of offsets, sorted; no two of them touch.
 Spans = tuple[tuple[int, int], ...]
 
@@ -152,12 +151,11 @@ def with_last(
     """Return what is noted of each queue, with the last messages of newer ranges."""
     found = dict(noted)
     for queue in queues:
-        key = queue.broker_name, queue.queue_id
-        before = found.get(key)
+        before = found.get(queue.key)
         if queue.last is not None and (
             before is None or before.queue_offset <= queue.last.queue_offset
         ):
-            found[key] = queue.last
+            found[queue.key] = queue.last
     return found
 
 

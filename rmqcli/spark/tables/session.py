@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import tempfile
-import threading
+from concurrent import futures
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
-from rmqcli.model import OffsetRange
+from rmqcli.spark.background import in_background
 from rmqcli.spark.encryption import check_encrypted, submitted_settings
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.executors import PACKAGES, TIMEOUT_MS, ResourceWatch
@@ -282,14 +282,14 @@ class SparkTable:
             self._spark.dataSource.register(source_of({record.topic: view}))
             reader = self._spark.read.format("rocketmq")
             frame = reader.option("subscribe", record.topic).load()
-            writing = _Writing(lambda: self._table.write(frame, record))
-            writing.start()
+            writing = in_background(
+                lambda: self._table.write(frame, record), name="rmq-export-table"
+            )
             parts = _parts(view)
-            while not writing.ended.wait(_POLL_S):
+            while not futures.wait([writing], _POLL_S).done:
                 if parts:
                     watch(self._progress(parts))
-            if writing.error is not None:
-                raise writing.error
+            writing.result()
             if parts:
                 watch(_progress(parts, len(parts)))
 
@@ -304,30 +304,10 @@ class SparkTable:
         return _progress(parts, min(done, max(0, len(parts) - 1)))
 
 
-class _Writing(threading.Thread):
-    """Writes in a thread, and keeps the error."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        super().__init__(name="rmq-export-table", daemon=True)
-        self._write = write
-        self.error: BaseException | None = None
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        try:
-            self._write()
-        except BaseException as error:  # noqa: BLE001  # raised again by the main thread
-            self.error = error
-        self.ended.set()
-
-
 def _parts(view: TopicView) -> list[int]:
     """The number of offsets that each task reads."""
     ranges = cut_ranges(
-        (
-            OffsetRange(queue, plan.start, plan.end)
-            for queue, plan in sorted(view.plans.items())
-        ),
+        (plan.offset_range(queue.topic) for queue, plan in sorted(view.plans.items())),
         partitions_min=view.options.partitions_min,
         records_max=view.options.records_per_partition_max,
     )
