@@ -177,9 +177,7 @@ def user_show(
 @command_options(fields=RULE_COLUMNS, changes=False)
 def rule_list(
     common: Common,
-    user: Annotated[
-        str | None, argument(metavar="USER", help="Only the rules of this user.")
-    ] = None,
+    user: Annotated[str | None, argument(help="Only the rules of this user.")] = None,
     cluster: Annotated[str | None, cluster_option()] = None,
     broker: Annotated[list[str] | None, brokers_option()] = None,
 ) -> None:
@@ -521,15 +519,11 @@ def _delete(
 def explain(
     common: Common,
     user: Annotated[str, _USER],
-    resource: Annotated[
-        str, argument(metavar="RESOURCE", help="Resource, such as Topic:orders.")
-    ],
+    resource: Annotated[str, argument(help="Resource, such as Topic:orders.")],
     action: Annotated[
         Any,
         argument(
-            metavar="ACTION",
-            parser=_parse_actions,
-            help="Pub, Sub, Create, Update, Delete, Get or List.",
+            parser=_parse_actions, help="Pub, Sub, Create, Update, Delete, Get or List."
         ),
     ],
     source_ip: Annotated[

@@ -86,10 +86,9 @@ def _parse_body_size(text: str) -> int:
 class BenchOptions:
     """The options that all benchmarks have."""
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to use.")]
+    topic: Annotated[str, argument(help="Topic to use.")]
     count: Annotated[
-        int | None,
-        option(min=1, metavar="N", section=_LOAD, help="End after N messages."),
+        int | None, option(min=1, section=_LOAD, help="End after N messages.")
     ] = None
     for_: Annotated[
         int | None,
@@ -131,7 +130,6 @@ class SendBenchOptions(BenchOptions):
         Any,
         option(
             parser=_parse_body_size,
-            metavar="SIZE",
             section=_HOW,
             help="Size of a body: random bytes, not compressed.",
             show_default=False,
@@ -150,7 +148,6 @@ class BenchProduceOptions(SendBenchOptions):
         Any,
         option(
             parser=parse_bench_rate,
-            metavar="RATE",
             section=_HOW,
             help="Send at this rate (100/s) instead of as fast as possible.",
         ),
@@ -160,7 +157,6 @@ class BenchProduceOptions(SendBenchOptions):
         option(
             min=1,
             max=1_000_000,
-            metavar="N",
             section=_HOW,
             help="Messages that may wait for answers (default: 1024).",
         ),
@@ -170,7 +166,6 @@ class BenchProduceOptions(SendBenchOptions):
         option(
             min=1,
             max=1024,
-            metavar="N",
             section=_HOW,
             help="Instead, threads that each wait for every answer.",
         ),
@@ -178,11 +173,7 @@ class BenchProduceOptions(SendBenchOptions):
     batch: Annotated[
         int,
         option(
-            min=1,
-            max=10_000,
-            metavar="N",
-            section=_HOW,
-            help="Messages in a request of a thread.",
+            min=1, max=10_000, section=_HOW, help="Messages in a request of a thread."
         ),
     ] = 1
     acks: Annotated[
@@ -199,10 +190,7 @@ class BenchProduceOptions(SendBenchOptions):
 class BenchConsumeOptions(BenchOptions):
     """The options of `rmq bench consume`."""
 
-    group: Annotated[
-        str,
-        option("--group", "-g", metavar="GROUP", section=_HOW, help="Group to join."),
-    ]
+    group: Annotated[str, option("--group", "-g", section=_HOW, help="Group to join.")]
     from_: Annotated[
         str,
         choice_option(
@@ -212,21 +200,13 @@ class BenchConsumeOptions(BenchOptions):
         ),
     ] = "earliest"
     threads: Annotated[
-        int,
-        option(
-            min=1,
-            max=1000,
-            metavar="N",
-            section=_HOW,
-            help="Number of consumer threads.",
-        ),
+        int, option(min=1, max=1000, section=_HOW, help="Number of consumer threads.")
     ] = 20
     batch: Annotated[
         int,
         option(
             min=1,
             max=1024,
-            metavar="N",
             section=_HOW,
             help="Messages that the listener gets at once, at most.",
         ),
@@ -236,7 +216,6 @@ class BenchConsumeOptions(BenchOptions):
         option(
             min=1,
             max=1024,
-            metavar="N",
             section=_HOW,
             help="Messages that are pulled at once, at most.",
         ),
@@ -254,7 +233,6 @@ class BenchLatencyOptions(SendBenchOptions):
         Any,
         option(
             parser=parse_bench_rate,
-            metavar="RATE",
             section=_HOW,
             help="Send at this rate.",
             show_default=False,
@@ -262,13 +240,7 @@ class BenchLatencyOptions(SendBenchOptions):
     ] = 100
     group: Annotated[
         str,
-        option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            section=_HOW,
-            help="Group that receives the messages.",
-        ),
+        option("--group", "-g", section=_HOW, help="Group that receives the messages."),
     ] = GROUP_DEFAULT
 
 

@@ -151,8 +151,7 @@ class CopyOptions:
     tag: Annotated[str | None, tag_option(section=_WHICH)] = None
     sql: Annotated[str | None, sql_option(section=_WHICH)] = None
     key: Annotated[
-        str | None,
-        option(section=_WHICH, metavar="KEY", help="Only messages with this key."),
+        str | None, option(section=_WHICH, help="Only messages with this key.")
     ] = None
     property_: Annotated[list[Any] | None, property_option(section=_WHICH)] = None
     grep: Annotated[Any, grep_option(section=_WHICH)] = None
@@ -177,7 +176,6 @@ class CopyOptions:
         option(
             section=_HOW,
             parser=parse_rate,
-            metavar="RATE",
             help="Copy at most this many messages a second (100/s).",
         ),
     ] = None
@@ -191,7 +189,6 @@ class CopyOptions:
         Path | None,
         option(
             section=_HOW,
-            metavar="FILE",
             help="Log of the copy (default: one for each source and target).",
         ),
     ] = None

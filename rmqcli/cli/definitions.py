@@ -112,13 +112,10 @@ _KINDS = choice_option(
 @command_options(formats=("json",), changes=False)
 def export(
     common: Common,
-    cluster: Annotated[
-        str | None, option(metavar="CLUSTER", help="Cluster to export.")
-    ] = None,
+    cluster: Annotated[str | None, option(help="Cluster to export.")] = None,
     only: Annotated[list[str] | None, _KINDS] = None,
     out: Annotated[
-        Path | None,
-        option(metavar="FILE", help="Write this file; replaces an old one."),
+        Path | None, option(help="Write this file; replaces an old one.")
     ] = None,
 ) -> None:
     """Write the topics and groups of a cluster as one JSON file.
@@ -156,9 +153,7 @@ def export(
 def diff(
     common: Common,
     file: Annotated[str, _FILE],
-    cluster: Annotated[
-        str | None, option(metavar="CLUSTER", help="Cluster to compare with.")
-    ] = None,
+    cluster: Annotated[str | None, option(help="Cluster to compare with.")] = None,
     only: Annotated[list[str] | None, _KINDS] = None,
 ) -> int:
     """Compare a file of definitions with a cluster.

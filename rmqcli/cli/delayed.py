@@ -55,9 +55,9 @@ _STEP_COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def delayed(
     common: Common,
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic of the messages.")],
+    topic: Annotated[str, argument(help="Topic of the messages.")],
     limit: Annotated[
-        int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
+        int, option(min=1, help="Messages to show, the next ones first.")
     ] = _LIMIT_DEFAULT,
 ) -> None:
     """Show the delayed messages of a topic, and when they are due.

@@ -251,7 +251,7 @@ RESULT_COLUMNS = (
 class GroupSettingsOptions:
     """The options of `rmq group create` and `rmq group update`."""
 
-    group: Annotated[str, argument(metavar="GROUP", help="Name of the group.")]
+    group: Annotated[str, argument(help="Name of the group.")]
     cluster: Annotated[str | None, cluster_option(section=_WHERE)] = None
     broker: Annotated[list[str] | None, brokers_option(section=_WHERE)] = None
     consume_enable: Annotated[
@@ -261,7 +261,6 @@ class GroupSettingsOptions:
             section=_CONSUMING,
             aliases=("--consume-enable/--no-consume-enable",),
             help="Whether members may consume.",
-            show_default=False,
         ),
     ] = None
     consume_from_min_enable: Annotated[
@@ -271,7 +270,6 @@ class GroupSettingsOptions:
             section=_CONSUMING,
             aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
             help="Whether a new group may start at the min offset.",
-            show_default=False,
         ),
     ] = None
     consume_broadcast_enable: Annotated[
@@ -281,7 +279,6 @@ class GroupSettingsOptions:
             section=_CONSUMING,
             aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
             help="Whether members may consume all messages (broadcast).",
-            show_default=False,
         ),
     ] = None
     consume_message_orderly: Annotated[
@@ -291,7 +288,6 @@ class GroupSettingsOptions:
             section=_CONSUMING,
             aliases=("--consume-message-orderly/--no-consume-message-orderly",),
             help="Whether gRPC clients get messages in order (RocketMQ 5).",
-            show_default=False,
         ),
     ] = None
     # With none, a broker drops what members send back, but answers that it is stored.
@@ -303,7 +299,6 @@ class GroupSettingsOptions:
             aliases=("--retry-queue-nums",),
             min=1,
             max=65_535,
-            metavar="N",
             help="Queues of the retry topic.",
         ),
     ] = None
@@ -314,7 +309,6 @@ class GroupSettingsOptions:
             section=_RETRIES,
             aliases=("--retry-max-times",),
             min=0,
-            metavar="N",
             help="Retries before a message becomes a dead letter.",
         ),
     ] = None
@@ -347,7 +341,6 @@ class GroupSettingsOptions:
             section=_CONSUMING,
             aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
             help="Whether members are told when others join or leave.",
-            show_default=False,
         ),
     ] = None
     attribute: Annotated[
@@ -400,7 +393,7 @@ class GroupUpdateOptions(GroupSettingsOptions):
 class GroupDeleteOptions:
     """The options of `rmq group delete`, and checks of their combinations."""
 
-    group: Annotated[str, argument(metavar="GROUP", help="Group to delete.")]
+    group: Annotated[str, argument(help="Group to delete.")]
     cluster: Annotated[str | None, cluster_option()] = None
     broker: Annotated[list[str] | None, brokers_option()] = None
     remove_offsets: Annotated[

@@ -43,7 +43,6 @@ def mcp(
     redact: Annotated[
         Path | None,
         option(
-            metavar="FILE",
             help="TOML file with lists of properties and patterns to hide.",
             section=_HIDING,
         ),
@@ -65,7 +64,6 @@ def mcp(
     log: Annotated[
         Path | None,
         option(
-            metavar="FILE",
             help="Append a line for each call to FILE instead of stderr.",
             section=_BOUNDS,
         ),

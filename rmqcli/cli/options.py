@@ -7,7 +7,7 @@ turns `lag` into a `Command` with its own options, the fields of `LagOptions`, a
 common options, whose values are one `Common`. A field's annotation says how the option
 is shown and parsed:
 
-    count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
+    count: Annotated[int | None, option(min=1, help="...")] = None
 
 Such annotations stay unevaluated strings until `rmqcli.cli.arguments.declared` reads
 them, which an ordinary run does not need (`rmqcli.cli.arguments.parse`).
@@ -108,7 +108,7 @@ class Declaration:
     help: str = ""
     #: the title above it in the help of a command
     section: str = ""
-    #: what stands for the value in the help
+    #: what stands for the value in the help; without it, by its type or its name
     metavar: str = ""
     parser: Callable[[str], object] | None = None
     choices: tuple[str, ...] = ()
@@ -462,15 +462,8 @@ def queue_option(*, section: str = "") -> Declaration:
 
 
 #: `--cluster` and `--broker`, for changes that go to some brokers only.
-cluster_option = partial(
-    option,
-    "--cluster",
-    metavar="CLUSTER",
-    help="Only on the master brokers of this cluster.",
-)
-brokers_option = partial(
-    option, "--broker", metavar="BROKER", help="Only on this broker; repeatable."
-)
+cluster_option = partial(option, help="Only on the master brokers of this cluster.")
+brokers_option = partial(option, help="Only on this broker; repeatable.")
 
 
 def endpoints_option() -> Declaration:
@@ -495,7 +488,6 @@ def plaintext_option() -> Declaration:
 #: `--store`, for `rmqcli.cli.offline.read_from`.
 store_option = partial(
     option,
-    "--store",
     metavar="DIR",
     help="Read a broker's store folder, without changing it, instead of a cluster.",
 )
@@ -524,7 +516,6 @@ def make_common(
         _common(
             envvar="RMQ_PROFILE",
             parser=parse_profile_name,
-            metavar="PROFILE",
             help="Use the cluster of this profile; none: of no profile.",
         ),
     ] = None,

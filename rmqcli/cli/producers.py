@@ -59,12 +59,10 @@ COLUMNS = (
 def producers(
     common: Common,
     topic: Annotated[
-        str | None,
-        argument(metavar="TOPIC", help="Only senders of its newest messages."),
+        str | None, argument(help="Only senders of its newest messages.")
     ] = None,
     group: Annotated[
-        str | None,
-        option("--group", "-g", metavar="GROUP", help="Only this producer group."),
+        str | None, option("--group", "-g", help="Only this producer group.")
     ] = None,
 ) -> None:
     """List the producers that are online, or that sent to a topic.

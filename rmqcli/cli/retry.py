@@ -53,12 +53,9 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def show(
     common: Common,
-    group: Annotated[
-        str,
-        argument(metavar="GROUP", parser=parse_group_of_topic, help="The group."),
-    ],
+    group: Annotated[str, argument(parser=parse_group_of_topic, help="The group.")],
     limit: Annotated[
-        int, option(min=1, metavar="N", help="Messages to show, the next ones first.")
+        int, option(min=1, help="Messages to show, the next ones first.")
     ] = _LIMIT_DEFAULT,
 ) -> None:
     """Show what waits to be delivered again to a group.

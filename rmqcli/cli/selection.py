@@ -28,22 +28,17 @@ if TYPE_CHECKING:
 
 
 tag_option = partial(
-    option,
-    "--tag",
-    metavar="EXPR",
-    help="Only messages with these tags, e.g. 'A || B'.",
+    option, metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
 )
 sql_option = partial(
     option,
-    "--sql",
     metavar="EXPR",
     help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
 )
-not_option = partial(option, "--not", help="Invert --key, --property and --grep.")
+not_option = partial(option, help="Invert --key, --property and --grep.")
 #: Its value is a text, which `read_where` parses.
 where_option = partial(
     option,
-    "--where",
     metavar="EXPR",
     help="Only messages for which this is true, e.g. 'value.a > 5'.",
 )

@@ -291,18 +291,14 @@ def _parse_property(text: str) -> tuple[str, str]:
 class SendCommandOptions:
     """The options of `rmq send` as they were typed, with checks of combinations."""
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
+    topic: Annotated[str, argument(help="Topic to send to.")]
     body: Annotated[
         str | None,
         argument(metavar="[BODY]", help="Message body; - sends each line of stdin."),
     ] = None
     file: Annotated[
         list[str] | None,
-        option(
-            metavar="FILE",
-            help="Send a file as one message; repeatable.",
-            section=_WHAT,
-        ),
+        option(help="Send a file as one message; repeatable.", section=_WHAT),
     ] = None
     jsonl: Annotated[
         str | None,
@@ -317,17 +313,11 @@ class SendCommandOptions:
         option(metavar="FILE|-", help="Send each line as one message.", section=_WHAT),
     ] = None
     tag: Annotated[
-        Any,
-        option(
-            parser=_parse_tag,
-            metavar="TAG",
-            help="Tag of every message.",
-            section=_EACH,
-        ),
+        Any, option(parser=_parse_tag, help="Tag of every message.", section=_EACH)
     ] = None
     key: Annotated[
         list[str] | None,
-        option(metavar="KEY", help="Key of every message; repeatable.", section=_EACH),
+        option(help="Key of every message; repeatable.", section=_EACH),
     ] = None
     properties: Annotated[
         list[Any] | None,
@@ -361,30 +351,20 @@ class SendCommandOptions:
         int | None,
         option(
             min=1,
-            metavar="N",
             help="Send BODY or each file N times; of lines, send the first N.",
             section=_WHAT,
         ),
     ] = None
     rate: Annotated[
         int | None,
-        option(
-            parser=parse_rate,
-            metavar="RATE",
-            help="Limit the rate, e.g. to 100/s.",
-            section=_WHAT,
-        ),
+        option(parser=parse_rate, help="Limit the rate, e.g. to 100/s.", section=_WHAT),
     ] = None
     create: Annotated[
-        bool,
-        option(
-            "--create", help="Create the topic if it does not exist.", section=_WHERE
-        ),
+        bool, option(help="Create the topic if it does not exist.", section=_WHERE)
     ] = False
     rows: Annotated[
         bool,
         option(
-            "--rows",
             help="Show a row for each message, also on a terminal.",
             section=SHOW_SECTION,
         ),
@@ -400,9 +380,7 @@ class SendCommandOptions:
     trace: Annotated[
         bool,
         option(
-            "--trace",
-            help="Write message traces, which rmq message trace shows.",
-            section=_EACH,
+            help="Write message traces, which rmq message trace shows.", section=_EACH
         ),
     ] = False
     endpoints: Annotated[Any, endpoints_option()] = None

@@ -409,7 +409,6 @@ class TopicSettingsOptions:
         option(
             "--order/--no-order",
             help="Keep the list of queues fixed, for ordered sending.",
-            show_default=False,
         ),
     ] = None
 

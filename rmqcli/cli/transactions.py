@@ -65,9 +65,9 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def transactions(
     common: Common,
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic of the messages.")],
+    topic: Annotated[str, argument(help="Topic of the messages.")],
     limit: Annotated[
-        int, option(min=1, metavar="N", help="Transactions to show, the oldest first.")
+        int, option(min=1, help="Transactions to show, the oldest first.")
     ] = _LIMIT_DEFAULT,
 ) -> None:
     """List the transactions of a topic that are still open.

@@ -11,6 +11,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from rmqcli.cli.options import COMMON_NAMES, Command, Declaration, make_common
@@ -59,7 +60,8 @@ class Parameter:
             return self.declaration.metavar
         if self.declaration.choices:
             return "|".join(self.declaration.choices)
-        return "N" if self.type is int else self.name.rstrip("_").upper()
+        by_type: dict[Any, str] = {int: "N", Path: "FILE"}
+        return by_type.get(self.type, self.name.rstrip("_").upper())
 
     @property
     def noun(self) -> str:
