@@ -27,8 +27,7 @@ _BASH_COMPLETION = (
 @command_options(has_common=False)
 def install(
     shell: Annotated[
-        str | None,
-        argument(metavar="SHELL", help="bash, zsh or fish.  [default: that of $SHELL]"),
+        str | None, argument(help="bash, zsh or fish.  [default: that of $SHELL]")
     ] = None,
 ) -> None:
     """Install completion of commands, topics and groups for your shell.

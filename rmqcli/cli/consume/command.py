@@ -171,14 +171,7 @@ class ConsumeOptions:
         list[str], argument(metavar="TOPIC...", help="Topics to consume.")
     ]
     group: Annotated[
-        str,
-        option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Consumer group to join.",
-            section=_MEMBER,
-        ),
+        str, option("--group", "-g", help="Consumer group to join.", section=_MEMBER)
     ]
     orderly: Annotated[
         bool,
@@ -200,7 +193,6 @@ class ConsumeOptions:
         option(
             parser=_parse_start,
             metavar="POSITION",
-            show_default=False,
             help="Where the group begins in a queue that is new to it: earliest,"
             " latest, now, -15m or @TIME.  [default: latest]",
             section=_MEMBER,
@@ -213,8 +205,6 @@ class ConsumeOptions:
         option(
             min=1,
             max=1000,
-            metavar="N",
-            show_default=False,
             help="Number of consumer threads.  [default: 1; 4 with --exec and no "
             "--count]",
             section=_HOW,
@@ -225,21 +215,12 @@ class ConsumeOptions:
         option(
             min=1,
             max=1024,
-            metavar="N",
-            show_default=False,
             help="Up to N messages of one queue per command.  [default: 1]",
             section=_HOW,
         ),
     ] = None
     pull_batch: Annotated[
-        int,
-        option(
-            min=1,
-            max=1024,
-            metavar="N",
-            help="Messages per pull request.",
-            section=_HOW,
-        ),
+        int, option(min=1, max=1024, help="Messages per pull request.", section=_HOW)
     ] = 32
     max_retries: Annotated[
         int | None,
@@ -247,8 +228,6 @@ class ConsumeOptions:
             aliases=("--max-reconsume",),
             min=0,
             max=2**31 - 1,
-            metavar="N",
-            show_default=False,
             help="Retries before a message becomes a dead letter."
             "  [default: 16; --orderly: no limit]",
             section=_HOW,
@@ -259,7 +238,6 @@ class ConsumeOptions:
         option(
             min=0,
             max=2**31 - 1,
-            metavar="N",
             help="Stop after N failed commands in a row; 0 is never.",
             section=_HOW,
         ),
@@ -298,10 +276,7 @@ class ConsumeOptions:
     format_: Annotated[str | None, format_option()] = None
     decode: Annotated[Any, decode_option()] = None
     count: Annotated[
-        int | None,
-        option(
-            min=1, metavar="N", help="Exit after N consumed messages.", section=_STOP
-        ),
+        int | None, option(min=1, help="Exit after N consumed messages.", section=_STOP)
     ] = None
     for_: Annotated[
         Any, duration_option(help="Exit after DURATION.", section=_STOP)

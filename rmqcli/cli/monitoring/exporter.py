@@ -71,10 +71,7 @@ class ExporterCommandOptions:
     ] = None
     group: Annotated[
         list[str] | None,
-        option(
-            metavar="GROUP",
-            help="Only this group, or a glob such as 'pay*'; repeatable.",
-        ),
+        option(help="Only this group, or a glob such as 'pay*'; repeatable."),
     ] = None
     process_queues: Annotated[
         bool, option(help="Ask all members what they have cached.")
@@ -82,9 +79,7 @@ class ExporterCommandOptions:
     max_series: Annotated[
         int,
         option(
-            min=0,
-            metavar="N",
-            help="Leave out topics and queues of groups beyond N series in all.",
+            min=0, help="Leave out topics and queues of groups beyond N series in all."
         ),
     ] = _SERIES_MAX
     once: Annotated[bool, option(help="Collect once, write the metrics, and exit.")] = (

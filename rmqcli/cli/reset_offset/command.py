@@ -68,8 +68,8 @@ _QUEUES_LISTED = 16
 class ResetOptions:
     """The options of `rmq reset-offset` as they were typed, and their checks."""
 
-    group: Annotated[str | None, argument(metavar="GROUP", help="The group.")] = None
-    topic: Annotated[str | None, argument(metavar="TOPIC", help="The topic.")] = None
+    group: Annotated[str | None, argument(help="The group.")] = None
+    topic: Annotated[str | None, argument(help="The topic.")] = None
     backup_id: Annotated[
         str | None,
         argument(metavar="[ID]", help="Backup to restore, with --undo."),
@@ -83,11 +83,7 @@ class ResetOptions:
     ] = None
     shift: Annotated[
         int | None,
-        option(
-            metavar="N",
-            help="Move by N messages (negative: backwards).",
-            section=_TARGET,
-        ),
+        option(help="Move by N messages (negative: backwards).", section=_TARGET),
     ] = None
     to_group: Annotated[
         str | None,
@@ -103,7 +99,6 @@ class ResetOptions:
     apply: Annotated[
         Path | None,
         option(
-            metavar="FILE",
             help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
             section=_TARGET,
         ),
@@ -138,8 +133,7 @@ class ResetOptions:
         ),
     ] = False
     out: Annotated[
-        Path | None,
-        option(metavar="FILE", help="Write the plan: .json or .csv.", section=_PLAN),
+        Path | None, option(help="Write the plan: .json or .csv.", section=_PLAN)
     ] = None
     show_edges: Annotated[
         bool, option(help="Show the messages around each target.", section=_PLAN)

@@ -156,12 +156,7 @@ class TailOptions:
     ] = None
     last: Annotated[
         int | None,
-        option(
-            min=0,
-            section=_WHERE,
-            metavar="N",
-            help="Only the last N messages over all queues.",
-        ),
+        option(min=0, section=_WHERE, help="Only the last N messages over all queues."),
     ] = None
     follow: Annotated[
         bool | None,
@@ -172,8 +167,7 @@ class TailOptions:
         ),
     ] = None
     count: Annotated[
-        int | None,
-        option(min=1, section=_STOP, metavar="N", help="Exit after N messages."),
+        int | None, option(min=1, section=_STOP, help="Exit after N messages.")
     ] = None
     for_: Annotated[
         Any, duration_option(section=_STOP, help="Exit after DURATION.")
@@ -189,7 +183,6 @@ class TailOptions:
         str | None,
         option(
             section=_WHICH,
-            metavar="KEY",
             help="Only messages with this key or ID; faster: rmq message find.",
         ),
     ] = None
@@ -211,7 +204,6 @@ class TailOptions:
             "-B",
             section=_WHERE,
             min=0,
-            metavar="N",
             help="Messages to show before that offset.  [default: 2]",
         ),
     ] = None
@@ -221,7 +213,6 @@ class TailOptions:
             "-A",
             section=_WHERE,
             min=0,
-            metavar="N",
             help="Messages to show from that offset on.  [default: 5]",
         ),
     ] = None
@@ -235,7 +226,6 @@ class TailOptions:
         option(
             section=SHOW_SECTION,
             parser=parse_rate,
-            metavar="RATE",
             help="Limit the output, e.g. to 100/s.",
         ),
     ] = None
@@ -245,7 +235,6 @@ class TailOptions:
         option(
             "--group",
             "-g",
-            metavar="GROUP",
             section=PROXY_SECTION,
             help="Join this group, and consume for it.",
         ),
