@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from rmqcli.cli import selection
 from rmqcli.cli.options import (
     Common,
     argument,
@@ -20,19 +21,6 @@ from rmqcli.cli.options import (
     option,
     parse_profile_name,
     position_option,
-)
-from rmqcli.cli.selection import (
-    check_not,
-    check_range,
-    decode_option,
-    filter_of,
-    grep_option,
-    not_option,
-    property_option,
-    refuse_empty,
-    sql_option,
-    tag_option,
-    where_option,
 )
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.escape import safe
@@ -148,17 +136,20 @@ class CopyOptions:
         Any,
         position_option(section=_WHICH, help="End position, resolved at the start."),
     ] = None
-    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
-    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
+    tag: Annotated[str | None, selection.tag_option(section=_WHICH)] = None
+    sql: Annotated[str | None, selection.sql_option(section=_WHICH)] = None
     key: Annotated[
         str | None, option(section=_WHICH, help="Only messages with this key.")
     ] = None
-    property_: Annotated[list[Any] | None, property_option(section=_WHICH)] = None
-    grep: Annotated[Any, grep_option(section=_WHICH)] = None
-    not_: Annotated[bool, not_option(section=_WHICH)] = False
-    where: Annotated[str | None, where_option(section=_WHICH)] = None
+    property_: Annotated[
+        list[Any] | None, selection.property_option(section=_WHICH)
+    ] = None
+    grep: Annotated[Any, selection.grep_option(section=_WHICH)] = None
+    not_: Annotated[bool, selection.not_option(section=_WHICH)] = False
+    where: Annotated[str | None, selection.where_option(section=_WHICH)] = None
     decode: Annotated[
-        Any, decode_option(section=_WHICH, what="Format of bodies, for --where")
+        Any,
+        selection.decode_option(section=_WHICH, what="Format of bodies, for --where"),
     ] = None
     follow: Annotated[
         bool, option(section=_HOW, help="Copy new messages until Ctrl-C.")
@@ -195,7 +186,9 @@ class CopyOptions:
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
-        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
+        selection.refuse_empty(
+            tag=self.tag, sql=self.sql, key=self.key, where=self.where
+        )
         for one, other, both in (
             ("--to-namesrv", "--to-profile", self.to_namesrv and self.to_profile),
             ("--follow", "--to", self.follow and self.to is not None),
@@ -204,10 +197,10 @@ class CopyOptions:
         ):
             if both:
                 raise UsageError(f"{one} and {other} cannot be used together")
-        check_range(self.from_, self.to)
+        selection.check_range(self.from_, self.to)
         if self.decode is not None and self.where is None:
             raise UsageError("--decode needs --where")
-        check_not(self)
+        selection.check_not(self)
 
     @property
     def is_within(self) -> bool:
@@ -219,7 +212,7 @@ class CopyOptions:
         from rmqcli.copy.copy import CopyRequest
         from rmqcli.position import Earliest, Latest
 
-        wanted = filter_of(self)
+        wanted = selection.filter_of(self)
         return CopyRequest(
             source_topic=self.source,
             target_topic=self.target,
