@@ -273,6 +273,7 @@ def _target_of(
     """
     if options.is_within:
         return config
+    from rmqcli.cli.configuration.choose import common_settings
     from rmqcli.cli.configuration.file import read_config
     from rmqcli.cli.configuration.guard import check_profile, profile_of_servers
 
@@ -283,19 +284,8 @@ def _target_of(
             raise UsageError(
                 f"{profile.title} names a proxy, and copy needs a name server"
             )
-        own = make_common(
-            namesrv=profile.namesrv,
-            timeout=common.timeout_ms,
-            profile=profile,
-            tls=profile.uses_tls,
-            tls_ca=profile.tls_ca,
-            tls_cert=profile.tls_cert,
-            tls_key=profile.tls_key,
-            tls_server_name=profile.tls_server_name,
-            tls_insecure=profile.tls_insecure,
-            address_map=list(profile.address_map),
-        )
-        found = own.client_config()
+        settings = common_settings(profile, {}, frozenset())
+        found = make_common(**settings, timeout=common.timeout_ms).client_config()
     else:
         from rmqcli.config import ClientConfig
 
