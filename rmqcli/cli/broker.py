@@ -15,6 +15,7 @@ from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, switch
 from rmqcli.cli.ui.output import (
     Column,
+    json_column,
     number_column,
     row_of,
     write_rows,
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 
 
 def _pool_column(pool: str) -> Column:
-    return Column(
+    return json_column(
         f"{pool}_queue",
         f"requests that wait for a {pool} thread: size, capacity, head_wait_ms",
-        title=None,
         value=lambda row: (queue := getattr(row, f"{pool}_queue")) and asdict(queue),
     )
 
@@ -51,7 +51,7 @@ COLUMNS = (
     Column("cluster", "cluster of the broker", priority=40),
     Column("broker_name", "name that a master and its slaves share", title="BROKER"),
     number_column("broker_id", "0 is the master", "ID", priority=10),
-    Column("role", "MASTER or SLAVE", title=None),
+    json_column("role", "MASTER or SLAVE"),
     Column("address", "address that the broker advertises"),
     Column("version", "RocketMQ's version", priority=20),
     number_column(
@@ -66,16 +66,14 @@ COLUMNS = (
         value=lambda row: _rounded(row.out_tps, 1),
         priority=30,
     ),
-    Column(
+    json_column(
         "commit_log_disk_ratio",
         "used fraction of the disk of the commit log, 0 to 1",
-        title=None,
         value=lambda row: _rounded(row.commit_log_disk_ratio, 3),
     ),
-    Column(
+    json_column(
         "consume_queue_disk_ratio",
         "used fraction of the disk of the consume queues, 0 to 1",
-        title=None,
         value=lambda row: _rounded(row.consume_queue_disk_ratio, 3),
     ),
     Column(
@@ -92,50 +90,41 @@ COLUMNS = (
         value=_in_sync,
         priority=55,
     ),
-    Column("slaves", "slaves that are connected to a master", title=None),
-    Column("slaves_in_sync", "how many of them are in sync", title=None),
-    Column("slaves_reason", "why these are not known", title=None),
-    Column(
-        "slaves_registered", "slaves of a master that name servers list", title=None
-    ),
-    Column(
+    json_column("slaves", "slaves that are connected to a master"),
+    json_column("slaves_in_sync", "how many of them are in sync"),
+    json_column("slaves_reason", "why these are not known"),
+    json_column("slaves_registered", "slaves of a master that name servers list"),
+    json_column(
         "sync_state",
         "what the controller of a master says: master_epoch, sync_state_set_epoch, and"
         " the replicas in_sync and not_in_sync, each with broker_id, address, is_alive",
-        title=None,
         value=lambda row: row.sync_state and asdict(row.sync_state),
     ),
-    Column(
+    json_column(
         "sync_state_reason",
         "why it is not known; null for a master without a controller",
-        title=None,
     ),
-    Column("behind_bytes", "how far a slave's log is behind its master's", title=None),
+    json_column("behind_bytes", "how far a slave's log is behind its master's"),
     _pool_column("send"),
     _pool_column("pull"),
-    Column(
+    json_column(
         "page_cache_lock_ms",
         "how long a message is being written to the page cache now",
-        title=None,
     ),
-    Column(
-        "dispatch_behind_bytes",
-        "end of the log that is not yet in the consume queues",
-        title=None,
+    json_column(
+        "dispatch_behind_bytes", "end of the log that is not yet in the consume queues"
     ),
-    Column(
+    json_column(
         "earliest_message",
         "store time of its oldest message, by its own clock",
-        title=None,
         value=lambda row: format_rfc3339(row.earliest_message_ms),
     ),
-    Column(
+    json_column(
         "boot_timestamp",
         "when it was started",
-        title=None,
         value=lambda row: format_rfc3339(row.boot_timestamp_ms),
     ),
-    Column("uptime_ms", "time since it was started, by its own clock", title=None),
+    json_column("uptime_ms", "time since it was started, by its own clock"),
     Column(
         "uptime",
         "the same as text, e.g. 3h",
@@ -155,13 +144,11 @@ COLUMNS = (
 
 SHOW_COLUMNS = (
     *COLUMNS,
-    Column(
-        "runtime",
-        "what it reports about itself: RocketMQ's own names and texts",
-        title=None,
+    json_column(
+        "runtime", "what it reports about itself: RocketMQ's own names and texts"
     ),
-    Column("settings", "its settings; null if it does not show them", title=None),
-    Column("settings_error", "why it does not show its settings", title=None),
+    json_column("settings", "its settings; null if it does not show them"),
+    json_column("settings_error", "why it does not show its settings"),
 )
 
 

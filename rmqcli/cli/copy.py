@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqcli.cli import selection
 from rmqcli.cli.options import (
     Common,
     argument,
@@ -21,19 +22,6 @@ from rmqcli.cli.options import (
     parse_profile_name,
     position_option,
     switch,
-)
-from rmqcli.cli.selection import (
-    check_not,
-    check_range,
-    decode_option,
-    filter_of,
-    grep_option,
-    not_option,
-    property_option,
-    refuse_empty,
-    sql_option,
-    tag_option,
-    where_option,
 )
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.escape import safe
@@ -136,14 +124,16 @@ class CopyOptions:
     to: Any = position_option(
         section=_WHICH, help="End position, resolved at the start."
     )
-    tag: str | None = tag_option(section=_WHICH)
-    sql: str | None = sql_option(section=_WHICH)
+    tag: str | None = selection.tag_option(section=_WHICH)
+    sql: str | None = selection.sql_option(section=_WHICH)
     key: str | None = option(section=_WHICH, help="Only messages with this key.")
-    property_: list[Any] | None = property_option(section=_WHICH)
-    grep: Any = grep_option(section=_WHICH)
-    not_: bool = not_option(section=_WHICH)
-    where: str | None = where_option(section=_WHICH)
-    decode: Any = decode_option(section=_WHICH, what="Format of bodies, for --where")
+    property_: list[Any] | None = selection.property_option(section=_WHICH)
+    grep: Any = selection.grep_option(section=_WHICH)
+    not_: bool = selection.not_option(section=_WHICH)
+    where: str | None = selection.where_option(section=_WHICH)
+    decode: Any = selection.decode_option(
+        section=_WHICH, what="Format of bodies, for --where"
+    )
     follow: bool = switch(section=_HOW, help="Copy new messages until Ctrl-C.")
     groups: list[str] | None = option(
         section=_HOW,
@@ -164,7 +154,9 @@ class CopyOptions:
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
-        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
+        selection.refuse_empty(
+            tag=self.tag, sql=self.sql, key=self.key, where=self.where
+        )
         for one, other, both in (
             ("--to-namesrv", "--to-profile", self.to_namesrv and self.to_profile),
             ("--follow", "--to", self.follow and self.to is not None),
@@ -173,10 +165,10 @@ class CopyOptions:
         ):
             if both:
                 raise UsageError(f"{one} and {other} cannot be used together")
-        check_range(self.from_, self.to)
+        selection.check_range(self.from_, self.to)
         if self.decode is not None and self.where is None:
             raise UsageError("--decode needs --where")
-        check_not(self)
+        selection.check_not(self)
 
     @property
     def is_within(self) -> bool:
@@ -188,7 +180,7 @@ class CopyOptions:
         from rmqcli.copy.copy import CopyRequest
         from rmqcli.position import Earliest, Latest
 
-        wanted = filter_of(self)
+        wanted = selection.filter_of(self)
         return CopyRequest(
             source_topic=self.source,
             target_topic=self.target,
@@ -249,6 +241,7 @@ def _target_of(
     """
     if options.is_within:
         return config
+    from rmqcli.cli.configuration.choose import common_settings
     from rmqcli.cli.configuration.file import read_config
     from rmqcli.cli.configuration.guard import check_profile, profile_of_servers
 
@@ -259,19 +252,8 @@ def _target_of(
             raise UsageError(
                 f"{profile.title} names a proxy, and copy needs a name server"
             )
-        own = make_common(
-            namesrv=profile.namesrv,
-            timeout=common.timeout_ms,
-            profile=profile,
-            tls=profile.uses_tls,
-            tls_ca=profile.tls_ca,
-            tls_cert=profile.tls_cert,
-            tls_key=profile.tls_key,
-            tls_server_name=profile.tls_server_name,
-            tls_insecure=profile.tls_insecure,
-            address_map=list(profile.address_map),
-        )
-        found = own.client_config()
+        settings = common_settings(profile, {}, frozenset())
+        found = make_common(**settings, timeout=common.timeout_ms).client_config()
     else:
         from rmqcli.config import ClientConfig
 

@@ -13,7 +13,7 @@ from rmqcli.cli.by_broker import (
 )
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, write_table
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 _LIMIT_DEFAULT = 10
@@ -38,11 +38,10 @@ COLUMNS = (
         value=lambda found: str(found.queue),
         priority=40,
     ),
-    Column("queue_offset", "offset there", title=None),
-    Column(
+    json_column("queue_offset", "offset there"),
+    json_column(
         "store_timestamp",
         "when it was stored there",
-        title=None,
         value=lambda found: format_rfc3339(found.stored_ms),
     ),
 )

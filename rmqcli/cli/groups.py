@@ -40,6 +40,7 @@ from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import (
     Column,
+    json_column,
     number_column,
     pick,
     row_of,
@@ -72,7 +73,7 @@ COLUMNS = (
     Column(
         "group", "name of the group; null in the row of a broker that did not answer"
     ),
-    Column("kind", "normal or system", title=None),
+    json_column("kind", "normal or system"),
     number_column(
         "members",
         "number of active members, at least if there is a reason; null if unknown",
@@ -100,7 +101,7 @@ _SUBSCRIPTION_COLUMNS = (
     Column("topic"),
     Column("expression_type", title="TYPE", priority=10),
     Column("sub_string", title="EXPRESSION"),
-    Column("sub_version", title=None),
+    json_column("sub_version"),
 )
 MEMBER_COLUMNS = (
     Column(
@@ -141,10 +142,9 @@ MEMBER_COLUMNS = (
         value=lambda member: format_rfc3339(member.started_ms),
         priority=35,
     ),
-    Column(
+    json_column(
         "subscriptions",
         "its subscriptions; null if unknown",
-        title=None,
         value=lambda member: (
             None
             if member.subscriptions is None
@@ -154,7 +154,7 @@ MEMBER_COLUMNS = (
             ]
         ),
     ),
-    Column("reason", "why something is not known", title=None),
+    json_column("reason", "why something is not known"),
 )
 #: The same, with what members say about themselves in the table.
 _OWN_COLUMNS = tuple(

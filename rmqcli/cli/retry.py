@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqcli.cli.by_broker import raise_if_undated, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import parse_group_of_topic
-from rmqcli.cli.ui.output import Column
+from rmqcli.cli.ui.output import Column, json_column, number_column
 from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_rfc3339
 
@@ -26,25 +26,23 @@ COLUMNS = (
         shown=lambda row: row["next_at"] or _NOW.get(row["place"]),
     ),
     Column("place", "delay, retry or pop_retry: where it waits", priority=20),
-    Column(
+    number_column(
         "attempt",
         "the delivery that comes next; the first one counts, too",
         title="DELIVERY",
-        align="right",
     ),
-    Column(
+    number_column(
         "attempts_max",
         "deliveries by the group's settings, which consumers may override",
         title="OF",
-        align="right",
         priority=10,
     ),
     Column("topic", "topic to which it was first sent"),
     Column("msg_id", "the producer's id", title="MSG ID", priority=30),
     Column("keys", "keys", priority=40, shorten=True),
     Column("queue", "queue in which it waits", priority=50),
-    Column("queue_offset", "offset there", title=None),
-    Column("store_timestamp", "when it was stored there", title=None),
+    json_column("queue_offset", "offset there"),
+    json_column("store_timestamp", "when it was stored there"),
 )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
+    from rmqcli.wire.subscription import SubscriptionData
 
 
 tag_option = partial(
@@ -194,6 +195,15 @@ def filter_of(options: Any) -> TailFilter:
         invert=options.not_,
         where=read_where(options.where, options.decode),
     )
+
+
+def subscriptions_of(options: Any) -> dict[str, str | SubscriptionData]:
+    """Return the subscription of each topic; `options` has `topics`, `tag`, `sql`."""
+    from rmqcli.consumer.subscriptions import sql
+
+    if options.sql is not None:
+        return {topic: sql(topic, options.sql) for topic in options.topics}
+    return dict.fromkeys(options.topics, "*" if options.tag is None else options.tag)
 
 
 def check_range(start: Position | None, end: Position | None) -> None:

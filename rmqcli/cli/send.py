@@ -30,7 +30,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.selection import SHOW_SECTION
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, RowWriter, row_of
+from rmqcli.cli.ui.output import Column, RowWriter, json_column, number_column, row_of
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
@@ -205,7 +205,7 @@ _STORED = (
 
 COLUMNS = (
     Column("msg_id", "id that this command gave the message (UNIQ_KEY)"),
-    Column("offset_msg_id", "id that the broker gave it", title=None),
+    json_column("offset_msg_id", "id that the broker gave it"),
     Column(
         "broker_name",
         "broker to which it was sent; null through a proxy",
@@ -213,19 +213,17 @@ COLUMNS = (
         value=lambda sent: sent.queue and sent.queue.broker_name,
         priority=20,
     ),
-    Column(
+    number_column(
         "queue_id",
         "queue to which it was sent; null through a proxy",
         title="QUEUE",
         value=lambda sent: sent.queue and sent.queue.queue_id,
-        align="right",
         priority=10,
     ),
-    Column(
+    number_column(
         "queue_offset",
         "its offset in the queue; null when delayed",
         title="OFFSET",
-        align="right",
         priority=10,
     ),
     Column(
@@ -240,10 +238,9 @@ COLUMNS = (
             "NOT_SENT": "bad",
         },
     ),
-    Column(
+    json_column(
         "recall_handle",
         "what `rmq message recall` takes, of a delayed message through a proxy",
-        title=None,
     ),
     Column("source", "line or file of the message", priority=5),
     Column(

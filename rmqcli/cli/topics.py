@@ -44,7 +44,7 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, write_table
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
 from rmqcli.units import counted, format_duration, format_rfc3339
@@ -103,7 +103,7 @@ COLUMNS = (
         "WRITE",
         priority=10,
     ),
-    Column("order", "whether the list of its queues is fixed", title=None),
+    json_column("order", "whether the list of its queues is fixed"),
     Column(
         "brokers",
         "brokers that have the topic",
@@ -127,10 +127,9 @@ _COUNT_COLUMNS = (
         priority=15,
         is_wanted=True,
     ),
-    Column(
+    json_column(
         "sample_ms",
         "with --sample: its duration as it was measured",
-        title=None,
         value=lambda _: None,
     ),
     Column("reason", "with --sample: why a number is null", priority=1),
@@ -187,7 +186,7 @@ _USERS = ("normal", "static")
 #: A topic on one broker; settings are null if the broker has none for the topic.
 _BROKER_COLUMNS = (
     Column("broker_name", title="BROKER"),
-    Column("cluster", title=None),
+    json_column("cluster"),
     Column("address", priority=10),
     _of_config("read_queue_nums", title="READ", align="right"),
     _of_config("write_queue_nums", title="WRITE", align="right"),

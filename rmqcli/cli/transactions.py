@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, number_column, row_of
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 _LIMIT_DEFAULT = 100
@@ -45,16 +45,14 @@ COLUMNS = (
         value=lambda found: found.queue.broker_name,
         priority=20,
     ),
-    Column(
+    json_column(
         "half_offset",
         "offset in RMQ_SYS_TRANS_HALF_TOPIC",
-        title=None,
         value=lambda found: found.queue_offset,
     ),
-    Column(
+    json_column(
         "born_timestamp",
         "when it was sent, by the producer's clock",
-        title=None,
         value=lambda found: format_rfc3339(found.born_ms),
     ),
 )

@@ -6,7 +6,7 @@ instruction. `cut` says in each result what was left out.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,10 +16,26 @@ UNTRUSTED_NOTE: Final = (
 )
 
 
-class Result(BaseModel):
-    """The base of all results. A number that is not known is null, never 0."""
+class Part(BaseModel):
+    """A part of a result."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def of(cls, found: object, **more: object) -> Self:
+        """Make one of the attributes of `found` that have the names of fields.
+
+        `more` are fields that are not attributes, or have other values.
+        """
+        own = cls.model_fields.keys() - more.keys()
+        values: dict[str, Any] = {
+            name: getattr(found, name) for name in own if hasattr(found, name)
+        }
+        return cls(**(values | more))
+
+
+class Result(Part):
+    """The base of all results. A number that is not known is null, never 0."""
 
     cut: Annotated[
         list[str], Field(description="what was left out of this result, and why")
@@ -28,12 +44,6 @@ class Result(BaseModel):
         dict[str, str],
         Field(description="brokers that did not answer: what they have is missing"),
     ] = {}
-
-
-class Part(BaseModel):
-    """A part of a result; `model_validate` makes one of a value with its fields."""
-
-    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class BrokerFigures(Part):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import heapq
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
@@ -22,30 +22,7 @@ from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, DecodeError, RmqError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.log import get_logger
-from rmqcli.mcp.results import (
-    BrokerFigures,
-    ClusterResult,
-    DoctorResult,
-    FindingPart,
-    GroupPart,
-    GroupsResult,
-    LagResult,
-    LetterPart,
-    LettersPart,
-    LettersResult,
-    MessagePart,
-    MessagesResult,
-    OutcomePart,
-    PlannedQueuePart,
-    PlanResult,
-    QueueLagPart,
-    TailResult,
-    TopicLagPart,
-    TopicPart,
-    TopicsResult,
-    UntrustedPart,
-    VerdictPart,
-)
+from rmqcli.mcp import results
 from rmqcli.units import counted, format_rfc3339, listed
 from rmqcli.wire.message.record import StoredMessage
 
@@ -57,7 +34,6 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.config import ClientConfig
     from rmqcli.mcp.redact import Redaction
-    from rmqcli.mcp.results import Result
     from rmqcli.model import MessageQueue
 
 logger = get_logger(__name__)
@@ -182,16 +158,16 @@ class AssistantTool:
     name: str
     description: str
     arguments: type[Arguments]
-    result: type[Result]
-    run: Callable[[Toolbox, Any], Result]
+    result: type[results.Result]
+    run: Callable[[Toolbox, Any], results.Result]
 
 
 def _tool(
     name: str, description: str
-) -> Callable[[Callable[[Toolbox, Any], Result]], AssistantTool]:
+) -> Callable[[Callable[[Toolbox, Any], results.Result]], AssistantTool]:
     """Make a tool of the function that follows, whose annotations are its types."""
 
-    def make(run: Callable[[Toolbox, Any], Result]) -> AssistantTool:
+    def make(run: Callable[[Toolbox, Any], results.Result]) -> AssistantTool:
         _, arguments, result = get_type_hints(run).values()
         return AssistantTool(name, description, arguments, result, run)
 
@@ -203,33 +179,17 @@ def _tool(
     "Look at the cluster: what is wrong, brokers, and numbers of topics, groups by"
     " state, unread messages and dead letters.",
 )
-def _cluster(box: Toolbox, _arguments: NoArguments) -> ClusterResult:
+def _cluster(box: Toolbox, _arguments: NoArguments) -> results.ClusterResult:
     with box.admin() as admin:
         found = admin.cluster()
-    return ClusterResult(
-        status=str(found.diagnosis.status),
+    return results.ClusterResult.of(
+        found,
+        status=found.diagnosis.status,
         findings=_findings(found.diagnosis),
         brokers=[
-            BrokerFigures(
-                cluster=row.cluster,
-                broker_name=row.broker_name,
-                broker_id=row.broker_id,
-                address=row.address,
-                version=row.version,
-                in_tps=row.in_tps,
-                out_tps=row.out_tps,
-                disk_ratio=row.disk_ratio,
-                error=None if row.error is None else row.error.message,
-            )
+            results.BrokerFigures.of(row, error=row.error and row.error.message)
             for row in found.brokers
         ],
-        topics=found.topics,
-        groups=found.groups,
-        lag=found.lag,
-        known_lag=found.known_lag,
-        dead_letters=found.dead_letters,
-        new_dead_letters=found.new_dead_letters,
-        reasons=found.reasons,
         unanswered=_errors(found.errors),
     )
 
@@ -239,35 +199,35 @@ def _cluster(box: Toolbox, _arguments: NoArguments) -> ClusterResult:
     "Run all checks on the cluster. Each finding has its evidence, what it means,"
     " and a command that a person can try.",
 )
-def _doctor(box: Toolbox, _arguments: NoArguments) -> DoctorResult:
+def _doctor(box: Toolbox, _arguments: NoArguments) -> results.DoctorResult:
     with box.admin() as admin:
         found = admin.doctor()
-    return DoctorResult(
-        status=str(found.status),
-        checks={result.name: str(result.status) for result in found.results},
+    return results.DoctorResult.of(
+        found,
+        checks={result.name: result.status for result in found.results},
         findings=_findings(found),
     )
 
 
 @_tool("topics", "List topics with their queues and brokers.")
-def _topics(box: Toolbox, arguments: ListArguments) -> TopicsResult:
+def _topics(box: Toolbox, arguments: ListArguments) -> results.TopicsResult:
     with box.admin() as admin:
         found = admin.topics()
     rows = [row for row in found.topics if fnmatchcase(row.topic, arguments.filter)]
-    return TopicsResult(
-        topics=[TopicPart.model_validate(row) for row in rows[: arguments.limit]],
+    return results.TopicsResult(
+        topics=[results.TopicPart.of(row) for row in rows[: arguments.limit]],
         cut=_left_out(rows, arguments.limit, "topic"),
         unanswered=_errors(found.untold | found.errors),
     )
 
 
 @_tool("groups", "List consumer groups, and how many members are online.")
-def _groups(box: Toolbox, arguments: ListArguments) -> GroupsResult:
+def _groups(box: Toolbox, arguments: ListArguments) -> results.GroupsResult:
     with box.admin() as admin:
         found = admin.groups()
     rows = [row for row in found.groups if fnmatchcase(row.group, arguments.filter)]
-    return GroupsResult(
-        groups=[GroupPart.model_validate(row) for row in rows[: arguments.limit]],
+    return results.GroupsResult(
+        groups=[results.GroupPart.of(row) for row in rows[: arguments.limit]],
         cut=_left_out(rows, arguments.limit, "group"),
         unanswered=_errors(found.untold | found.errors),
     )
@@ -276,7 +236,7 @@ def _groups(box: Toolbox, arguments: ListArguments) -> GroupsResult:
 @_tool(
     "lag", "Show how far a consumer group is behind, in which queues, and explain why."
 )
-def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
+def _lag(box: Toolbox, arguments: LagArguments) -> results.LagResult:
     from rmqcli.admin.lag.explain import explain
 
     with box.admin() as admin:
@@ -285,25 +245,14 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
     members = None if found is None else sorted(found.connections)
     # What is not known comes first: it may be worse than all that is.
     queues = sorted(lag.queues, key=lambda q: (q.lag is not None, -(q.lag or 0)))
-    return LagResult(
-        group=lag.group,
-        state=lag.state.value,
-        total_lag=lag.total_lag,
-        known_lag=lag.known_lag,
-        reason=lag.reason,
-        age_ms=lag.age_ms,
-        known_age_ms=lag.known_age_ms,
+    return results.LagResult.of(
+        lag,
         explanation=[box.words(sentence) for sentence in explain(lag)],
         members=None if members is None else members[:_ROWS_MAX],
         members_reason=lag.reading.members_unknown,
         notes=[box.words(note) for note in lag.reading.notes],
-        topics=[
-            TopicLagPart.model_validate(topic)
-            for topic in lag.topics[: arguments.limit]
-        ],
-        queues=[
-            QueueLagPart.model_validate(queue) for queue in queues[: arguments.limit]
-        ],
+        topics=list(map(results.TopicLagPart.of, lag.topics[: arguments.limit])),
+        queues=list(map(results.QueueLagPart.of, queues[: arguments.limit])),
         cut=_left_out(queues, arguments.limit, "queue")
         + _left_out(lag.topics, arguments.limit, "topic")
         + _left_out(members or (), _ROWS_MAX, "member"),
@@ -316,7 +265,7 @@ def _lag(box: Toolbox, arguments: LagArguments) -> LagResult:
     "Read the last messages of a topic, or those since a time, the oldest first."
     " Nothing is consumed." + _DATA,
 )
-def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
+def _tail(box: Toolbox, arguments: TailArguments) -> results.TailResult:
     from rmqcli.admin.lag.memory import check_complete
     from rmqcli.admin.positions import check_groups, resolve_ranges
     from rmqcli.admin.tail.batch import Batcher, TailCounts
@@ -377,7 +326,7 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
     if tail.gaps:
         gaps = [f"{q} {a} to {b}" for q, at in tail.gaps.items() for a, b in at]
         cut.append(f"brokers do not have offsets {listed(gaps, _NAMED_MAX)}")
-    return TailResult(messages=messages, cut=cut)
+    return results.TailResult(messages=messages, cut=cut)
 
 
 @_tool(
@@ -385,7 +334,7 @@ def _tail(box: Toolbox, arguments: TailArguments) -> TailResult:
     "Find a message, and say what became of it in each consumer group, with the"
     " evidence." + _DATA,
 )
-def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
+def _find(box: Toolbox, arguments: MessageArguments) -> results.MessagesResult:
     from rmqcli.admin.message.find import missing_message
 
     with box.admin() as admin:
@@ -409,7 +358,7 @@ def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
         cut.append(found.unsearched)
     for outcome in outcomes:
         cut += _left_out(outcome.groups, _ROWS_MAX, "group")
-    return MessagesResult(
+    return results.MessagesResult(
         is_complete=found.is_complete,
         messages=[_outcome(box, outcome) for outcome in outcomes],
         cut=cut,
@@ -421,11 +370,11 @@ def _find(box: Toolbox, arguments: MessageArguments) -> MessagesResult:
     "dead_letters",
     "Count the dead letters of all groups, or show the newest of one group." + _DATA,
 )
-def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
+def _letters(box: Toolbox, arguments: LettersArguments) -> results.LettersResult:
     with box.admin() as admin:
         counts = admin.dead_letters()
         rows = counts.groups
-        letters: list[LetterPart] = []
+        letters: list[results.LetterPart] = []
         cut: list[str] = []
         if counts.delaying:
             cut.append(
@@ -448,9 +397,8 @@ def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
                 key=lambda letter: letter.message.store_timestamp_ms,
             )
             letters = [
-                LetterPart(
-                    origin_topic=letter.origin_topic,
-                    deliveries=letter.deliveries,
+                results.LetterPart.of(
+                    letter,
                     message=_message(box, letter.message.message_queue, letter.message),
                 )
                 for letter in newest
@@ -462,15 +410,12 @@ def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
             if read.missing:
                 cut.append(f"{counted(read.missing, 'letter')} deleted by now")
             errors |= {str(queue): e.message for queue, e in read.errors.items()}
-    return LettersResult(
+    return results.LettersResult(
         groups=[
-            LettersPart(
-                group=row.group,
-                count=row.count,
-                known_count=row.known_count,
-                oldest=_time(row.oldest_ms),
-                newest=_time(row.newest_ms),
-                reason=row.reason,
+            results.LettersPart.of(
+                row,
+                oldest=format_rfc3339(row.oldest_ms),
+                newest=format_rfc3339(row.newest_ms),
             )
             for row in rows[:_ROWS_MAX]
         ],
@@ -485,29 +430,23 @@ def _letters(box: Toolbox, arguments: LettersArguments) -> LettersResult:
     "Plan a reset of a group's offsets in a topic. Nothing is changed: the plan is"
     " written to a file, and a person has to run the command in the result.",
 )
-def _plan_reset(box: Toolbox, arguments: ResetArguments) -> PlanResult:
+def _plan_reset(box: Toolbox, arguments: ResetArguments) -> results.PlanResult:
     with box.admin() as admin:
         plan = admin.plan_reset(arguments.group, arguments.topic, to=arguments.to).plan
     file = command = None
     if plan.changes and not (plan.unknown or plan.departed):
         file, command = box.save_plan(plan)
-    return PlanResult(
-        group=plan.group,
-        topic=plan.topic,
+    return results.PlanResult.of(
+        plan,
         changes=len(plan.changes),
         queues=[
-            PlannedQueuePart(
-                topic=each.queue.topic,
-                broker_name=each.queue.broker_name,
-                queue_id=each.queue.queue_id,
-                committed=each.committed,
-                target=each.target,
-                warnings=[box.words(warning) for warning in each.warnings],
+            results.PlannedQueuePart.of(
+                each, **asdict(each.queue), warnings=list(map(box.words, each.warnings))
             )
             for each in plan.queues[:200]
         ],
-        warnings=[box.words(warning) for warning in plan.warnings],
-        refusals=[box.words(refusal) for refusal in plan.refusals],
+        warnings=list(map(box.words, plan.warnings)),
+        refusals=list(map(box.words, plan.refusals)),
         file=file,
         command=command,
         cut=_left_out(plan.queues, 200, "queue"),
@@ -518,31 +457,23 @@ def _plan_reset(box: Toolbox, arguments: ResetArguments) -> PlanResult:
     )
 
 
-def _outcome(box: Toolbox, outcome: MessageOutcome) -> OutcomePart:
-    return OutcomePart(
+def _outcome(box: Toolbox, outcome: MessageOutcome) -> results.OutcomePart:
+    return results.OutcomePart(
         message=_message(box, outcome.message.message_queue, outcome.message),
         stored=outcome.stored.state,
         stored_evidence=outcome.stored.evidence,
         stored_reason=outcome.stored.reason,
-        due=_time(outcome.stored.next_at_ms),
+        due=format_rfc3339(outcome.stored.next_at_ms),
         groups=[
-            VerdictPart(
-                group=each.group,
-                verdict=each.verdict.value,
-                evidence=each.evidence,
-                reason=each.reason,
-                attempt=each.attempt,
-                attempts_max=each.attempts_max,
-                waiting_before=each.waiting_before,
-                next_at=_time(each.next_at_ms),
-                where=each.where,
-            )
+            results.VerdictPart.of(each, next_at=format_rfc3339(each.next_at_ms))
             for each in outcome.groups[:_ROWS_MAX]
         ],
     )
 
 
-def _message(box: Toolbox, queue: MessageQueue, message: StoredMessage) -> MessagePart:
+def _message(
+    box: Toolbox, queue: MessageQueue, message: StoredMessage
+) -> results.MessagePart:
     rules = box.redaction
     properties = message.properties
     body, body_b64, size, hidden = _body(rules, message)
@@ -553,17 +484,12 @@ def _message(box: Toolbox, queue: MessageQueue, message: StoredMessage) -> Messa
     def shown(name: str, value: str | None) -> str | None:
         return None if value is None else rules.property_value(name, value)
 
-    return MessagePart(
-        topic=queue.topic,
-        broker_name=queue.broker_name,
-        queue_id=queue.queue_id,
-        queue_offset=message.queue_offset,
-        offset_msg_id=message.offset_msg_id,
-        store_timestamp=_time(message.store_timestamp_ms),
-        born_timestamp=_time(message.born_timestamp_ms),
-        reconsume_times=message.reconsume_times,
-        store_bytes=message.store_bytes,
-        untrusted=UntrustedPart(
+    return results.MessagePart.of(
+        message,
+        **asdict(queue),
+        store_timestamp=format_rfc3339(message.store_timestamp_ms),
+        born_timestamp=format_rfc3339(message.born_timestamp_ms),
+        untrusted=results.UntrustedPart(
             msg_id=shown("UNIQ_KEY", message.msg_id),
             tags=shown("TAGS", message.tags),
             keys=shown("KEYS", message.keys),
@@ -609,16 +535,9 @@ def _body(
     )
 
 
-def _findings(diagnosis: Diagnosis) -> list[FindingPart]:
+def _findings(diagnosis: Diagnosis) -> list[results.FindingPart]:
     return [
-        FindingPart(
-            check=result.name,
-            status=str(finding.status),
-            subject=finding.subject,
-            evidence=finding.evidence,
-            meaning=finding.meaning,
-            command=finding.command,
-        )
+        results.FindingPart.of(finding, check=result.name)
         for result, finding in diagnosis.findings
     ]
 
@@ -631,10 +550,6 @@ def _left_out(rows: Sequence[object], limit: int, noun: str) -> list[str]:
     if len(rows) <= limit:
         return []
     return [f"the first {limit} of {counted(len(rows), noun)}"]
-
-
-def _time(epoch_ms: int | None) -> str | None:
-    return None if epoch_ms is None else format_rfc3339(epoch_ms)
 
 
 TOOLS: Final = (

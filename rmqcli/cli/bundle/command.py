@@ -6,7 +6,13 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.options import Common, command_options, option
-from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.cli.ui.output import (
+    Column,
+    emit_json,
+    json_column,
+    number_column,
+    write_rows,
+)
 from rmqcli.errors import PartialError, RmqError, TransportError
 from rmqcli.units import counted
 
@@ -25,16 +31,15 @@ COLUMNS = (
             "left out": "bad",
         },
     ),
-    Column("bytes", "its length; null if it is not in the archive", align="right"),
+    number_column("bytes", "its length; null if it is not in the archive"),
     Column("what", "what it holds", priority=30),
-    Column("source", "the command that shows the same", title=None),
+    json_column("source", "the command that shows the same"),
     Column("reason", "why it is not, or not wholly, in the archive", priority=1),
-    Column(
+    json_column(
         "errors",
         "servers that did not answer, and what else is not known, with the reasons",
-        title=None,
     ),
-    Column("sha256", "checksum of its content", title=None),
+    json_column("sha256", "checksum of its content"),
 )
 
 

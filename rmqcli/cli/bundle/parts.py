@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,19 +59,60 @@ def read_parts(
     """
     yield _of_rmq(common)
     on_part("name servers")
-    yield _of_namesrvs(client)
+    yield _part(
+        "name-servers.json",
+        "settings of the name servers",
+        "GET_NAMESRV_CONFIG",
+        partial(_namesrvs, client),
+    )
     on_part("brokers, topics and groups")
     yield from _of_cluster(client)
     on_part("users and rules")
-    yield _of_accounts(client)
+    yield _part(
+        "accounts.json",
+        "users and rules of access control, without passwords",
+        "rmq acl user list, rmq acl rule list",
+        partial(_accounts, client),
+    )
     on_part("producers")
-    yield _of_producers(client)
+    yield _part(
+        "producers.json",
+        "producers that are online",
+        "rmq producers",
+        partial(_producers, client),
+    )
     on_part("statistics")
-    yield _of_statistics(client)
+    yield _part(
+        "statistics.json",
+        "offsets of topics, and when a message was last stored",
+        "rmq topic show",
+        partial(_statistics, client),
+    )
     for topic in messages:
         on_part(f"messages of {topic}")
     if messages:
-        yield _of_messages(client, messages)
+        yield _part(
+            "messages.json",
+            f"the newest {MESSAGES_PER_TOPIC} messages of topics, with bodies",
+            command_line(f"rmq tail --last {MESSAGES_PER_TOPIC}", *messages),
+            partial(_messages, client, messages),
+        )
+
+
+def _part(
+    file: str, title: str, source: str, read: Callable[[dict[str, str]], Any]
+) -> BundlePart:
+    """Return a part of what `read` returns, and of the errors that it notes."""
+    part = partial(BundlePart, file=file, title=title, source=source)
+    errors: dict[str, str] = {}
+    try:
+        return part(data=read(errors), errors=errors)
+    except RmqError as error:
+        return part(error=error.message, errors=errors)
+
+
+def _note(errors: dict[str, str], found: Mapping[str, RmqError]) -> None:
+    errors.update((name, error.message) for name, error in found.items())
 
 
 def _of_rmq(common: Common) -> BundlePart:
@@ -116,28 +157,23 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def _of_namesrvs(client: Client) -> BundlePart:
+def _namesrvs(client: Client, errors: dict[str, str]) -> Any:
     from rmqcli.admin.brokers import ask_many
     from rmqcli.api.calls.namesrv_config import get_namesrv_config
 
-    addresses = list(dict.fromkeys(client.config.namesrv))
+    addresses = dict.fromkeys(client.config.namesrv)
     answers = ask_many(
-        client, {address: (address, get_namesrv_config()) for address in addresses}
+        client, {each: (each, get_namesrv_config()) for each in addresses}
     )
-    errors = {n: e.message for n, e in answers.items() if isinstance(e, RmqError)}
+    _note(errors, {n: e for n, e in answers.items() if isinstance(e, RmqError)})
     found = [
         {"address": address, "settings": answer}
         for address, answer in answers.items()
         if not isinstance(answer, RmqError)
     ]
-    return BundlePart(
-        file="name-servers.json",
-        title="settings of the name servers",
-        source="GET_NAMESRV_CONFIG",
-        data=found or None,
-        errors=errors,
-        error=None if found else "no name server answered",
-    )
+    if not found:
+        raise RmqError("no name server answered")
+    return found
 
 
 def _of_cluster(client: Client) -> Iterator[BundlePart]:
@@ -179,7 +215,7 @@ def _cluster(facts: Facts, errors: dict[str, str]) -> Any:
     from rmqcli.cli.monitoring.cluster import summary_json
 
     found = summarize(facts)
-    errors |= {name: error.message for name, error in found.errors.items()}
+    _note(errors, found.errors)
     for each in found.refused:
         what, _, reason = each.partition(": ")
         errors.setdefault(what, reason)
@@ -267,7 +303,7 @@ def _letters(facts: Facts, errors: dict[str, str]) -> Any:
         error = facts.letters_error
         errors["dead letters"] = "not read" if error is None else error.message
         return []
-    errors |= {n: error.message for n, error in facts.letters.errors.items()}
+    _note(errors, facts.letters.errors)
     for each in facts.letters.groups:
         if each.reason is not None and not facts.letters.errors:
             errors[f"group {each.group}"] = each.reason
@@ -306,7 +342,7 @@ _OF_FACTS: Final[dict[str, tuple[str, str, Callable[[Facts, dict[str, str]], Any
 }
 
 
-def _of_accounts(client: Client) -> BundlePart:
+def _accounts(client: Client, errors: dict[str, str]) -> Any:
     """Return users and rules, without passwords, which brokers do not show.
 
     A broker that has none, as before 5.3, is named with the reason: nothing is missing.
@@ -315,79 +351,39 @@ def _of_accounts(client: Client) -> BundlePart:
     from rmqcli.cli.acl import RULE_COLUMNS, USER_COLUMNS
     from rmqcli.errors import UnsupportedError
 
-    part = BundlePart(
-        file="accounts.json",
-        title="users and rules of access control, without passwords",
-        source="rmq acl user list, rmq acl rule list",
-    )
     try:
         found = list_accounts(client)
     except UnsupportedError as error:
-        return replace(
-            part, data={"users": [], "rules": [], "without": [error.message]}
-        )
-    except RmqError as error:
-        return replace(part, error=error.message)
+        return {"users": [], "rules": [], "without": [error.message]}
     without = {n: e for n, e in found.errors.items() if isinstance(e, UnsupportedError)}
-    return replace(
-        part,
-        data={
-            "users": [
-                row_of(USER_COLUMNS, each)
-                for each in found.entries
-                if each.kind == "user"
-            ],
-            "rules": [
-                row_of(RULE_COLUMNS, each)
-                for each in found.entries
-                if each.kind == "rule"
-            ],
-            "without": [error.message for error in without.values()],
-        },
-        errors={
-            name: error.message
-            for name, error in found.errors.items()
-            if name not in without
-        },
-    )
+    _note(errors, {n: e for n, e in found.errors.items() if n not in without})
+    users = [each for each in found.entries if each.kind == "user"]
+    rules = [each for each in found.entries if each.kind == "rule"]
+    return {
+        "users": [row_of(USER_COLUMNS, each) for each in users],
+        "rules": [row_of(RULE_COLUMNS, each) for each in rules],
+        "without": [error.message for error in without.values()],
+    }
 
 
-def _of_producers(client: Client) -> BundlePart:
+def _producers(client: Client, errors: dict[str, str]) -> Any:
     from rmqcli.admin.producers import list_producers
     from rmqcli.cli.producers import COLUMNS
 
-    part = BundlePart(
-        file="producers.json",
-        title="producers that are online",
-        source="rmq producers",
-    )
-    try:
-        found = list_producers(client)
-    except RmqError as error:
-        return replace(part, error=error.message)
-    return replace(
-        part,
-        data=[row_of(COLUMNS, each) for each in found.producers],
-        errors={name: error.message for name, error in found.errors.items()},
-    )
+    found = list_producers(client)
+    _note(errors, found.errors)
+    return [row_of(COLUMNS, each) for each in found.producers]
 
 
-def _of_statistics(client: Client) -> BundlePart:
+def _statistics(client: Client, errors: dict[str, str]) -> Any:
     """Return how many messages topics have in each queue, and since when."""
     from rmqcli.admin.brokers import ask_many, reader_addresses
     from rmqcli.admin.topics import list_topics
     from rmqcli.api.calls.stats import get_topic_stats_info
     from rmqcli.units import counted, format_rfc3339
 
-    part = BundlePart(
-        file="statistics.json",
-        title="offsets of topics, and when a message was last stored",
-        source="rmq topic show",
-    )
-    try:
-        listed = list_topics(client)
-    except RmqError as error:
-        return replace(part, error=error.message)
+    listed = list_topics(client)
+    _note(errors, listed.errors)
     topics = [each for each in listed.topics if each.kind == "normal"]
     addresses = reader_addresses(client.cluster_info().brokers.values())
     questions = {
@@ -397,7 +393,6 @@ def _of_statistics(client: Client) -> BundlePart:
         if broker in addresses
     }
     found: list[dict[str, Any]] = []
-    errors = {name: error.message for name, error in listed.errors.items()}
     for (name, broker), answer in ask_many(client, questions).items():
         if isinstance(answer, RmqError):
             errors[broker] = answer.message
@@ -417,13 +412,12 @@ def _of_statistics(client: Client) -> BundlePart:
     left = len(topics) - STATISTICS_TOPICS_MAX
     if left > 0:
         errors["topics"] = f"not asked about {counted(left, 'more topic')}"
-    return replace(part, data=found, errors=errors)
+    return found
 
 
-def _of_messages(client: Client, topics: Sequence[str]) -> BundlePart:
+def _messages(client: Client, topics: Sequence[str], errors: dict[str, str]) -> Any:
     """Return the newest messages of some topics, with their bodies."""
     found: list[dict[str, Any]] = []
-    errors: dict[str, str] = {}
     for topic in dict.fromkeys(topics):
         try:
             queues = client.route(topic).read_queues()
@@ -433,13 +427,7 @@ def _of_messages(client: Client, topics: Sequence[str]) -> BundlePart:
         records = _newest(client, queues, errors)
         records.sort(key=_stored)
         found += records[-MESSAGES_PER_TOPIC:]
-    return BundlePart(
-        file="messages.json",
-        title=f"the newest {MESSAGES_PER_TOPIC} messages of topics, with bodies",
-        source=command_line(f"rmq tail --last {MESSAGES_PER_TOPIC}", *topics),
-        data=found,
-        errors=errors,
-    )
+    return found
 
 
 def _stored(record: Mapping[str, Any]) -> tuple[str, int]:

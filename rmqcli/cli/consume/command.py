@@ -11,6 +11,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from rmqcli.cli import selection
 from rmqcli.cli.options import (
     Common,
     argument,
@@ -21,15 +22,6 @@ from rmqcli.cli.options import (
     option,
     plaintext_option,
     refuse_together,
-)
-from rmqcli.cli.selection import (
-    check_decode,
-    decode_option,
-    format_option,
-    refuse_empty,
-    sql_option,
-    tag_option,
-    warn_about_timeout,
 )
 from rmqcli.cli.ui.records.output import FORMATS, HELP_FIELDS, record_schema
 from rmqcli.dataclass import dataclass
@@ -198,8 +190,8 @@ class ConsumeOptions:
             section=_MEMBER,
         ),
     ] = None
-    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
-    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
+    tag: Annotated[str | None, selection.tag_option(section=_WHICH)] = None
+    sql: Annotated[str | None, selection.sql_option(section=_WHICH)] = None
     threads: Annotated[
         int | None,
         option(
@@ -273,8 +265,8 @@ class ConsumeOptions:
     shell: Annotated[
         bool, option(help="Run the command through /bin/sh.", section=_COMMAND)
     ] = False
-    format_: Annotated[str | None, format_option()] = None
-    decode: Annotated[Any, decode_option()] = None
+    format_: Annotated[str | None, selection.format_option()] = None
+    decode: Annotated[Any, selection.decode_option()] = None
     count: Annotated[
         int | None, option(min=1, help="Exit after N consumed messages.", section=_STOP)
     ] = None
@@ -292,7 +284,7 @@ class ConsumeOptions:
 
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""
-        refuse_empty(tag=self.tag, sql=self.sql)
+        selection.refuse_empty(tag=self.tag, sql=self.sql)
         given = {
             "--tag": self.tag is not None,
             "--sql": self.sql is not None,
@@ -310,7 +302,7 @@ class ConsumeOptions:
         }
         refuse_together(given, _CONTRADICTIONS)
         if self.decode is not None:
-            check_decode(output)
+            selection.check_decode(output)
             if self.exec_input == "raw":
                 raise UsageError(
                     "--decode and --exec-input raw cannot be used together",
@@ -375,7 +367,7 @@ def consume(common: Common, options: ConsumeOptions) -> None:
     The exit code is 1 if every delivery failed, 6 if some failed and others were
     consumed, and 130 if rmq was interrupted.
     """
-    warn_about_timeout(common, for_ms=options.for_)
+    selection.warn_about_timeout(common, for_ms=options.for_)
     common = common.with_endpoints(options.endpoints, plaintext=options.plaintext)
     options.check(common.output, by_proxy=bool(common.endpoints))
     from rmqcli.cli.consume.run import run_consume

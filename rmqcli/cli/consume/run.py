@@ -29,13 +29,12 @@ from rmqcli.cli.consume.failed import FailedDeliveries
 from rmqcli.cli.consume.listeners import CommandRunner, Printer
 from rmqcli.cli.consume.start import Starts, read_committed, read_min_offsets
 from rmqcli.cli.consume.status import Status
-from rmqcli.cli.selection import readable_queues
+from rmqcli.cli.selection import readable_queues, subscriptions_of
 from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.records.output import make_writer
+from rmqcli.cli.ui.records.output import writer_of
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer
-from rmqcli.consumer.subscriptions import sql
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.errors import (
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.command import ConsumeOptions
     from rmqcli.cli.options import Common
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.subscription import SubscriptionData
 
 #: How long messages in progress may take to finish when the consumer leaves.
 DRAIN_MS: Final = 30_000
@@ -125,14 +123,6 @@ class StartAt:
         if not isinstance(self.position, AtTime):
             return self
         return StartAt(self.position.in_zone(tz), self.text)
-
-
-def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | SubscriptionData]:
-    """Return the subscription of each topic."""
-    topics = options.topic_names
-    if options.sql is not None:
-        return {topic: sql(topic, options.sql) for topic in topics}
-    return dict.fromkeys(topics, "*" if options.tag is None else options.tag)
 
 
 def config_of(options: ConsumeOptions) -> ConsumerConfig:
@@ -234,12 +224,7 @@ class _Run:
         options = self._options
         as_record = ProxyRecord if self._by_proxy else None
         if options.exec_ is None:
-            writer = make_writer(
-                self._common.output,
-                template=options.format_,
-                color=self._common.use_color,
-                decode=options.decode,
-            )
+            writer = writer_of(self._common, options)
             return Printer(
                 writer, self._counts, self.status.paused, as_record=as_record
             )

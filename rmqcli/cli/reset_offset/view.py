@@ -12,6 +12,7 @@ from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
+    json_column,
     number_column,
     row_of,
     write_rows,
@@ -94,10 +95,9 @@ COLUMNS = (
     number_column(
         "max_offset", "offset that the next message gets", "MAX", priority=50
     ),
-    Column(
+    json_column(
         "mechanism",
         "how the offset is set on this queue's broker",
-        None,
         value=lambda _queue: None,
     ),
     Column(
@@ -107,23 +107,21 @@ COLUMNS = (
         states=_RESULT_COLORS,
         value=lambda _queue: None,
     ),
-    Column(
-        "read_back", "committed offset when last read back", None, value=lambda _: None
+    json_column(
+        "read_back", "committed offset when last read back", value=lambda _: None
     ),
-    Column(
+    json_column(
         "before",
         "the message before the target, with --show-edges",
-        None,
         value=lambda q: _edge(q.before),
     ),
-    Column(
+    json_column(
         "after",
         "the message at the target, with --show-edges",
-        None,
         value=lambda q: _edge(q.after),
     ),
-    Column(
-        "warnings", "warnings about the queue", None, value=lambda q: list(q.warnings)
+    json_column(
+        "warnings", "warnings about the queue", value=lambda q: list(q.warnings)
     ),
 )
 #: The order of JSON: min_offset and max_offset come before skipped.
@@ -158,10 +156,9 @@ BACKUP_COLUMNS = (
         value=lambda backup: ", ".join(backup.cluster.names),
         priority=50,
     ),
-    Column(
+    json_column(
         "brokers",
         "its brokers and the addresses that they advertised then",
-        None,
         value=lambda backup: dict(backup.cluster.brokers),
     ),
     Column(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import make_filter
+from rmqcli.cli.selection import subscriptions_of
 from rmqcli.cli.ui import interrupts
+from rmqcli.cli.ui.records.output import writer_of
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.consumer import MESSAGES_MAX, SimpleConsumer
-from rmqcli.consumer.subscriptions import sql
-from rmqcli.dataclass import dataclass
 from rmqcli.errors import AckError, ExitCode, TransportError
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.tail.batch import Batcher
     from rmqcli.cli.options import Common
+    from rmqcli.cli.tail.command import TailOptions
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.consumer.simple.received import ReceivedMessage
-    from rmqcli.wire.subscription import SubscriptionData
 
 #: How long a receive waits for a message.
 _AWAIT_MS: Final = 20_000
@@ -36,36 +36,15 @@ _AWAIT_MS: Final = 20_000
 _AGAIN_MS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTailPlan:
-    """The group, the topics and filter of the messages to show, and when to end."""
-
-    group: str
-    topics: tuple[str, ...]
-    tag: str | None = None
-    sql: str | None = None
-    count: int | None = None
-    timeout_ms: int | None = None
-    idle_timeout_ms: int | None = None
-
-    def subscriptions(self) -> dict[str, str | SubscriptionData]:
-        """The subscription of each topic."""
-        if self.sql is not None:
-            return {topic: sql(topic, self.sql) for topic in self.topics}
-        return dict.fromkeys(self.topics, self.tag or "*")
-
-
-def run_group_tail(
-    common: Common, plan: GroupTailPlan, writer: Writer, *, fail_if_empty: bool
-) -> int:
+def run_group_tail(common: Common, options: TailOptions) -> int:
     """Receive, write, acknowledge; return the exit code: 0, 6 or 8."""
-    consumer = SimpleConsumer(
-        plan.group, plan.subscriptions(), client=common.client_config()
-    )
-    tail = _GroupTail(common, plan, consumer, writer)
+    writer = writer_of(common, options)
+    group, subscriptions = options.group or "", subscriptions_of(options)
+    consumer = SimpleConsumer(group, subscriptions, client=common.client_config())
+    tail = _GroupTail(common, options, consumer, writer)
     with consumer:
         common.messages.info(
-            f"tail joined group {plan.group} through {common.endpoints[0]}: the group"
+            f"tail joined group {group} through {common.endpoints[0]}: the group"
             " consumes every message that tail shows"
         )
         try:
@@ -74,7 +53,7 @@ def run_group_tail(
             tail.summarise()
     if tail.lost:
         return ExitCode.PARTIAL
-    if fail_if_empty and not tail.shown:
+    if options.fail_if_empty and not tail.shown:
         return ExitCode.EMPTY
     return ExitCode.OK
 
@@ -85,12 +64,12 @@ class _GroupTail:
     def __init__(
         self,
         common: Common,
-        plan: GroupTailPlan,
+        options: TailOptions,
         consumer: SimpleConsumer,
         writer: Writer,
     ) -> None:
         self._messages = common.messages
-        self._plan = plan
+        self._options = options
         self._consumer = consumer
         self._writer = writer
         self._batcher: Batcher[Any] = writer.batcher(make_filter(), TailCounts())
@@ -100,7 +79,7 @@ class _GroupTail:
 
     def run(self) -> None:
         """Show messages until --count, a timeout or an interrupt ends it."""
-        count = self._plan.count
+        count = self._options.count
         try:
             while (left_ms := self._left_ms()) and self.shown != count:
                 wanted = MESSAGES_MAX
@@ -147,11 +126,11 @@ class _GroupTail:
     def _left_ms(self) -> int:
         """How long the next receive may wait; 0 when the time is over."""
         now_ms, left_ms = SYSTEM_CLOCK.monotonic_ms(), _AWAIT_MS
-        plan = self._plan
-        if plan.timeout_ms is not None:
-            left_ms = min(left_ms, self._started_ms + plan.timeout_ms - now_ms)
-        if plan.idle_timeout_ms is not None:
-            left_ms = min(left_ms, self._heard_ms + plan.idle_timeout_ms - now_ms)
+        options = self._options
+        if options.for_ is not None:
+            left_ms = min(left_ms, self._started_ms + options.for_ - now_ms)
+        if options.idle_timeout is not None:
+            left_ms = min(left_ms, self._heard_ms + options.idle_timeout - now_ms)
         return max(0, left_ms)
 
     def summarise(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rmqcli.cli import selection
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     PROXY_SECTION,
@@ -23,27 +24,9 @@ from rmqcli.cli.options import (
     refuse_together,
     store_option,
 )
-from rmqcli.cli.selection import (
-    SHOW_SECTION,
-    check_decode,
-    check_not,
-    check_range,
-    decode_option,
-    filter_of,
-    format_option,
-    grep_option,
-    not_option,
-    property_option,
-    refuse_empty,
-    sql_option,
-    tag_option,
-    warn_about_timeout,
-    where_option,
-)
 from rmqcli.cli.ui.records.output import (
     FORMATS,
     HELP_FIELDS,
-    make_writer,
     record_schema,
 )
 from rmqcli.dataclass import dataclass
@@ -177,8 +160,8 @@ class TailOptions:
         duration_option(section=_STOP, help="Exit after DURATION without a message."),
     ] = None
     queue: Annotated[list[Any] | None, queue_option(section=_WHERE)] = None
-    tag: Annotated[str | None, tag_option(section=_WHICH)] = None
-    sql: Annotated[str | None, sql_option(section=_WHICH)] = None
+    tag: Annotated[str | None, selection.tag_option(section=_WHICH)] = None
+    sql: Annotated[str | None, selection.sql_option(section=_WHICH)] = None
     key: Annotated[
         str | None,
         option(
@@ -186,10 +169,12 @@ class TailOptions:
             help="Only messages with this key or ID; faster: rmq message find.",
         ),
     ] = None
-    property_: Annotated[list[Any] | None, property_option(section=_WHICH)] = None
-    grep: Annotated[Any, grep_option(section=_WHICH)] = None
-    not_: Annotated[bool, not_option(section=_WHICH)] = False
-    where: Annotated[str | None, where_option(section=_WHICH)] = None
+    property_: Annotated[
+        list[Any] | None, selection.property_option(section=_WHICH)
+    ] = None
+    grep: Annotated[Any, selection.grep_option(section=_WHICH)] = None
+    not_: Annotated[bool, selection.not_option(section=_WHICH)] = False
+    where: Annotated[str | None, selection.where_option(section=_WHICH)] = None
     around_group: Annotated[
         str | None,
         option(
@@ -216,15 +201,15 @@ class TailOptions:
             help="Messages to show from that offset on.  [default: 5]",
         ),
     ] = None
-    format_: Annotated[str | None, format_option()] = None
-    decode: Annotated[Any, decode_option()] = None
+    format_: Annotated[str | None, selection.format_option()] = None
+    decode: Annotated[Any, selection.decode_option()] = None
     fail_if_empty: Annotated[
         bool, option(section=_STOP, help="Exit with code 8 if no message matched.")
     ] = False
     rate: Annotated[
         Any,
         option(
-            section=SHOW_SECTION,
+            section=selection.SHOW_SECTION,
             parser=parse_rate,
             help="Limit the output, e.g. to 100/s.",
         ),
@@ -259,7 +244,9 @@ class TailOptions:
 
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""
-        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
+        selection.refuse_empty(
+            tag=self.tag, sql=self.sql, key=self.key, where=self.where
+        )
         given = {
             "--from": self.from_ is not None,
             "--from-queue": bool(self.from_queue),
@@ -278,16 +265,16 @@ class TailOptions:
             "--rate": self.rate is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
-        check_range(self.from_, self.to)
+        selection.check_range(self.from_, self.to)
         if self.decode is not None:
-            check_decode(output)
+            selection.check_decode(output)
         if self.around_group is None and not (self.before is self.after is None):
             raise UsageError("-B and -A need --around-group")
         if self.tag is not None and self.sql is not None:
             raise UsageError(
                 "--tag and --sql cannot be used together: a broker accepts only one"
             )
-        check_not(self)
+        selection.check_not(self)
         self._check_group(given, by_proxy=by_proxy)
 
     def _check_group(self, given: dict[str, bool], *, by_proxy: bool) -> None:
@@ -326,7 +313,7 @@ class TailOptions:
 
     def filter(self) -> TailFilter:
         """The filter that decides which messages are shown. Raises UsageError."""
-        return filter_of(self)
+        return selection.filter_of(self)
 
     @property
     def is_plain(self) -> bool:
@@ -388,34 +375,15 @@ def tail(common: Common, options: TailOptions) -> int:
     messages; --count, --for and --idle-timeout end tail. Without --group, NAMESRV_ADDR
     takes precedence over ROCKETMQ_ENDPOINTS.
     """
-    warn_about_timeout(common, for_ms=options.for_)
+    selection.warn_about_timeout(common, for_ms=options.for_)
     common = options.choose(common)
     options.check(common.output, by_proxy=bool(common.endpoints))
     options.filter()  # raises UsageError before anything is opened
     if common.endpoints:
-        return _tail_in_group(common, options)
+        from rmqcli.cli.tail.by_proxy import run_group_tail
+
+        return run_group_tail(common, options)
     from rmqcli.cli.tail.run import run_tail
 
     with read_from(common, options.store) as source:
         return run_tail(source, options)
-
-
-def _tail_in_group(common: Common, options: TailOptions) -> int:
-    from rmqcli.cli.tail.by_proxy import GroupTailPlan, run_group_tail
-
-    plan = GroupTailPlan(
-        group=options.group or "",
-        topics=tuple(dict.fromkeys(options.topics)),
-        tag=options.tag,
-        sql=options.sql,
-        count=options.count,
-        timeout_ms=options.for_,
-        idle_timeout_ms=options.idle_timeout,
-    )
-    writer = make_writer(
-        common.output,
-        template=options.format_,
-        color=common.use_color,
-        decode=options.decode,
-    )
-    return run_group_tail(common, plan, writer, fail_if_empty=options.fail_if_empty)

@@ -36,7 +36,7 @@ from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import check_reader
 from rmqcli.cli.ui.queues import lines_about
-from rmqcli.cli.ui.records.output import make_writer
+from rmqcli.cli.ui.records.output import writer_of
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, RmqError
 from rmqcli.hint import command_line, with_options
@@ -84,12 +84,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
     if options.for_ is not None:
         timeout_ms = max(1, min(config.timeout_ms, options.for_))
         config = replace(config, timeout_ms=timeout_ms)
-    writer = make_writer(
-        common.output,
-        template=options.format_,
-        color=common.use_color,
-        decode=options.decode,
-    )
+    writer = writer_of(common, options)
     with Client(config) as client:
         tail_filter = for_brokers(client, options.topics, tail_filter)
         started_ms = client.clock.monotonic_ms()

@@ -29,7 +29,7 @@ from rmqcli.cli.selection import readable_queues
 from rmqcli.cli.tail.command import LOOK_BACK
 from rmqcli.cli.top.frame import wrap
 from rmqcli.cli.top.view import View, ViewKey, clock_time, refresh
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.cli.ui.records.text import Pretty, cut_text
 from rmqcli.cli.ui.rich.table import shortened
 from rmqcli.clock import SYSTEM_CLOCK
@@ -66,8 +66,8 @@ _SAID_MAX = 3
 _TAIL_COLUMNS = (
     Column("stored", priority=20),
     Column("broker_name", title="BROKER", priority=40),
-    Column("queue_id", title="QUEUE", align="right"),
-    Column("queue_offset", title="OFFSET", align="right"),
+    number_column("queue_id", title="QUEUE"),
+    number_column("queue_offset", title="OFFSET"),
     Column("tags", priority=30, shorten=True),
     Column("keys", priority=25, shorten=True),
     Column("body", shorten=True, is_wanted=True),

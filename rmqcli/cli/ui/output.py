@@ -92,6 +92,11 @@ def number_column(
     return Column(name, help, title, align="right", **more)
 
 
+def json_column(name: str, help: str = "", **more: Any) -> Column:
+    """Return a column that tables leave out."""
+    return Column(name, help, None, **more)
+
+
 def pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
     """Return the columns with these names, which blanks separate, in their order."""
     by_name = {column.name: column for column in columns}
