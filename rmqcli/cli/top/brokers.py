@@ -14,7 +14,7 @@ from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
 from rmqcli.cli.monitoring.doctor import finding_json
 from rmqcli.cli.top.view import View, clock_time
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import Column, empty_row, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.hint import placed, with_options
 from rmqcli.model import MASTER_ID
@@ -88,9 +88,9 @@ class BrokersView(View):
 
     def _row_of_missing(self, process: tuple[str, int], since: str) -> dict[str, Any]:
         """Return the row of a broker that name servers do not list any more."""
+        name, broker_id = process
         error = f"not in the list of brokers any more; {since}"
-        names = {"broker_name": process[0], "broker_id": process[1]}
-        return {**dict.fromkeys(c.name for c in COLUMNS), **names, "error": error}
+        return empty_row(COLUMNS, broker_name=name, broker_id=broker_id, error=error)
 
     def key_of(self, row: Row) -> Any:
         return row["broker_name"], row["broker_id"]
