@@ -25,7 +25,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import Column, empty_row, row_of
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 
 if TYPE_CHECKING:
@@ -573,12 +573,12 @@ def config(common: Common) -> None:
 
     with common.open_client() as client:
         found = read_acl_config(client)
-    empty = dict.fromkeys(column.name for column in ACCOUNT_COLUMNS)
     errors = {n: each for n, each in found.items() if isinstance(each, RmqError)}
     rows: list[dict[str, Any]] = []
     for name, each in found.items():
         if isinstance(each, RmqError):
-            rows.append({**empty, "broker_name": name, "error": each.message})
+            known = {"broker_name": name, "error": each.message}
+            rows.append(empty_row(ACCOUNT_COLUMNS, **known))
             continue
         if each.global_white_addrs:
             common.messages.info(

@@ -13,12 +13,11 @@ GrpcValidator and the activities of the proxy; all in apache/rocketmq. definitio
 from __future__ import annotations
 
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.errors import unknown_name
-from rmqcli.cli.ui.messages import screen_size
+from rmqcli.cli.ui.messages import screen_size, wrap_words
 from rmqcli.cli.ui.output import Column, emit_json, row_of
 
 if TYPE_CHECKING:
@@ -514,12 +513,6 @@ def _text(found: Iterable[Meaning]) -> Iterable[str]:
             ("try", each.advice),
         ):
             if words:
-                lines += textwrap.wrap(
-                    f"{title}: {words}",
-                    max(width, 40),
-                    initial_indent="  ",
-                    subsequent_indent="    ",
-                    break_on_hyphens=False,
-                    break_long_words=False,
-                )
+                text = f"{title}: {words}"
+                lines += wrap_words(text, max(width, 40), first="  ", rest="    ")
         yield "".join(f"{line}\n" for line in lines)

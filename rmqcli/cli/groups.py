@@ -40,6 +40,7 @@ from rmqcli.cli.topics import parse_attribute
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import (
     Column,
+    empty_row,
     json_column,
     number_column,
     pick,
@@ -521,9 +522,8 @@ def stack(
         for stacks in member.stacks
         if show_all or stacks.is_consuming
     ]
-    empty = dict.fromkeys(column.name for column in STACK_COLUMNS)
     rows += [
-        {**empty, "client_id": each.client_id, "error": each.error.message}
+        empty_row(STACK_COLUMNS, client_id=each.client_id, error=each.error.message)
         for each in found
         if each.error is not None
     ]

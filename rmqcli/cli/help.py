@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TextIO
 from rmqcli.cli.arguments.habits import hint_for_command
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry, entries_below
 from rmqcli.cli.options import COMMON_SECTION, argument, command_options
-from rmqcli.cli.ui.messages import color_is_on, is_screen, screen_size
+from rmqcli.cli.ui.messages import color_is_on, is_screen, screen_size, wrap_words
 from rmqcli.errors import UsageError
 from rmqcli.hint import command_line
 from rmqcli.names import similar
@@ -240,10 +240,7 @@ def _width() -> int:
 
 
 def _paragraph(text: str) -> str:
-    lines = textwrap.wrap(
-        " ".join(text.split()), max(20, _width() - 2), break_on_hyphens=False,
-        break_long_words=False,
-    )  # fmt: skip
+    lines = wrap_words(" ".join(text.split()), max(20, _width() - 2))
     return "".join(f"  {line}\n" for line in lines)
 
 
@@ -257,14 +254,10 @@ def _lines(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     left_width = max(lengths, default=_LEFT_MAX)
     room = max(20, _width() - left_width - 4)
     for left, text in rows:
-        wrapped = textwrap.wrap(
-            text, room, break_on_hyphens=False, break_long_words=False,
-            drop_whitespace=True,
-        )  # fmt: skip
         if len(left) > left_width:
             yield f"  {left}\n"
             left = ""
-        for line in wrapped or [""]:
+        for line in wrap_words(text, room) or [""]:
             yield f"  {left:<{left_width}}  {line}\n"
             left = ""
 
@@ -446,11 +439,9 @@ def _wrapped(markdown: str) -> str:
 def _filled(text: str) -> str:
     """Wrap a paragraph or an item at 80 columns, but not inside of code."""
     mark = _ITEM.match(text)
-    return textwrap.fill(
-        _CODE.sub(_in_one_line, text), 80,
-        subsequent_indent=" " * (mark.end() if mark else 0),
-        break_on_hyphens=False, break_long_words=False,
-    ).replace("\0", " ")  # fmt: skip
+    indent = " " * (mark.end() if mark else 0)
+    lines = wrap_words(_CODE.sub(_in_one_line, text), 80, rest=indent)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _in_one_line(code: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,14 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, write_table
+from rmqcli.cli.ui.output import (
+    Column,
+    empty_row,
+    json_column,
+    number_column,
+    row_of,
+    write_table,
+)
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
 from rmqcli.units import counted, format_duration, format_rfc3339
@@ -571,23 +579,23 @@ def _data_by_proxy(topic: str, queues: Sequence[ProxyQueue]) -> dict[str, Any]:
         read = sum(each.is_readable for each in found)
         write = sum(each.is_writable for each in found)
         perm = (PERM_READ if read else 0) | (PERM_WRITE if write else 0)
-        row = {
-            "broker_name": name,
-            "read_queue_nums": read,
-            "write_queue_nums": write,
-            "perm": _perm_text(perm),
-            "route_perm": _perm_text(perm),
-        }
-        rows.append({column.name: row.get(column.name) for column in _BROKER_COLUMNS})
-    known = [column.name for column in QUEUE_COLUMNS]
+        rows.append(
+            empty_row(
+                _BROKER_COLUMNS,
+                broker_name=name,
+                read_queue_nums=read,
+                write_queue_nums=write,
+                perm=_perm_text(perm),
+                route_perm=_perm_text(perm),
+            )
+        )
     return {
         "topic": topic,
         "kind": topic_kind(topic, ClusterInfo({}, {})),
         "message_type": _message_type_by_proxy(queues),
         "brokers": rows,
         "queues": [
-            dict.fromkeys(known)
-            | {"broker_name": queue.broker_name, "queue_id": queue.queue_id}
+            empty_row(QUEUE_COLUMNS, **asdict(queue))
             for queue in sorted(each.queue for each in queues)
         ],
         "groups": None,

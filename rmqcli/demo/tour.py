@@ -31,19 +31,19 @@ PROXY_TITLE: Final = "The same over gRPC, through a proxy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of the tour. `words` are its arguments after `rmq`.
+    """One command of the tour. `command` is what the user types after `rmq`.
 
     `about` explains the step in a sentence or two, in lines of less than 80 cells. A
     command that does not end by itself has `seconds`, after which it is interrupted; it
-    runs on terminals only. `then` are the arguments of a second command on the same
-    page. Both run with `environ` added to their environment.
+    runs on terminals only. `then` is a second command on the same page. Both run with
+    `environ` added to their environment.
     """
 
     title: str
-    words: tuple[str, ...]
+    command: str
     about: str = ""
     seconds: int | None = None
-    then: tuple[str, ...] = ()
+    then: str = ""
     environ: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
@@ -52,80 +52,68 @@ STEPS: Final = (
     Step(
         title="What is there?",
         about="One topic. Topics of RocketMQ itself are listed with --all.",
-        words=("topics",),
+        command="topics",
     ),
     Step(
         title="The last messages",
         about="tail merges all queues by time and touches no group.",
-        words=(
-            *("tail", "orders", "--last", "5", "--no-follow"),
-            *("--format", "%d{iso} queue %q offset %o %k %g\\n"),
-        ),
+        command="tail orders --last 5 --no-follow"
+        " --format '%d{iso} queue %q offset %o %k %g\\n'",
     ),
     Step(
         title="The first refund, in full",
         about="A filter, a start and a count. In a pipe it would be a line of JSON.",
-        words=(
-            *("tail", "orders", "--tag", "Refunded", "--from", "earliest"),
-            *("--count", "1"),
-        ),
+        command="tail orders --tag Refunded --from earliest --count 1",
     ),
     Step(
         title="Send a message",
         about="Messages also come from lines, JSON lines or files.",
-        words=(
-            *("send", "orders", '{"order":"A-1","event":"Created"}'),
-            *("--tag", "Created", "--key", "A-1"),
-        ),
+        command="""send orders '{"order":"A-1","event":"Created"}'"""
+        " --tag Created --key A-1",
     ),
     Step(
         title="Consume in a new group",
         about="The group shipping joins, reads three paid orders, commits and leaves.",
-        words=(
-            *("consume", "orders", "--group", "shipping", "--from", "earliest"),
-            *("--tag", "Paid", "--count", "3", "--format", "ship %k of queue %q\\n"),
-        ),
+        command="consume orders --group shipping --from earliest --tag Paid --count 3"
+        " --format 'ship %k of queue %q\\n'",
     ),
     Step(
         title="Is the group billing behind?",
         about="Its consumer is too slow on purpose. Lag is what it has not committed.",
-        words=("lag", "billing"),
+        command="lag billing",
     ),
     Step(
         title="Watch the lag",
         about="Rates appear after 10 s. Press Ctrl-C to continue at once, or wait.",
-        words=("lag", "billing", "--watch", "1s"),
+        command="lag billing --watch 1s",
         seconds=14,
     ),
     Step(
         title="Does it catch up?",
         about="Two samples, ten seconds apart, and the answer in words.",
-        words=("lag", "billing", "--sample", "10s", "--explain"),
+        command="lag billing --sample 10s --explain",
     ),
     Step(
         title="Skip to now: first as a plan",
         about="Without --execute nothing is changed.",
-        words=("reset-offset", "billing", "orders", "--to", "latest"),
+        command="reset-offset billing orders --to latest",
     ),
     Step(
         title="Do it: backup, reset, read back",
         about="The consumer is online, so the broker moves it; each queue is verified.",
-        words=(
-            *("reset-offset", "billing", "orders", "--to", "latest"),
-            *("--execute", "--yes"),
-        ),
+        command="reset-offset billing orders --to latest --execute --yes",
     ),
     Step(
         title="The backlog is gone",
         about="Orders keep coming: what it is behind now has arrived since the reset.",
-        words=("lag", "billing"),
+        command="lag billing",
     ),
     Step(
         title="It was a mistake: undo",
         about="The backup that the reset saved is restored.",
-        words=("reset-offset", "billing", "orders", "--undo", "--execute", "--yes"),
+        command="reset-offset billing orders --undo --execute --yes",
     ),
-    Step(title="Back where it was", words=("lag", "billing")),
+    Step(title="Back where it was", command="lag billing"),
 )
 
 
@@ -135,11 +123,8 @@ def proxy_step(endpoints: str) -> Step:
         title=PROXY_TITLE,
         about="A proxy of RocketMQ 5 needs no name server. This one has no TLS.",
         environ={"ROCKETMQ_ENDPOINTS": endpoints},
-        words=("send", "orders", "box 7", "--tag", "Packed", "--plaintext"),
-        then=(
-            *("consume", "orders", "--group", "packing", "--tag", "Packed"),
-            *("--count", "1", "-o", "raw", "--plaintext"),
-        ),
+        command="send orders 'box 7' --tag Packed --plaintext",
+        then="consume orders --group packing --tag Packed --count 1 -o raw --plaintext",
     )
 
 
@@ -148,16 +133,7 @@ def export_step(folder: str) -> Step:
     return Step(
         title="Everything to Parquet, through Spark",
         about="A local Spark starts first, which takes a few seconds.",
-        words=(
-            "export",
-            "orders",
-            "--to-parquet",
-            folder,
-            "--to",
-            "now",
-            "-o",
-            "table",
-        ),
+        command=f"export orders --to-parquet {shlex.quote(folder)} --to now -o table",
     )
 
 
@@ -222,24 +198,26 @@ class Tour:
         self.page(step.title, step.about)
         for name, value in step.environ.items():
             self.command(f"export {name}={value}")
-        for words in filter(None, (step.words, step.then)):
-            if words is step.then:
+        for text in filter(None, (step.command, step.then)):
+            if text is step.then:
                 self.write("")
-            self.command(f"rmq {shlex.join(words)}")
+            self.command(f"rmq {text}")
             if step.seconds is not None and not self._is_paged:
                 self.write("skipped: this command needs a terminal")
                 return
             self.write("")
-            code = self._run(step, words)
+            code = self._run(step, text)
             if code not in (
                 (ExitCode.INTERRUPTED,) if step.seconds is not None else (ExitCode.OK,)
             ):
-                raise RmqError(f"rmq {words[0]} exited {code}: the tour stops here")
+                raise RmqError(
+                    f"rmq {text.split()[0]} exited {code}: the tour stops here"
+                )
 
-    def _run(self, step: Step, words: tuple[str, ...]) -> int:
+    def _run(self, step: Step, command: str) -> int:
         """Run a command in a process of its own, and return its exit code."""
         process = subprocess.Popen(  # noqa: S603  # ourselves
-            [sys.executable, "-m", "rmqcli", *words],
+            [sys.executable, "-m", "rmqcli", *shlex.split(command)],
             stdin=subprocess.DEVNULL,
             env={**self._environ, **step.environ},
         )

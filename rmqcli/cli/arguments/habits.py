@@ -15,32 +15,24 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.hint import command_line
 from rmqcli.units import counted
 
+_NOUNS = ("broker", "group", "topic")
 #: Commands that work: what is typed -> the command.
 COMMANDS = {
+    **{
+        typed.format(noun): f"{noun} show"
+        for noun in _NOUNS
+        for typed in ("{} describe", "{} get", "describe {}", "show {}")
+    },
+    **{
+        typed.format(noun): f"{noun}s"
+        for noun in _NOUNS
+        for typed in ("{} ls", "{}s list", "{}s ls", "list {}s", "get {}s")
+    },
     "alter topic": "topic update",
-    "broker describe": "broker show",
-    "broker get": "broker show",
-    "broker ls": "brokers",
-    "brokers list": "brokers",
-    "brokers ls": "brokers",
     "create group": "group create",
     "create topic": "topic create",
     "delete group": "group delete",
     "delete topic": "topic delete",
-    "describe broker": "broker show",
-    "describe group": "group show",
-    "describe topic": "topic show",
-    "get brokers": "brokers",
-    "get groups": "groups",
-    "get topics": "topics",
-    "group describe": "group show",
-    "group get": "group show",
-    "group ls": "groups",
-    "groups list": "groups",
-    "groups ls": "groups",
-    "list brokers": "brokers",
-    "list groups": "groups",
-    "list topics": "topics",
     "message describe": "message show",
     "message get": "message show",
     "produce": "send",
@@ -48,18 +40,10 @@ COMMANDS = {
     "profile delete": "profile remove",
     "profile ls": "profile list",
     "profile rm": "profile remove",
-    "show broker": "broker show",
-    "show group": "group show",
-    "show topic": "topic show",
     "topic add": "topic create",
     "topic alter": "topic update",
     "topic consume": "tail",
-    "topic describe": "topic show",
-    "topic get": "topic show",
-    "topic ls": "topics",
     "topic produce": "send",
-    "topics list": "topics",
-    "topics ls": "topics",
 }
 
 #: Options that work: command and what is typed -> the option. A value follows as it is.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.options import Common, command_options, option
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.messages import is_screen, screen_size
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
+from rmqcli.cli.ui.messages import is_screen, screen_size, wrap_words
+from rmqcli.cli.ui.output import Column, emit_json, empty_row, row_of, write_rows
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def _rows(diagnosis: Diagnosis) -> Iterable[dict[str, str | None]]:
         for finding in result.findings:
             yield {"check": result.name, **finding_json(finding)}
         if not result.findings:
-            empty: dict[str, str | None] = dict.fromkeys(c.name for c in COLUMNS)
-            yield {**empty, "check": result.name, "status": "ok"}
+            yield empty_row(COLUMNS, check=result.name, status="ok")
 
 
 def _write_report(common: Common, diagnosis: Diagnosis) -> None:
@@ -184,13 +183,5 @@ def _wrapped(text: str) -> list[str]:
     line = safe(text)
     if not is_screen(sys.stdout):
         return [INDENT + line]
-    import textwrap
-
-    return textwrap.wrap(
-        line,
-        max(20, screen_size(sys.stdout).columns - 1),
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    width = max(20, screen_size(sys.stdout).columns - 1)
+    return wrap_words(line, width, first=INDENT, rest=INDENT)

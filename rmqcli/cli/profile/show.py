@@ -11,7 +11,7 @@ from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import config_path
 from rmqcli.cli.configuration.profile import Profile
 from rmqcli.cli.options import Common, argument, command_options
-from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.cli.ui.output import Column, emit_json, empty_row, write_rows
 from rmqcli.errors import ConfigError, UsageError
 
 COLUMNS = (
@@ -55,8 +55,7 @@ def list_(common: Common) -> None:
     used = _name_in_use()
     rows = []
     for name in config.profiles:
-        row: dict[str, Any] = dict.fromkeys(column.name for column in COLUMNS)
-        row |= {"name": name, "in_use": name == used}
+        row = empty_row(COLUMNS, name=name, in_use=name == used)
         try:
             found = shown_fields(config.profile(name))
         except ConfigError as error:

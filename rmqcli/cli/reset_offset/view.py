@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.reset.cluster_identity import identity_json
@@ -12,6 +13,7 @@ from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
+    empty_row,
     json_column,
     number_column,
     row_of,
@@ -283,14 +285,8 @@ def rows_of_reset(
 def _unknown_row(
     queue: MessageQueue, error: RmqError, *, result: str = "UNKNOWN"
 ) -> dict[str, Any]:
-    known = {
-        "topic": queue.topic,
-        "broker_name": queue.broker_name,
-        "queue_id": queue.queue_id,
-        "result": result,
-        "warnings": [error.message],
-    }
-    return {column.name: known.get(column.name) for column in COLUMNS}
+    place = asdict(queue)
+    return empty_row(COLUMNS, **place, result=result, warnings=[error.message])
 
 
 def _row(

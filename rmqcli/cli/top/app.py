@@ -88,9 +88,6 @@ class HelpView(View):
     def read(self, client: Any) -> object:
         return None
 
-    def take(self, answer: Any) -> None:
-        pass
-
 
 class Answered(Message):
     """A feed has read its view, or failed to."""

@@ -14,7 +14,7 @@ from rmqcli.cli.broker import COLUMNS
 from rmqcli.cli.monitoring.cluster import TABLE_COLUMNS
 from rmqcli.cli.monitoring.doctor import finding_json
 from rmqcli.cli.top.view import View, clock_time
-from rmqcli.cli.ui.output import Column, row_of
+from rmqcli.cli.ui.output import Column, empty_row, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.hint import placed, with_options
 from rmqcli.model import MASTER_ID
@@ -64,21 +64,18 @@ class BrokersView(View):
 
     def __init__(self) -> None:
         super().__init__("brokers")
-        self._found: _Brokers | None = None
         #: name and id -> the broker when it answered last, and when that was
         self._answered: dict[tuple[str, int], tuple[BrokerRow, int]] = {}
 
-    def rows(self) -> Sequence[Row]:
-        if self._found is None:
-            return ()
-        listed = {_process(each): self._row(each) for each in self._found.rows}
+    def rows_of(self, found: _Brokers) -> Sequence[Row]:
+        listed = {_process(each): self._row(each) for each in found.rows}
         missing = {
             process: f"it answered at {clock_time(answered_ms)}"
             for process, (_, answered_ms) in self._answered.items()
             if process not in listed
         }
-        for name, seen in self._found.departed.items():
-            missing[name, MASTER_ID] = seen.last_seen(self._found.at_ms)
+        for name, seen in found.departed.items():
+            missing[name, MASTER_ID] = seen.last_seen(found.at_ms)
         return [*listed.values(), *starmap(self._row_of_missing, missing.items())]
 
     def _row(self, broker: BrokerRow) -> dict[str, Any]:
@@ -91,9 +88,9 @@ class BrokersView(View):
 
     def _row_of_missing(self, process: tuple[str, int], since: str) -> dict[str, Any]:
         """Return the row of a broker that name servers do not list any more."""
+        name, broker_id = process
         error = f"not in the list of brokers any more; {since}"
-        names = {"broker_name": process[0], "broker_id": process[1]}
-        return {**dict.fromkeys(c.name for c in COLUMNS), **names, "error": error}
+        return empty_row(COLUMNS, broker_name=name, broker_id=broker_id, error=error)
 
     def key_of(self, row: Row) -> Any:
         return row["broker_name"], row["broker_id"]
@@ -110,21 +107,19 @@ class BrokersView(View):
         )
 
     def take(self, answer: _Brokers) -> None:
-        self._found = answer
+        super().take(answer)
         for each in answer.rows:
             if each.error is None:
                 self._answered[_process(each)] = each, answer.at_ms
 
-    def intro(self, row: Row | None) -> Sequence[str]:
-        if self._found is None:
-            return ()
-        counts = Counter(each.cluster for each in self._found.rows)
+    def intro_of(self, found: _Brokers, row: Row | None) -> Sequence[str]:
+        counts = Counter(each.cluster for each in found.rows)
         return [f"{name}: {counted(count, 'broker')}" for name, count in counts.items()]
 
-    def notes(self) -> Sequence[str]:
+    def notes_of(self, found: _Brokers) -> Sequence[str]:
         return [
             f"{_BROKERS_COLUMNS[0].text(row)}: {row['error']}"
-            for row in self.rows()
+            for row in self.rows_of(found)
             if row["error"] is not None
         ]
 
@@ -141,7 +136,6 @@ class BrokerView(View):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._name = name
-        self._found: list[BrokerDetail] = []
 
     @property
     def command(self) -> list[str]:
@@ -150,14 +144,14 @@ class BrokerView(View):
 
     @property
     def columns(self) -> Sequence[Column]:
-        if len(self._found) > 1:
+        if len(self.found or ()) > 1:
             return (Column("broker_id", title="ID"), *_SETTING_COLUMNS)
         return _SETTING_COLUMNS
 
-    def rows(self) -> Sequence[Row]:
+    def rows_of(self, found: list[BrokerDetail]) -> Sequence[Row]:
         return [
             {"broker_id": each.row.broker_id, "name": name, "value": value}
-            for each in self._found
+            for each in found
             for name, value in sorted(
                 ((each.settings if self.part else each.runtime) or {}).items()
             )
@@ -169,12 +163,9 @@ class BrokerView(View):
     def read(self, client: Client) -> list[BrokerDetail]:
         return show_broker(client, self._name)
 
-    def take(self, answer: list[BrokerDetail]) -> None:
-        self._found = answer
-
-    def notes(self) -> Sequence[str]:
+    def notes_of(self, found: list[BrokerDetail]) -> Sequence[str]:
         notes = []
-        for each in self._found:
+        for each in found:
             if each.row.error is not None:
                 notes.append(f"{each.row.address}: {each.row.error.message}")
             elif self.part and each.settings_error is not None:
@@ -192,14 +183,11 @@ class DoctorView(View):
 
     def __init__(self) -> None:
         super().__init__("doctor")
-        self._found: Diagnosis | None = None
 
-    def rows(self) -> Sequence[Row]:
-        if self._found is None:
-            return ()
+    def rows_of(self, found: Diagnosis) -> Sequence[Row]:
         return [
             {"check": result.name, **finding_json(finding)}
-            for result, finding in self._found.findings
+            for result, finding in found.findings
         ]
 
     def key_of(self, row: Row) -> Any:
@@ -208,13 +196,7 @@ class DoctorView(View):
     def read(self, client: Client) -> Diagnosis:
         return diagnose(client)
 
-    def take(self, answer: Diagnosis) -> None:
-        self._found = answer
-
-    def intro(self, row: Row | None) -> Sequence[str]:
-        found = self._found
-        if found is None:
-            return ()
+    def intro_of(self, found: Diagnosis, row: Row | None) -> Sequence[str]:
         at = format_rfc3339(found.at_ms)
         lines = [f"{counted(len(found.results), 'check')} at {at}: {found.status}"]
         if row is not None:

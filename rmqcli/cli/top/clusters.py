@@ -13,7 +13,7 @@ from rmqcli.admin.lag.model import GroupState, rank_of
 from rmqcli.cli.monitoring.cluster import count_lines, finding_line
 from rmqcli.cli.top.feed import Feed
 from rmqcli.cli.top.view import View, clock_time
-from rmqcli.cli.ui.output import Column, number_column
+from rmqcli.cli.ui.output import Column, empty_row, number_column
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, TransportError
@@ -173,8 +173,8 @@ class ClustersView(View):
         return [self._row(each) for each in self._clusters.values()]
 
     def _row(self, cluster: NamedCluster) -> dict[str, Any]:
-        row: dict[str, Any] = dict.fromkeys(column.name for column in _COLUMNS)
-        name = row["cluster"] = cluster.name
+        name = cluster.name
+        row = empty_row(_COLUMNS, cluster=name)
         found, error = self._found.get(name), self._errors.get(name)
         feed = self._feeds.get(name)
         since = "" if found is None else f" since {clock_time(found.at_ms)}"

@@ -266,7 +266,6 @@ class GroupView(View):
             "d": ViewKey("dead letters", lambda _row: LettersView(group)),
             "r": ViewKey("reset", self._reset, changes=True),
         }
-        self._found: _Group | None = None
         self._trends = _Trends()
         self._memory: LagMemory | None = None
 
@@ -290,10 +289,7 @@ class GroupView(View):
                 return MEMBER_COLUMNS
         return HELD_TABLE
 
-    def rows(self) -> Sequence[Row]:
-        found = self._found
-        if found is None:
-            return ()
+    def rows_of(self, found: _Group) -> Sequence[Row]:
         match self.part:
             case 0:
                 return found.queues
@@ -336,13 +332,7 @@ class GroupView(View):
             ],
         )
 
-    def take(self, answer: _Group) -> None:
-        self._found = answer
-
-    def intro(self, row: Row | None) -> Sequence[str]:
-        found = self._found
-        if found is None:
-            return ()
+    def intro_of(self, found: _Group, row: Row | None) -> Sequence[str]:
         if self.part:
             return (headline(found.lag),)
         from rmqcli.admin.lag.explain import explain
@@ -350,18 +340,16 @@ class GroupView(View):
         trend = None if found.trend is None else found.trend.group
         return list(map(self.worded, explain(found.lag, trend)))
 
-    def notes(self) -> Sequence[str]:
-        if self._found is None:
-            return ()
+    def notes_of(self, found: _Group) -> Sequence[str]:
+        lag = found.lag
         silent = [
             f"{client.client_id} did not answer: {client.failure}"
-            for client in (self._found.lag.reading.clients or {}).values()
+            for client in (lag.reading.clients or {}).values()
             if client.failure is not None
         ]
-        lag = self._found.lag
         untold = untold_members(lag)
         members = [] if untold is None else [self.worded(untold)]
-        return [*self._found.failures, *lag.reading.notes, *members, *silent]
+        return [*found.failures, *lag.reading.notes, *members, *silent]
 
     def open(self, row: Row) -> View | None:
         return self._tail(row)
@@ -373,11 +361,12 @@ class GroupView(View):
         return TailView(row["topic"], None if queue[1] is None else queue)
 
     def _reset(self, row: Row | None) -> View | Question | None:
-        if self._found is None:
+        found: _Group | None = self.found
+        if found is None:
             return None
         topics = [
             each.topic
-            for each in self._found.lag.topics
+            for each in found.lag.topics
             if each.topic is not None and not each.is_retry
         ]
         topic = None if row is None else row.get("topic")

@@ -330,16 +330,13 @@ class LettersView(View):
         super().__init__(f"dead letters of {group}")
         self.group = group
         self.keys = {"o": ViewKey("origin", self._origin)}
-        self._found: _Letters | None = None
 
     @property
     def command(self) -> list[str]:
         return ["dlq", "show", *placed(self.group)]
 
-    def rows(self) -> Sequence[Row]:
-        if self._found is None:
-            return ()
-        states = self._found.redriven
+    def rows_of(self, found: _Letters) -> Sequence[Row]:
+        states = found.redriven
         if isinstance(states, RmqError):
             states = None
         return [
@@ -355,7 +352,7 @@ class LettersView(View):
                 "origin_msg_id": each.origin_msg_id,
             }
             for each in sorted(
-                self._found.found.letters,
+                found.found.letters,
                 key=lambda each: each.message.store_timestamp_ms,
                 reverse=True,
             )
@@ -380,26 +377,24 @@ class LettersView(View):
             return _Letters(found, error)
 
     def take(self, answer: _Letters) -> None:
-        self._found = answer
+        super().take(answer)
         # Up to 4.9.1 the topic is write-only, and some brokers show nothing of it.
         self.none = "not read: see below" if answer.found.errors else View.none
 
-    def notes(self) -> Sequence[str]:
-        if self._found is None:
-            return ()
-        found = self._found.found
-        notes = [f"{queue}: {error.message}" for queue, error in found.errors.items()]
-        hints = [self.worded(error.hint) for error in found.errors.values()]
+    def notes_of(self, found: _Letters) -> Sequence[str]:
+        read = found.found
+        notes = [f"{queue}: {error.message}" for queue, error in read.errors.items()]
+        hints = [self.worded(error.hint) for error in read.errors.values()]
         notes += filter(None, dict.fromkeys(hints))
-        if found.undecodable:
-            notes.append(f"{found.undecodable:,} cannot be decoded")
-        if found.missing:
-            notes.append(f"{found.missing:,} are not stored any more")
-        if found.is_cut:
+        if read.undecodable:
+            notes.append(f"{read.undecodable:,} cannot be decoded")
+        if read.missing:
+            notes.append(f"{read.missing:,} are not stored any more")
+        if read.is_cut:
             more = shlex.join(["rmq", *self.command_for(None)])
             notes.append(f"there are more: {more}")
-        if isinstance(self._found.redriven, RmqError):
-            notes.append(f"REDRIVEN is not known: {self._found.redriven.message}")
+        if isinstance(found.redriven, RmqError):
+            notes.append(f"REDRIVEN is not known: {found.redriven.message}")
         return notes
 
     def open(self, row: Row) -> View:
@@ -441,8 +436,6 @@ class MessageView(View):
             self.keys = {"o": ViewKey("origin", lambda _row: origin())}
         self._ref = ref
         self._topic = topic
-        self._found: MessageOutcome | None = None
-        self._others: tuple[str, ...] = ()
         self._pretty: list[str] = []
 
     @property
@@ -454,13 +447,11 @@ class MessageView(View):
     def columns(self) -> Sequence[Column]:
         return _LINE_COLUMNS if self.part else GROUP_COLUMNS
 
-    def rows(self) -> Sequence[Row]:
-        if self._found is None:
-            return ()
+    def rows_of(self, found: _FoundMessage) -> Sequence[Row]:
         if self.part:
             lines = [part for line in self._pretty for part in wrap(line, self.width)]
             return [{"line": line, "at": at} for at, line in enumerate(lines)]
-        return [row_of(GROUP_COLUMNS, each) for each in self._found.groups]
+        return [row_of(GROUP_COLUMNS, each) for each in found.outcome.groups]
 
     def key_of(self, row: Row) -> Any:
         return row["at"] if self.part else row["group"]
@@ -486,26 +477,23 @@ class MessageView(View):
         return _FoundMessage(outcome, tuple(others))
 
     def take(self, answer: _FoundMessage) -> None:
-        self._found, self._others = answer.outcome, answer.others
+        super().take(answer)
         message = answer.outcome.message
         pretty = Pretty(color=False, whole="rmq message show -o json has")
         blocks = pretty.blocks(message.message_queue, [message])
         self._pretty = blocks[0].split("\n")
 
-    def intro(self, row: Row | None) -> Sequence[str]:
-        found = self._found
-        if found is None or self.part:
+    def intro_of(self, found: _FoundMessage, row: Row | None) -> Sequence[str]:
+        if self.part:
             return ()
         verdict = []
         if row is not None:
             because = [text for text in (row["evidence"], row["reason"]) if text]
             verdict = [f"{row['group']}: {row['verdict']}. {'; '.join(because)}"]
-        body = shortened(f"  {_body_of(found.message)}", self.width)
-        return [self._pretty[0], body, stored_text(found), *verdict]
+        body = shortened(f"  {_body_of(found.outcome.message)}", self.width)
+        return [self._pretty[0], body, stored_text(found.outcome), *verdict]
 
-    def notes(self) -> Sequence[str]:
-        if self._found is None:
-            return ()
-        errors = self._found.errors.items()
-        notes = [*self._others, *(f"{name}: {each.message}" for name, each in errors)]
+    def notes_of(self, found: _FoundMessage) -> Sequence[str]:
+        errors = found.outcome.errors.items()
+        notes = [*found.others, *(f"{name}: {each.message}" for name, each in errors)]
         return list(dict.fromkeys(notes))

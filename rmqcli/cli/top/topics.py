@@ -66,7 +66,6 @@ class TopicsView(View):
                 "tail", lambda row: None if row is None else TailView(row["topic"])
             )
         }
-        self._found: _Topics | None = None
         self._rates = Rates()
         self._counts: TopicCounts | None = None
 
@@ -74,14 +73,12 @@ class TopicsView(View):
     def stale(self) -> Mapping[str, object]:
         return {"rate_in": None}
 
-    def rows(self) -> Sequence[Row]:
-        if self._found is None:
-            return ()
+    def rows_of(self, found: _Topics) -> Sequence[Row]:
         rows = []
-        for topic in self._found.found.topics:
+        for topic in found.found.topics:
             if topic.kind in _USERS:
                 row = row_of(COLUMNS, topic)
-                numbers = self._found.numbers.get(topic.topic, (None, None))
+                numbers = found.numbers.get(topic.topic, (None, None))
                 row["rate_in"], row["messages"] = numbers
                 rows.append(row)
         return rows
@@ -107,17 +104,13 @@ class TopicsView(View):
             untold=[*departed_texts(client), *slave_texts(client)],
         )
 
-    def take(self, answer: _Topics) -> None:
-        self._found = answer
-
-    def notes(self) -> Sequence[str]:
-        if self._found is None:
-            return ()
-        errors = self._found.found.errors.items()
+    def notes_of(self, found: _Topics) -> Sequence[str]:
+        errors = found.found.errors.items()
         notes = [f"{name}: {error.message}" for name, error in errors]
-        notes += map(self.worded, self._found.untold)
-        asked = [row for row in self.rows() if row["kind"] == "normal"]
-        if len(asked) < len(self.rows()):
+        notes += map(self.worded, found.untold)
+        rows = self.rows_of(found)
+        asked = [row for row in rows if row["kind"] == "normal"]
+        if len(asked) < len(rows):
             notes.append("offsets of static topics do not tell IN/S and MESSAGES")
         if len(asked) > ASKED_MAX:
             notes.append("IN/S and MESSAGES are read of the topics on the screen only")
@@ -144,7 +137,6 @@ class TopicQueuesView(View):
         super().__init__(topic)
         self.topic = topic
         self.keys = {"t": ViewKey("tail", lambda _row: TailView(topic))}
-        self._found: _Topic | None = None
         self._rates = Rates()
 
     @property
@@ -163,10 +155,7 @@ class TopicQueuesView(View):
             return summary_columns(with_trend=False)
         return (*QUEUE_COLUMNS[:4], _RATE, *QUEUE_COLUMNS[4:])
 
-    def rows(self) -> Sequence[Row]:
-        found = self._found
-        if found is None:
-            return ()
+    def rows_of(self, found: _Topic) -> Sequence[Row]:
         if self.part:
             return found.groups
         rows = []
@@ -201,13 +190,8 @@ class TopicQueuesView(View):
             ]
         return _Topic(detail=detail, rates=rates, groups=groups, failures=failures)
 
-    def take(self, answer: _Topic) -> None:
-        self._found = answer
-
-    def intro(self, row: Row | None) -> Sequence[str]:
-        if self._found is None:
-            return ()
-        detail = self._found.detail
+    def intro_of(self, found: _Topic, row: Row | None) -> Sequence[str]:
+        detail = found.detail
         kind = detail.kind if detail.message_type is None else detail.message_type
         brokers = ", ".join(each.broker_name for each in detail.brokers)
         groups = ", ".join(detail.groups) or "none that is known"
@@ -215,8 +199,8 @@ class TopicQueuesView(View):
             groups = f"at least {groups}"
         return (f"{kind} topic on {brokers}", f"groups: {groups}")
 
-    def notes(self) -> Sequence[str]:
-        return () if self._found is None else self._found.failures
+    def notes_of(self, found: _Topic) -> Sequence[str]:
+        return found.failures
 
     def open(self, row: Row) -> View:
         if self.part:

@@ -81,7 +81,13 @@ class View:
     class if they are always the same. `parts` are the names of its tables, of which
     `part` is shown. Sorting is by one of `sorts`, functions by name that return the key
     of a row; the first is the default.
+
+    Most views keep the last answer as `found`, and define `rows_of`, `intro_of` and
+    `notes_of`, which are asked from the first answer on.
     """
+
+    #: what was read last; None before that
+    found: Any = None
 
     #: what stands in the place of a table without rows
     none = "none"
@@ -125,6 +131,10 @@ class View:
 
     def rows(self) -> Sequence[Row]:
         """Return the rows of the part that is shown, as they were read last."""
+        return () if self.found is None else self.rows_of(self.found)
+
+    def rows_of(self, found: Any) -> Sequence[Row]:
+        """Return the rows of an answer."""
         raise NotImplementedError
 
     def key_of(self, row: Row) -> Any:
@@ -152,14 +162,22 @@ class View:
 
     def take(self, answer: Any) -> None:
         """Keep what was read."""
-        raise NotImplementedError
+        self.found = answer
 
     def intro(self, row: Row | None) -> Sequence[str]:
         """Return the lines above the table; `row` is the chosen one."""
+        return () if self.found is None else self.intro_of(self.found, row)
+
+    def intro_of(self, found: Any, row: Row | None) -> Sequence[str]:
+        """Return the lines above the table of an answer."""
         return ()
 
     def notes(self) -> Sequence[str]:
         """Return warnings, such as brokers that did not answer."""
+        return () if self.found is None else self.notes_of(self.found)
+
+    def notes_of(self, found: Any) -> Sequence[str]:
+        """Return the warnings of an answer."""
         return ()
 
     def open(self, row: Row) -> View | NamedCluster | None:

@@ -74,16 +74,24 @@ def wrapped(line: str, stream: TextIO | None = None, *, indent: int = 2) -> str:
     width = screen_size(stream).columns
     if len(line) < width:
         return line
-    import textwrap  # only for the few lines that are that long
-
     before, command, after = line.partition("rmq ")
-    return textwrap.fill(
-        before + (command + after).replace(" ", "\0"),
+    text = before + (command + after).replace(" ", "\0")
+    lines = wrap_words(text, width, rest=" " * indent)
+    return "\n".join(lines).replace("\0", " ")
+
+
+def wrap_words(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+    """Break a text between words only, with `first` and `rest` before its lines."""
+    import textwrap  # few commands write texts that are that long
+
+    return textwrap.wrap(
+        text,
         width,
-        subsequent_indent=" " * indent,
+        initial_indent=first,
+        subsequent_indent=rest,
         break_long_words=False,
         break_on_hyphens=False,
-    ).replace("\0", " ")
+    )
 
 
 @dataclass(slots=True)

@@ -113,6 +113,11 @@ def row_of(columns: Iterable[Column], found: object) -> dict[str, Any]:
     }
 
 
+def empty_row(columns: Iterable[Column], **known: object) -> dict[str, Any]:
+    """Return a row of which nothing is known but these fields."""
+    return {column.name: known.get(column.name) for column in columns}
+
+
 def write_rows(
     rows: Iterable[Row],
     *,
