@@ -184,9 +184,9 @@ def filter_of(options: Any) -> TailFilter:
     `options` has a field for each option above: `tag`, `sql`, `key`, `property_`,
     `grep`, `not_`, `where` and `decode`.
     """
-    from rmqcli.admin.tail.filter import make_filter
+    from rmqcli.admin.tail.filter import TailFilter
 
-    return make_filter(
+    return TailFilter(
         tag=options.tag,
         sql=options.sql,
         key=options.key,

@@ -269,7 +269,7 @@ def _tail(box: Toolbox, arguments: TailArguments) -> results.TailResult:
     from rmqcli.admin.lag.memory import check_complete
     from rmqcli.admin.positions import check_groups, resolve_ranges
     from rmqcli.admin.tail.batch import Batcher, TailCounts
-    from rmqcli.admin.tail.filter import make_filter
+    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.admin.tail.tail import Tail, TailPlan
     from rmqcli.admin.topics import topics_without_tag_filter
     from rmqcli.api.positions import UNSORTED
@@ -277,7 +277,7 @@ def _tail(box: Toolbox, arguments: TailArguments) -> results.TailResult:
 
     topic, last, since = arguments.topic, arguments.last, arguments.since
     start = Earliest() if since is None else parse_position(since)
-    wanted = make_filter(tag=arguments.tags)
+    wanted = TailFilter(tag=arguments.tags)
     batcher = Batcher(
         wanted, lambda queue, found: [(queue, each) for each in found], TailCounts()
     )

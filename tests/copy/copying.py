@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rmqcli import Admin
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.copy.copy import BATCH_MAX, CopyRequest, CopyRun, identify, plan_copy
 from rmqcli.copy.log import open_copy_log
 from rmqcli.position import Earliest
@@ -47,7 +47,7 @@ def prepared(
     with ExitStack() as stack:
         reading = stack.enter_context(client_of(source))
         writing = stack.enter_context(client_of(target))
-        wanted = make_filter(**conditions)
+        wanted = TailFilter(**conditions)
         request = CopyRequest(
             source_topic=topics[0],
             target_topic=topics[1],

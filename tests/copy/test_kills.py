@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.copy.copy import CopyRequest, CopyRun, identify, plan_copy
 from rmqcli.copy.log import CopyLog, open_copy_log, read_copy_log
 from rmqcli.redrive.log import LockedFile
@@ -63,7 +63,7 @@ def test_a_copy_that_is_killed_goes_on_where_it_was(
     doubtful = 0
     with client_of(cluster) as client:
         request = CopyRequest(
-            source_topic="src", target_topic="dst", filter=make_filter()
+            source_topic="src", target_topic="dst", filter=TailFilter()
         )
         identity = identify(client, client, request)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmqcli import Admin
 from rmqcli.admin.dlq.read import LetterReader, find_letters
 from rmqcli.admin.reset.cluster_identity import identity_of
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.redrive.log import LetterPlace, LockedFile, RedriveLog, open_log, read_log
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
 from rmqcli.wire.message.decode import StoredMessage
@@ -66,7 +66,7 @@ def run_until_killed(cluster, path, topic, left, named):
     """
     with client_of(cluster) as client:
         identity = identity_of(client.route("%DLQ%billing"))
-        request = RedriveRequest(group="billing", filter=make_filter(), to=topic)
+        request = RedriveRequest(group="billing", filter=TailFilter(), to=topic)
         file = DyingFile(path)
         try:
             file.left = left
@@ -87,7 +87,7 @@ def finish(cluster, path, topic):
     """The process that is not killed; return the letters that may be sent twice."""
     with client_of(cluster) as client:
         identity = identity_of(client.route("%DLQ%billing"))
-        request = RedriveRequest(group="billing", filter=make_filter(), to=topic)
+        request = RedriveRequest(group="billing", filter=TailFilter(), to=topic)
         log = open_log(path, "billing", identity, at_ms=0)
         try:
             plan = plan_redrive(client, request, log.states)
@@ -130,11 +130,11 @@ def test_the_letters_of_several_kills_are_all_named(letters, tmp_path):
     with client_of(letters) as client:
         identity = identity_of(client.route("%DLQ%killed"))
         log = open_log(tmp_path / "log", "killed", identity, at_ms=0)
-        request = RedriveRequest(group="killed", filter=make_filter(), to="orders")
+        request = RedriveRequest(group="killed", filter=TailFilter(), to="orders")
         ranges = find_letters(client, "killed")
         places = [
             LetterPlace("broker-a", 0, each.queue_offset, each.commit_log_offset)
-            for _, some in LetterReader(client, ranges, make_filter())
+            for _, some in LetterReader(client, ranges, TailFilter())
             for each in some
             if isinstance(each, StoredMessage)
         ]

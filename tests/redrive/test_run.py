@@ -14,7 +14,7 @@ import pytest
 
 from rmqcli import Admin, connect
 from rmqcli.admin.reset.cluster_identity import identity_of
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.calls.send import send_batch_message, send_message
 from rmqcli.api.client import Client
@@ -99,7 +99,7 @@ def redrive(cluster, tmp_path):
             identity = identity_of(client.route("%DLQ%billing"))
             log = open_log(path, "billing", identity, at_ms=client.clock.epoch_ms())
             begin(client)
-            request = RedriveRequest(group="billing", filter=make_filter(), to=to)
+            request = RedriveRequest(group="billing", filter=TailFilter(), to=to)
             plan = plan_redrive(client, request, log.states)
             made = RedriveRun(client, plan, log, **options)
             planned(made)
@@ -198,7 +198,7 @@ def test_memory_does_not_grow_with_the_number_of_batches(rmq_cluster_factory, tm
     with client_of(cluster) as client:
         identity = identity_of(client.route("%DLQ%billing"))
         log = open_log(tmp_path / "log.jsonl", "billing", identity, at_ms=0)
-        request = RedriveRequest(group="billing", filter=make_filter())
+        request = RedriveRequest(group="billing", filter=TailFilter())
         plan = plan_redrive(client, request, log.states)
         run = RedriveRun(client, plan, log, batch_max=10)
         held = []
@@ -353,7 +353,7 @@ def test_a_plan_names_the_first_letters_that_may_be_sent_twice(cluster, monkeypa
     for offset in (0, 1, 2):
         place = offset, letters[offset].commit_log_offset
         states.set(LetterPlace("broker-a", 0, *place), DOUBTFUL)
-    request = RedriveRequest(group="billing", filter=make_filter())
+    request = RedriveRequest(group="billing", filter=TailFilter())
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         plan = plan_redrive(client, request, states)
         none = plan_redrive(client, request, LetterStates())
@@ -365,7 +365,7 @@ def test_a_plan_names_the_first_letters_that_may_be_sent_twice(cluster, monkeypa
 
 def plan_of(cluster, states=None, **request):
     """Plan a redrive of billing's letters."""
-    request = {"group": "billing", "filter": make_filter(), **request}
+    request = {"group": "billing", "filter": TailFilter(), **request}
     with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
         return plan_redrive(client, RedriveRequest(**request), states or LetterStates())
 
@@ -439,7 +439,7 @@ def test_a_letter_with_a_damaged_body_is_named_also_with_not(cluster):
     """It counted as one that matches what is not wanted, and nothing named it."""
     letter = "RETRY_TOPIC\x01orders\x02"
     store(cluster, "%DLQ%billing", b"no zlib data", letter, sys_flag=1)
-    wanted = make_filter(pattern=re.compile("^[0-7]$"), invert=True)
+    wanted = TailFilter(pattern=re.compile("^[0-7]$"), invert=True)
     plan = plan_of(cluster, filter=wanted)
     assert plan.targets == {"orders": 1}
     (left,) = plan.left_out.values()

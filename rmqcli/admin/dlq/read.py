@@ -137,12 +137,12 @@ def read_letters(
     wanted: TailFilter | None = None,
 ) -> DeadLetters:
     """Read at most `limit` letters of a group. Raises as `find_letters` does."""
-    from rmqcli.admin.tail.filter import make_filter
+    from rmqcli.admin.tail.filter import TailFilter
 
     check_group(group)
     check_int(limit, "limit", 0, LONG_MAX)
     found = find_letters(client, group, start=start, end=end, last=last)
-    wanted = wanted or make_filter()
+    wanted = wanted or TailFilter()
     reader = LetterReader(client, found, wanted, decode=_decode_pulled)
     letters: list[DeadLetter] = []
     undecodable = 0

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     )
     from rmqcli.api.call import Call
     from rmqcli.clock import Clock
-    from rmqcli.tasks import Task
+    from rmqcli.tasks import Part, Task
     from rmqcli.wire.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset
 
     Log: TypeAlias = dict[MessageQueue, TopicOffset] | RmqError
@@ -675,40 +675,35 @@ def _all(part: BrokerPart, *calls: Call[Any]) -> All:
 
 
 def _read_rest(part: BrokerPart, query: LagQuery, shared: SharedAnswers) -> Task[None]:
-    pairs = [pair for pair in part.committed if _has_lag(part, pair)]
-    extra = list(_queues_left_out(part))
     address = part.address or ""
-    requests: list[Request[Any]] = [
-        Request(address, query_consume_time_span(topic, group))
-        for group, topic in pairs
-    ]
-    for topic, queue_id in extra:
+    parts: dict[tuple[str, Any], Part] = {
+        ("age", (group, topic)): Request(address, query_consume_time_span(topic, group))
+        for group, topic in part.committed
+        if _has_lag(part, (group, topic))
+    }
+    for queue in _queues_left_out(part):
         from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 
-        requests.append(Request(address, get_min_offset(topic, queue_id)))
-        requests.append(Request(address, get_max_offset(topic, queue_id)))
-    members = list(_clients_to_ask(part, query, shared))
+        calls = get_min_offset(*queue), get_max_offset(*queue)
+        parts["ends", queue] = _all(part, *calls)
     timeout_ms = None if query.process_queues else OWNER_TIMEOUT_MS
-    requests += [
-        Request(address, get_consumer_running_info(*member), timeout_ms)
-        for member in members
-    ]
-    if not requests:
+    for member in _clients_to_ask(part, query, shared):
+        call = get_consumer_running_info(*member)
+        parts["member", member] = Request(address, call, timeout_ms)
+    if not parts:
         return
-    answers = yield All(requests)
-    for pair, outcome in zip(pairs, answers, strict=False):
-        if isinstance(outcome, RmqError):
-            part.unread_ages.setdefault(pair[0], []).append(outcome.message)
+    answers = yield All(list(parts.values()))
+    for (what, about), outcome in zip(parts, answers, strict=True):
+        if what == "member":
+            shared.clients[about] = outcome
+        elif what == "ends":
+            ends, (low, high) = part.ends[about[0]], outcome
+            if isinstance(low, int) and isinstance(high, int) and ends is not None:
+                ends[about[1]] = (low, high)
+        elif isinstance(outcome, RmqError):
+            part.unread_ages.setdefault(about[0], []).append(outcome.message)
         else:
-            part.spans[pair] = {span.queue.queue_id: span for span in outcome}
-    rest = iter(answers[len(pairs) :])
-    for topic, queue_id in extra:
-        low, high = next(rest), next(rest)
-        ends = part.ends[topic]
-        if isinstance(low, int) and isinstance(high, int) and ends is not None:
-            ends[queue_id] = (low, high)
-    for member in members:
-        shared.clients[member] = next(rest)
+            part.spans[about] = {span.queue.queue_id: span for span in outcome}
 
 
 def _has_lag(part: BrokerPart, pair: GroupTopic) -> bool:

@@ -28,14 +28,9 @@ _SHOWN_QUEUES = 5
 def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
     """Explain a group's lag in sentences, the most important ones first."""
     sentences = [*_paused(lag), _headline(lag)]
-    sentences += _tries(lag)
-    sentences += _handed_out(lag)
-    sentences += _states(lag)
-    sentences += _members(lag)
-    sentences += _skew(lag)
-    sentences += _held(lag)
-    sentences += _consuming(lag)
-    sentences += _filters(lag)
+    parts = (_tries, _handed_out, _states, _members, _skew, _held, _consuming, _filters)
+    for part in parts:
+        sentences += part(lag)
     if trend is not None:
         sentences.append(_trend(trend))
     return sentences

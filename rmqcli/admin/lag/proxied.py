@@ -106,19 +106,44 @@ def read_proxy_heartbeats(
 
     `ends` are those of the topic's queues; see `read_clock_ahead_ms`. Raises RmqError.
     """
-    found: ProxyHeartbeats = {}
+    since_ms = now_ms - _ONLINE_MS
+    return _last_of_each(
+        (yield from _read_since(address, ends, since_ms, clock_ahead_ms))
+    )
+
+
+def _read_since(
+    address: str,
+    ends: Mapping[MessageQueue, TopicOffset],
+    since_ms: int,
+    clock_ahead_ms: int,
+) -> Task[list[ProxyHeartbeat]]:
+    """Read all heartbeats on a broker since then (by our clock)."""
+    found: list[ProxyHeartbeat] = []
     for queue, limits in ends.items():
-        if limits.max_offset > limits.min_offset:
-            records = _read_queue(
-                address,
-                queue,
-                limits.max_offset,
-                since_ms=now_ms - _ONLINE_MS + clock_ahead_ms,
-            )
-            for record in (yield from records):
-                heartbeat = _decoded(record, clock_ahead_ms)
-                if heartbeat is not None:
-                    _take(heartbeat, found)
+        if limits.max_offset <= limits.min_offset:
+            continue
+        records = yield from _read_queue(
+            address, queue, limits.max_offset, since_ms=since_ms + clock_ahead_ms
+        )
+        for record in records:
+            try:
+                data = decode_body(HeartbeatSyncerData, record.body)
+            except BodyError:
+                continue
+            at_ms = record.store_timestamp_ms - clock_ahead_ms
+            found.append(ProxyHeartbeat(at_ms, data))
+    return found
+
+
+def _last_of_each(heartbeats: Iterable[ProxyHeartbeat]) -> ProxyHeartbeats:
+    """Return the last heartbeat of each member; of several at one time, the later."""
+    found: ProxyHeartbeats = {}
+    for each in heartbeats:
+        if each.data.group is not None:
+            key = each.data.group, each.data.client_id
+            if key not in found or found[key].at_ms <= each.at_ms:
+                found[key] = each
     return found
 
 
@@ -286,32 +311,7 @@ def _read_history(
     """Read all heartbeats on a broker since then (by our clock)."""
     ends = yield Request(address, get_topic_stats_info(HEARTBEAT_TOPIC))
     clock_ahead_ms = yield from read_clock_ahead_ms(address, clock)
-    found: list[ProxyHeartbeat] = []
-    for queue, limits in ends.items():
-        if limits.max_offset > limits.min_offset:
-            records = yield from _read_queue(
-                address, queue, limits.max_offset, since_ms=since_ms + clock_ahead_ms
-            )
-            decoded = (_decoded(record, clock_ahead_ms) for record in records)
-            found += (each for each in decoded if each is not None)
-    return found
-
-
-def _decoded(record: StoredMessage, clock_ahead_ms: int) -> ProxyHeartbeat | None:
-    try:
-        data = decode_body(HeartbeatSyncerData, record.body)
-    except BodyError:
-        return None
-    return ProxyHeartbeat(record.store_timestamp_ms - clock_ahead_ms, data)
-
-
-def _take(heartbeat: ProxyHeartbeat, found: ProxyHeartbeats) -> None:
-    data = heartbeat.data
-    if data.group is None:
-        return
-    known = found.get((data.group, data.client_id))
-    if known is None or known.at_ms <= heartbeat.at_ms:
-        found[data.group, data.client_id] = heartbeat
+    return (yield from _read_since(address, ends, since_ms, clock_ahead_ms))
 
 
 def proxied_members(
@@ -321,11 +321,7 @@ def proxied_members(
 
     A record on one broker may be newer than that on another.
     """
-    last: ProxyHeartbeats = {}
-    for each in of_brokers:
-        for key, heartbeat in each.items():
-            if key not in last or last[key].at_ms <= heartbeat.at_ms:
-                last[key] = heartbeat
+    last = _last_of_each(beat for each in of_brokers for beat in each.values())
     found: dict[str, list[ProxyHeartbeat]] = {}
     for (group, _), heartbeat in sorted(last.items()):
         if heartbeat.is_online and heartbeat.at_ms > now_ms - _ONLINE_MS:

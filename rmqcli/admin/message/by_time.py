@@ -71,7 +71,7 @@ class TimeSearch:
     is_cut: bool = False
     unread: int = 0
     errors: dict[str, RmqError] = field(default_factory=dict)
-    damaged: Counter[str] = field(default_factory=Counter)
+    damaged: dict[str, int] = field(default_factory=Counter)
 
     def add(self, other: TimeSearch) -> None:
         """Add a search of other topics, for the same id."""
@@ -84,7 +84,8 @@ class TimeSearch:
         self.is_cut |= other.is_cut
         self.unread += other.unread
         self.errors |= other.errors
-        self.damaged.update(other.damaged)
+        for broker_name, count in other.damaged.items():
+            self.damaged[broker_name] += count
 
     def __str__(self) -> str:
         """What was read, as a part of a sentence."""

@@ -155,7 +155,7 @@ class FoundMessages:
     errors: dict[str, RmqError] = field(default_factory=dict)
     without_index: list[str] = field(default_factory=list)
     more_on: list[str] = field(default_factory=list)
-    damaged: Counter[str] = field(default_factory=Counter)
+    damaged: dict[str, int] = field(default_factory=Counter)
     has_answers: bool = True
     by_time: TimeSearch | None = None
     #: in the commit log, but no longer in the topic, and what shows that
@@ -334,7 +334,8 @@ def find_messages(
         found.without_index = by_index.without_index
         found.has_answers = by_index.has_answers
         found.more_on += by_index.more_on
-        found.damaged.update(by_index.damaged)
+        for name, count in by_index.damaged.items():
+            found.damaged[name] += count
     if pending and is_id(ref) and not found.messages:
         waiting = [each for text in texts for each in _among_pending(client, text)]
         _run(client, waiting)
@@ -470,7 +471,8 @@ def _add_by_time(
         found.by_time = read
         found.messages = read.messages
         found.errors |= found.by_time.errors
-        found.damaged.update(read.damaged)
+        for name, count in read.damaged.items():
+            found.damaged[name] += count
 
 
 def _messages_near(

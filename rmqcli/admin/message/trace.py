@@ -11,6 +11,7 @@ Source: QueryMsgTraceByIdSubCommand and TraceView in apache/rocketmq.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -521,40 +522,33 @@ def _events(
     before: dict[str, tuple[SubBefore, str]] = {}
     after: dict[str, tuple[SubAfter, str]] = {}
     for record, host in reports:
+        if isinstance(record, SubBefore):
+            before[record.request_id] = record, host
+            continue
+        if isinstance(record, SubAfter):
+            after[record.request_id] = record, host
+            continue
+        event = functools.partial(
+            TraceEvent, at_ms=record.timestamp_ms, group=record.group, client_host=host
+        )
         match record:
-            case Pub():
-                yield TraceEvent(
+            case Pub(message_type=kind):
+                yield event(
                     kind=kinds.PRODUCED,
-                    at_ms=record.timestamp_ms,
                     status="success" if record.is_success else "not_safe",
-                    group=record.group,
                     client_host=record.client_host or host,
                     cost_ms=record.cost_ms,
-                    message_type=None
-                    if record.message_type is None
-                    else record.message_type.name,
+                    message_type=None if kind is None else kind.name,
                 )
             case EndTransaction():
-                yield TraceEvent(
+                yield event(
                     kind=kinds.TRANSACTION,
-                    at_ms=record.timestamp_ms,
                     status=record.state,
-                    group=record.group,
-                    client_host=host,
                     is_from_check=record.is_from_check,
                 )
             case Recall():
-                yield TraceEvent(
-                    kind=kinds.RECALLED,
-                    at_ms=record.timestamp_ms,
-                    status="success" if record.is_success else "failed",
-                    group=record.group,
-                    client_host=host,
-                )
-            case SubBefore():
-                before[record.request_id] = record, host
-            case SubAfter():
-                after[record.request_id] = record, host
+                status = "success" if record.is_success else "failed"
+                yield event(kind=kinds.RECALLED, status=status)
     for request_id in dict.fromkeys([*before, *after]):
         yield _delivery(before.get(request_id), after.get(request_id))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
@@ -57,8 +58,7 @@ class TailFilter:
     """Which messages are wanted.
 
     `invert` inverts the conditions on key, properties and pattern, but not on tags, nor
-    `where`.
-    Create a filter with `make_filter`, which parses the tag expression.
+    `where`. Raises ConfigError for an invalid tag expression.
     """
 
     tag: str | None = None
@@ -68,13 +68,19 @@ class TailFilter:
     pattern: re.Pattern[str] | None = None
     invert: bool = False
     where: Where | None = None
-    subscription: SubscriptionData | None = None
+    #: what `tag` stands for
+    subscription: SubscriptionData | None = field(init=False)
     #: tags that `where` asks for, so that the broker can leave the others out
-    where_tags: str | None = None
+    where_tags: str | None = field(init=False)
     #: whether the broker filters by tag, too; see `topics_without_tag_filter`
     tags_at_broker: bool = True
     #: whether it filters by the SQL92 expression of `where`; see `can_ask_sql`
     where_at_broker: bool = False
+
+    def __post_init__(self) -> None:
+        subscription = None if self.tag is None else parse_tags("", self.tag)
+        object.__setattr__(self, "subscription", subscription)
+        object.__setattr__(self, "where_tags", _tags_of(self.where))
 
     def __str__(self) -> str:
         """The conditions as options of the command line; empty for none."""
@@ -166,33 +172,6 @@ def _tags_of(where: Where | None) -> str | None:
     return " || ".join(sorted(tags))
 
 
-def make_filter(
-    *,
-    tag: str | None = None,
-    sql: str | None = None,
-    key: str | None = None,
-    properties: tuple[tuple[str, str], ...] = (),
-    pattern: re.Pattern[str] | None = None,
-    invert: bool = False,
-    where: Where | None = None,
-) -> TailFilter:
-    """Make a filter, and parse its tag expression.
-
-    Raises ConfigError for an invalid tag expression.
-    """
-    return TailFilter(
-        tag=tag,
-        sql=sql,
-        key=key,
-        properties=properties,
-        pattern=pattern,
-        invert=invert,
-        where=where,
-        where_tags=_tags_of(where),
-        subscription=None if tag is None else parse_tags("", tag),
-    )
-
-
 def parse_filter(
     *,
     tag: str | None = None,
@@ -216,7 +195,7 @@ def parse_filter(
     if decode is not None and where is None:
         raise UsageError("decode needs where")
     format_ = None if decode is None else parse_decode(decode)
-    return make_filter(
+    return TailFilter(
         tag=tag,
         sql=sql,
         key=key,

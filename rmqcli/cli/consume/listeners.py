@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from rmqcli.admin.tail.batch import TailCounts
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.cli.ui.escape import safe_json
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.credentials import without_secrets
@@ -73,7 +73,7 @@ class Printer:
         as_record: AsRecord | None = None,
     ) -> None:
         self._writer = writer
-        self._batcher = writer.batcher(make_filter(), TailCounts())
+        self._batcher = writer.batcher(TailFilter(), TailCounts())
         self._counts = counts
         self._around_write = around_write
         self._as_record = as_record

@@ -103,9 +103,9 @@ class LetterOptions:
 
     def filter(self) -> TailFilter:
         """The filter that chooses among the letters. Raises UsageError."""
-        from rmqcli.admin.tail.filter import make_filter
+        from rmqcli.admin.tail.filter import TailFilter
 
-        return make_filter(
+        return TailFilter(
             tag=self.tag,
             sql=self.sql,
             key=self.key,

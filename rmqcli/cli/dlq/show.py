@@ -183,13 +183,13 @@ def _write_as_messages(
 ) -> int:
     """Write the letters as `rmq tail` does; return how many."""
     from rmqcli.admin.tail.batch import TailCounts
-    from rmqcli.admin.tail.filter import make_filter
+    from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.cli.ui.records.output import make_writer
 
     writer = make_writer(
         common.output, template=None, color=common.use_color, decode=decode
     )
-    batcher = writer.batcher(make_filter(), TailCounts())  # the reader has filtered
+    batcher = writer.batcher(TailFilter(), TailCounts())  # the reader has filtered
     shown = 0
     for queue, letters in reader:
         writer.write(batcher.items(queue, letters))

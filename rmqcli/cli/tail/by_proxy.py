@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.tail.batch import TailCounts
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.cli.selection import subscriptions_of
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.records.output import writer_of
@@ -72,7 +72,7 @@ class _GroupTail:
         self._options = options
         self._consumer = consumer
         self._writer = writer
-        self._batcher: Batcher[Any] = writer.batcher(make_filter(), TailCounts())
+        self._batcher: Batcher[Any] = writer.batcher(TailFilter(), TailCounts())
         self.shown = 0
         self.lost = 0
         self._started_ms = self._heard_ms = SYSTEM_CLOCK.monotonic_ms()

@@ -15,7 +15,7 @@ from rmqcli.admin.message.find import find_messages, missing_message
 from rmqcli.admin.message.gather import outcomes_of
 from rmqcli.admin.positions import resolve_ranges_each
 from rmqcli.admin.tail.batch import Batcher, TailCounts
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.cli.dlq.show import COLUMNS as LETTER_COLUMNS
 from rmqcli.cli.dlq.show import LAST_DEFAULT, is_redriven, redrives_of
@@ -224,7 +224,7 @@ class TailView(View):
             client,
             TailPlan(
                 ranges=tuple(ranges),
-                filter=make_filter(),
+                filter=TailFilter(),
                 lost=lost,
                 own_starts={
                     queue: AtOffset(offset)
@@ -241,7 +241,7 @@ class TailView(View):
                 on_turn=on_turn,
             ),
             Batcher(
-                make_filter(),
+                TailFilter(),
                 lambda queue, some: [_row_of_record(queue, each) for each in some],
                 TailCounts(),
             ),

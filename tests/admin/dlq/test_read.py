@@ -12,7 +12,7 @@ import pytest
 
 from rmqcli import Admin
 from rmqcli.admin.dlq.read import LetterReader, find_letters
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.errors import PartialError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset
@@ -56,7 +56,7 @@ def read():
             found = find_letters(client, "billing", **where)
             meanwhile()
             options = {} if is_stopped is None else {"is_stopped": is_stopped}
-            wanted = make_filter(**dict(filters))
+            wanted = TailFilter(**dict(filters))
             reader = LetterReader(client, found, wanted, **options)
             bodies = [
                 each.body.decode()
@@ -243,7 +243,7 @@ def test_letters_that_cannot_be_read_are_not_left_out(start, read, filters):
     cluster.faults.next(faults.answer(0, body=ILLEGIBLE), code=VIEW)
     with client_of(cluster) as client:
         found = find_letters(client, "billing")
-        reader = LetterReader(client, found, make_filter(**filters))
+        reader = LetterReader(client, found, TailFilter(**filters))
         letters = [each for _, some in reader for each in some]
     assert isinstance(letters[0], DecodeFailure)
     assert [each.queue_offset for each in letters] == ([0, 1] if filters else [0, 1, 2])

@@ -9,7 +9,7 @@ import pytest
 
 from rmqcli.admin.read.body import Chunk
 from rmqcli.admin.tail.batch import BodyBatcher, LineBatcher, TailCounts
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
@@ -41,11 +41,11 @@ def bodies(_queue: object, messages: object) -> list[bytes]:
 
 
 def body_batcher() -> Batcher[bytes]:
-    return BodyBatcher(make_filter(), TailCounts())
+    return BodyBatcher(TailFilter(), TailCounts())
 
 
 def line_batcher() -> Batcher[str]:
-    return LineBatcher(make_filter(), JsonWriter(), TailCounts())
+    return LineBatcher(TailFilter(), JsonWriter(), TailCounts())
 
 
 SHAPES = {

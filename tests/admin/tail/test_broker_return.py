@@ -9,7 +9,7 @@ import pytest
 from rmqcli.admin.positions import ResolvedRange, resolve_ranges_each
 from rmqcli.admin.tail.batch import Batcher, TailCounts
 from rmqcli.admin.tail.broker_return import BrokerReturn
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
@@ -55,7 +55,7 @@ def plan_without_b(client, *, start, count):
     assert isinstance(error, RmqError)
     plan = TailPlan(
         ranges=(ours.offsets,),
-        filter=make_filter(),
+        filter=TailFilter(),
         lost={B: error},
         start=start,
         started_ms=started_ms,

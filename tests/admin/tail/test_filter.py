@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqcli.admin.tail.filter import make_filter, parse_pattern, parse_property_glob
+from rmqcli.admin.tail.filter import TailFilter, parse_pattern, parse_property_glob
 from rmqcli.errors import DecodeError, TextError, UsageError
 
 
@@ -32,7 +32,7 @@ class Content:
 
 
 def matches(content=None, **conditions):
-    wanted: Any = make_filter(**conditions)
+    wanted: Any = TailFilter(**conditions)
     return wanted.matches(content or Content())
 
 
@@ -111,14 +111,14 @@ def test_bytes_that_are_no_text_are_compared_as_replacement_characters():
 def test_the_broker_filters_what_it_can(
     conditions, expression, expression_type, is_everything
 ):
-    made = make_filter(**conditions)
+    made = TailFilter(**conditions)
     assert (made.expression, made.expression_type) == (expression, expression_type)
     assert made.is_everything is is_everything
 
 
 def test_a_tag_expression_needs_a_tag():
     with pytest.raises(UsageError):
-        make_filter(tag="||")
+        TailFilter(tag="||")
 
 
 @pytest.mark.parametrize(

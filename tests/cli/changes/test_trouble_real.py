@@ -11,7 +11,7 @@ import uuid
 import pytest
 
 from rmqcli import Admin, ClientConfig, Credentials, Producer, ProducerMessage
-from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.copy.copy import CopyRequest
@@ -198,9 +198,7 @@ def test_of_two_copies_at_once_the_second_sends_nothing(cluster, tmp_path):
             producer.send(ProducerMessage(source, b"%d" % number))
     wait_until(lambda: sum(map(len, stored(cluster, source).values())) == 30)
     config = ClientConfig(namesrv=(cluster.namesrv,))
-    request = CopyRequest(
-        source_topic=source, target_topic=target, filter=make_filter()
-    )
+    request = CopyRequest(source_topic=source, target_topic=target, filter=TailFilter())
     refused = []
 
     def begin_another(_):

@@ -256,9 +256,9 @@ def _safe_json(text: str) -> str:
 def write_messages(writer: Writer, messages: Sequence[PulledMessage]) -> None:
     """Write messages of any queues, in their order, as `rmq tail` shows them."""
     from rmqcli.admin.tail.batch import TailCounts
-    from rmqcli.admin.tail.filter import make_filter
+    from rmqcli.admin.tail.filter import TailFilter
 
-    batcher = writer.batcher(make_filter(), TailCounts())
+    batcher = writer.batcher(TailFilter(), TailCounts())
     for message in messages:
         writer.write(batcher.items(message.message_queue, [message]))
     writer.close()
