@@ -142,19 +142,10 @@ def _of_namesrvs(client: Client) -> BundlePart:
 
 def _of_cluster(client: Client) -> Iterator[BundlePart]:
     """Yield what the facts of the doctor tell: nearly all, read once."""
-    from rmqcli.admin.doctor.diagnose import CHECKS, needs_of
-    from rmqcli.admin.doctor.facts import (
-        GROUPS,
-        LAGS,
-        LETTERS,
-        ROUTES,
-        TOPICS,
-        gather_facts,
-    )
+    from rmqcli.admin.doctor.facts import gather_facts
 
-    parts = needs_of(CHECKS) | {TOPICS, GROUPS, ROUTES, LAGS, LETTERS}
     try:
-        facts = gather_facts(client, parts)
+        facts = gather_facts(client)
     except RmqError as error:
         for file, (title, source, _) in _OF_FACTS.items():
             yield BundlePart(file=file, title=title, source=source, error=error.message)
