@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.admin.brokers import ask_many, read_brokers
+from rmqcli.admin.brokers import read_brokers
 from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.calls.config import (
@@ -504,7 +504,7 @@ def _read_delays(client: Client, facts: Facts) -> None:
                         queue.topic, queue.queue_id, offset, count=1
                     )
                 questions[name, level] = detail.row.address, call
-    for (name, level), answer in ask_many(client, questions).items():
+    for (name, level), answer in client.ask_many(questions).items():
         detail = rows[name]
         late_ms = facts.late_ms.setdefault(name, {})
         late_ms[level] = None

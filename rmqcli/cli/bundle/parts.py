@@ -117,12 +117,11 @@ def _version_of(package: str) -> str | None:
 
 
 def _of_namesrvs(client: Client) -> BundlePart:
-    from rmqcli.admin.brokers import ask_many
     from rmqcli.api.calls.namesrv_config import get_namesrv_config
 
     addresses = list(dict.fromkeys(client.config.namesrv))
-    answers = ask_many(
-        client, {address: (address, get_namesrv_config()) for address in addresses}
+    answers = client.ask_many(
+        {address: (address, get_namesrv_config()) for address in addresses}
     )
     errors = {n: e.message for n, e in answers.items() if isinstance(e, RmqError)}
     found = [
@@ -365,7 +364,7 @@ def _of_producers(client: Client) -> BundlePart:
 
 def _of_statistics(client: Client) -> BundlePart:
     """Return how many messages topics have in each queue, and since when."""
-    from rmqcli.admin.brokers import ask_many, reader_addresses
+    from rmqcli.admin.brokers import reader_addresses
     from rmqcli.admin.topics import list_topics
     from rmqcli.api.calls.stats import get_topic_stats_info
     from rmqcli.units import counted, format_rfc3339
@@ -389,7 +388,7 @@ def _of_statistics(client: Client) -> BundlePart:
     }
     found: list[dict[str, Any]] = []
     errors = {name: error.message for name, error in listed.errors.items()}
-    for (name, broker), answer in ask_many(client, questions).items():
+    for (name, broker), answer in client.ask_many(questions).items():
         if isinstance(answer, RmqError):
             errors[broker] = answer.message
             continue
