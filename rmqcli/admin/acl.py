@@ -436,9 +436,7 @@ def read_acl_config(client: Client) -> dict[str, AclConfig | RmqError]:
     """
     masters = client.masters()
     versions = ask_each(client, masters, get_broker_runtime_info())
-    client.raise_if_none_answers(
-        e for e in versions.values() if isinstance(e, RmqError)
-    )
+    client.raise_if_none_answers(versions.values())
     found: dict[str, AclConfig | RmqError] = {
         name: answer
         for name, answer in versions.items()

@@ -89,7 +89,7 @@ def ask_each(
     The error of a broker without an address is that it has no master, or has left.
     """
     asked = {name: (at, call) for name, at in with_address(addresses).items()}
-    answers = ask_many(client, asked)
+    answers = client.ask_many(asked)
     return {
         name: answers[name] if name in answers else _no_address(client, name)
         for name in addresses
@@ -140,20 +140,6 @@ def denial_of(answers: Iterable[object]) -> DeniedError | None:
     return first if isinstance(first, DeniedError) and is_denied else None
 
 
-def ask_many(
-    client: Client,
-    questions: Mapping[K, tuple[str, Call[T]]],
-    *,
-    timeout_ms: int | None = None,
-) -> dict[K, T | RmqError]:
-    """Send each call to its address, all at once; return answers or errors by key."""
-    outcomes = run_tasks(
-        client,
-        [Request(address, call, timeout_ms) for address, call in questions.values()],
-    )
-    return dict(zip(questions, outcomes, strict=True))
-
-
 def split_answers(
     answers: Mapping[K, T | RmqError],
 ) -> tuple[dict[K, T], dict[K, RmqError]]:
@@ -180,7 +166,7 @@ def change_many(
     Where an answer is lost, the error is a ChangeUnknownError with the hint `look`,
     which says how to find out whether the change was made.
     """
-    answers = ask_many(client, changes)
+    answers = client.ask_many(changes)
     return {key: _changed(answer, look) for key, answer in answers.items()}
 
 
@@ -375,7 +361,7 @@ def read_brokers(
         for place in places
         if place[2] == MASTER_ID and (client.known_version(place[3]) or 0) >= V5_0_0
     }
-    replication = ask_many(client, masters)
+    replication = client.ask_many(masters)
     ends = {
         place[:2]: _integer(info, "commitLogMaxOffset")
         for place, info in infos.items()
@@ -459,7 +445,7 @@ def _read_sync_states(
         for group in names
         for address in _addresses(group)
     }
-    told = ask_many(client, controllers)
+    told = client.ask_many(controllers)
     leaders: dict[str, str] = {}
     for group in names:
         answers = [told[address] for address in _addresses(group)]
@@ -474,7 +460,7 @@ def _read_sync_states(
         group: (leader, get_sync_state_data(names[group]))
         for group, leader in leaders.items()
     }
-    for group, state in ask_many(client, questions).items():
+    for group, state in client.ask_many(questions).items():
         for name in names[group]:
             if isinstance(state, RmqError):
                 found[name] = state.message

@@ -20,13 +20,7 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import (
-    ask_each,
-    ask_many,
-    read_brokers,
-    reader_addresses,
-    split_answers,
-)
+from rmqcli.admin.brokers import ask_each, read_brokers, reader_addresses, split_answers
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.behaviour import History, observe
 from rmqcli.admin.lag.gather import LagGatherer
@@ -309,7 +303,7 @@ def measure_topics(client: Client, patterns: Sequence[str]) -> list[Measurement]
         if not isinstance(route, RmqError):
             for name, address in reader_addresses(route.brokers).items():
                 questions[topic, name] = address, get_topic_stats_info(topic)
-    answers = ask_many(client, questions)
+    answers = client.ask_many(questions)
     measured = []
     for topic, route in routes.items():
         if isinstance(route, RmqError):

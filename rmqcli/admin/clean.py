@@ -14,13 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqcli.admin.brokers import (
-    ask_each,
-    ask_many,
-    change_each,
-    failed_word,
-    with_address,
-)
+from rmqcli.admin.brokers import ask_each, change_each, failed_word, with_address
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.calls.config import (
     clean_expired_consume_queue,
@@ -85,7 +79,7 @@ def plan_clean_expired(client: Client, masters: Addresses) -> list[CleanStep]:
     steps = []
     at = with_address(masters)
     tables = ask_each(client, masters, get_all_topic_config())
-    client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
+    client.raise_if_none_answers(tables.values())
     for name, table in tables.items():
         if isinstance(table, RmqError):
             steps.append(_failed(name, masters[name], table))
@@ -112,8 +106,8 @@ def plan_clean_expired(client: Client, masters: Addresses) -> list[CleanStep]:
 def _stats(
     client: Client, address: str, topics: Mapping[str, object]
 ) -> dict[MessageQueue, TopicOffset] | RmqError:
-    answers = ask_many(
-        client, {topic: (address, get_topic_stats_info(topic)) for topic in topics}
+    answers = client.ask_many(
+        {topic: (address, get_topic_stats_info(topic)) for topic in topics}
     )
     found: dict[MessageQueue, TopicOffset] = {}
     for answer in answers.values():
@@ -167,7 +161,7 @@ def plan_clean_unused(client: Client, masters: Addresses) -> list[CleanStep]:
     failed step. Raises NoBrokerError when no broker answers.
     """
     tables = ask_each(client, masters, get_all_topic_config())
-    client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
+    client.raise_if_none_answers(tables.values())
     offsets = ask_each(client, masters, get_all_consumer_offset())
     info = client.cluster_info()
     steps = []
@@ -212,8 +206,7 @@ def _existing(
     Source: AdminBrokerProcessor.queryConsumeQueue, whose remark alone says that a queue
     does not exist: the code is the one of any failure.
     """
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             (topic, queue_id): (
                 address,

@@ -11,15 +11,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of
-from rmqcli.admin.doctor.diagnose import CHECKS, judge, needs_of
-from rmqcli.admin.doctor.facts import (
-    LAGS,
-    LETTERS,
-    NO_MASTER,
-    TOPICS,
-    Facts,
-    gather_facts,
-)
+from rmqcli.admin.doctor.diagnose import CHECKS, judge
+from rmqcli.admin.doctor.facts import NO_MASTER, Facts, gather_facts
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.model import is_system_group
@@ -79,7 +72,7 @@ def read_cluster(client: Client) -> ClusterSummary:
     Raises TransportError when no name server answers, and NoBrokerError when none knows
     a broker or no broker answers.
     """
-    facts = gather_facts(client, needs_of(CHECKS) | {TOPICS, LAGS, LETTERS})
+    facts = gather_facts(client)
     errors = facts.silent()
     if len(errors) == len(facts.brokers):
         client.raise_if_none_answers(errors.values())

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
+from rmqcli.admin.brokers import denial_of, reader_addresses
 from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
@@ -183,9 +183,7 @@ def find_delayed(client: Client, topic: str, *, limit: int) -> DelayedMessages:
         except RmqError as error:
             found.errors[name] = error
     if len(found.errors) == len(addresses):
-        client.raise_if_none_answers(
-            e for e in found.errors.values() if not isinstance(e, PartialError)
-        )
+        client.raise_if_none_answers(found.errors.values())
     if not has_answers:
         found.denial = denial_of(found.errors.get(name) for name in addresses)
     found.errors |= untold_errors_of(client, [topic])
@@ -257,8 +255,7 @@ def _pending(
     A broker reports the start of a level only once it has looked at it.
     """
     delivered = delivered_levels(runtime)
-    ends = ask_many(
-        client,
+    ends = client.ask_many(
         {
             (level, call.code): (address, call)
             for level in range(1, levels + 1)
@@ -447,8 +444,7 @@ def _viewed_messages(
         entries = (client.invoke(address, call).queue_data or [])[:count]
         if not entries:
             raise PartialError(f"{queue}: {address} has no entry for offset {start}")
-        bodies = ask_many(
-            client,
+        bodies = client.ask_many(
             {
                 offset: (
                     address,

@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_each, ask_many, change_each, failed_word
+from rmqcli.admin.brokers import ask_each, change_each, failed_word
 from rmqcli.admin.lag.assemble import LagQuery
 from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.model import compute_lag
@@ -480,8 +480,7 @@ def _routes(
         server: answer if isinstance(answer, RmqError) else {}
         for server, answer in alive.items()
     }
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             (server, topic): (server, get_route_info_by_topic(topic))
             for server, each in found.items()
@@ -547,8 +546,8 @@ def _ends(
     client: Client, address: str, configs: Mapping[str, TopicConfig]
 ) -> tuple[dict[str, int], dict[str, RmqError]]:
     """Return the sum of the max offsets of each topic, or why it is not known."""
-    answers = ask_many(
-        client, {topic: (address, get_topic_stats_info(topic)) for topic in configs}
+    answers = client.ask_many(
+        {topic: (address, get_topic_stats_info(topic)) for topic in configs}
     )
     ends, silent = {}, {}
     for topic, answer in answers.items():

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from rmqcli.admin.brokers import (
     ask_each,
-    ask_many,
     change_each,
     change_many,
     denial_of,
@@ -154,8 +153,7 @@ def list_groups(client: Client) -> GroupList:
     for broker_name, groups in told.items():
         for group in groups:
             brokers_of.setdefault(group, []).append(broker_name)
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             (group, name): (addresses[name], get_consumer_connection_list(group))
             for group, names in brokers_of.items()
@@ -356,8 +354,7 @@ def _clients(
         for broker_name, connection in connections.items()
         for member in connection.connections
     }
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             client_id: (at[client_id], get_consumer_running_info(group, client_id))
             for client_id in sorted(at)[:_MEMBERS_ASKED_MAX]
@@ -869,7 +866,7 @@ def _configs(
     and NoBrokerError when no broker answers.
     """
     tables = ask_each(client, masters, get_all_subscription_group_config())
-    client.raise_if_none_answers(e for e in tables.values() if isinstance(e, RmqError))
+    client.raise_if_none_answers(tables.values())
     found: dict[str, SubscriptionGroupConfig | RmqError | None] = {}
     at = with_address(masters)
     for name, table in tables.items():

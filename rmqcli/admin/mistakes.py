@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import reader_addresses
 from rmqcli.admin.lag.memory import check_departed, slave_errors
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import (
@@ -99,8 +99,7 @@ def _names(client: Client) -> dict[NameKind, set[str]]:
     except RmqError:  # 5.x can be configured to refuse this request
         topics = []
     call = get_all_subscription_group_config()
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {n: (a, call) for n, a in reader_addresses(info.brokers.values()).items()},
         timeout_ms=_TIMEOUT_MS,
     )

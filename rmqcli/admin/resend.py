@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import reader_addresses
 from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.message.find import (
     PENDING_TOPICS,
@@ -164,8 +164,7 @@ def _group_of(client: Client, message: PulledMessage, client_id: str) -> str:
         raise NoBrokerError(f"no broker {name} is registered", address="")
     address = addresses[name]
     groups = client.invoke(address, query_topic_consume_by_who(message.topic))
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {group: (address, get_consumer_connection_list(group)) for group in groups},
     )
     having = [

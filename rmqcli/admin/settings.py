@@ -15,7 +15,7 @@ import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, change_many, failed_word, use_one_of
+from rmqcli.admin.brokers import change_many, failed_word, use_one_of
 from rmqcli.admin.lag.memory import departed_errors
 from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.config import get_broker_config, update_broker_config
@@ -178,14 +178,14 @@ def broker_settings(
         if (not brokers or broker.broker_name in brokers)
         and cluster in (None, broker.cluster)
     )
-    answers = ask_many(
-        client, {place: (place[2], get_broker_config()) for place in places}
+    answers = client.ask_many(
+        {place: (place[2], get_broker_config()) for place in places}
     )
     found = [
         _server(name, address, broker_id, answers[name, broker_id, address])
         for name, broker_id, address in places
     ]
-    client.raise_if_none_answers(each.error for each in found if each.error)
+    client.raise_if_none_answers(answers.values())
     if not brokers:
         found += [
             _server(name, error.address, MASTER_ID, error)
@@ -200,7 +200,7 @@ def namesrv_settings(client: Client) -> list[ShownSettings]:
     Raises the first error when none of them shows its settings.
     """
     servers = client.config.namesrv
-    answers = ask_many(client, {each: (each, get_namesrv_config()) for each in servers})
+    answers = client.ask_many({each: (each, get_namesrv_config()) for each in servers})
     found = [_server(each, each, None, answers[each]) for each in servers]
     _raise_if_all_failed(found)
     return found
@@ -332,8 +332,7 @@ def apply_settings(client: Client, plan: SettingsPlan) -> list[SettingResult]:
             for key, values in wanted.items()
         },
     )
-    read = ask_many(
-        client,
+    read = client.ask_many(
         {
             key: (key[0], get_broker_config() if key[1] else get_namesrv_config())
             for key in wanted

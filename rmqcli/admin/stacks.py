@@ -13,7 +13,6 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.lag.proxied import find_proxied_members
 from rmqcli.api.calls.consumer import get_consumer_running_info
@@ -143,8 +142,7 @@ def member_stacks(
     of_proxies = {each for each in (*members, *proxied) if is_grpc_client(each)}
     of_proxies |= set(proxied) - members.keys()
     asked = sorted(members.keys() - of_proxies)[:MEMBERS_MAX]
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             each: (
                 members[each].address,

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqcli.admin.brokers import ask_many, reader_addresses
+from rmqcli.admin.brokers import reader_addresses
 from rmqcli.admin.lag.memory import departed_brokers, open_memory, untold_errors
 from rmqcli.admin.topics import list_topics
 from rmqcli.api.calls.stats import get_topic_stats_info
@@ -128,8 +128,7 @@ def count_topics(
     errors = untold_errors(client) | listed.errors
     addresses = reader_addresses(client.cluster_info().brokers.values())
     at_ms = client.clock.monotonic_ms()
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             (topic, name): (addresses[name], get_topic_stats_info(topic))
             for topic, names in places.items()

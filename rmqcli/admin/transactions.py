@@ -20,7 +20,7 @@ from collections import defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many, denial_of, reader_addresses
+from rmqcli.admin.brokers import denial_of, reader_addresses
 from rmqcli.admin.delayed import stored_messages
 from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.api.calls.config import get_broker_config
@@ -115,9 +115,7 @@ def find_open_transactions(
         except RmqError as error:
             found.errors[name] = error
     if len(found.errors) == len(addresses):
-        client.raise_if_none_answers(
-            e for e in found.errors.values() if not isinstance(e, PartialError)
-        )
+        client.raise_if_none_answers(found.errors.values())
     if not found.scanned:
         found.denial = denial_of(found.errors.get(name) for name in addresses)
     found.errors |= untold_errors_of(client, [topic])
@@ -285,8 +283,7 @@ def _with_producers(
     if not messages:
         return []
     groups = {each.properties.get("PGROUP") for each in messages}
-    connected = ask_many(
-        client,
+    connected = client.ask_many(
         {
             group: (address, get_producer_connection_list(group))
             for group in groups

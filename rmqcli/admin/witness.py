@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.api.calls.offset import get_max_offset
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.clock import Deadline
@@ -89,7 +88,7 @@ def read_witnesses(
             found[queue] = error
         else:
             questions[queue] = address, pull_message(queue, offset, max_msg_nums=1)
-    for queue, answer in ask_many(client, questions).items():
+    for queue, answer in client.ask_many(questions).items():
         if isinstance(answer, RmqError):
             found[queue] = answer
             continue

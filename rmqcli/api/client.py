@@ -22,7 +22,7 @@ from rmqcli.api.broker_errors import error_of, lost_broker
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.peers import Peers
 from rmqcli.api.routes import RouteCache, reading_address
-from rmqcli.api.runner import run_task
+from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
     BrokerError,
@@ -46,7 +46,7 @@ from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rmqcli.api.call import Call
     from rmqcli.clock import Clock
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Pending, Task
     from rmqcli.wire.bodies.route import ClusterInfo
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 #: A route or list of brokers of this age is asked for again, see `Client.renew_old`.
@@ -330,6 +331,22 @@ class Client:
         self.remoting.wait(everything)
         return [pending.outcome() for pending in everything]
 
+    def ask_many(
+        self,
+        questions: Mapping[K, tuple[str, Call[T]]],
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[K, T | RmqError]:
+        """Send calls to addresses at the same time; errors are values in the result."""
+        outcomes = run_tasks(
+            self,
+            [
+                Request(address, call, timeout_ms)
+                for address, call in questions.values()
+            ],
+        )
+        return dict(zip(questions, outcomes, strict=True))
+
     def poll(self, timeout_ms: int) -> int:
         """Do I/O once, for at most `timeout_ms`; return how many requests ended."""
         return self.remoting.poll(timeout_ms)
@@ -542,16 +559,16 @@ class Client:
             )
         return self._cluster_info
 
-    def raise_if_none_answers(self, errors: Iterable[RmqError]) -> None:
-        """Raise NoBrokerError if `errors` show that no broker of the cluster answers.
+    def raise_if_none_answers(self, answers: Iterable[object]) -> None:
+        """Raise NoBrokerError if `answers` show that no broker of the cluster answers.
 
-        They are the errors of the brokers that were asked. Nothing is raised when a
+        They have the errors of the brokers that were asked. Nothing is raised when a
         broker of the cluster answered, refused, or was not asked, such as after the
         time limit.
         """
         silent = {
             e.address: e
-            for e in errors
+            for e in answers
             if isinstance(e, TransportError)
             and not (isinstance(e, DeadlineError) and not e.was_asked)
         }

@@ -26,7 +26,6 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import (
     FLUSHED_FROM,
     ORIGIN_MESSAGE_ID,
@@ -539,8 +538,7 @@ def _consumed_count(client: Client, found: LetterRanges) -> int | None:
         addresses = {each.queue: client.reader_of(each.queue) for each in found.ranges}
     except RmqError:
         return None
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             queue: (
                 address,
@@ -849,7 +847,7 @@ class RedriveRun:
             for number, answer in enumerate(answers)
             if not isinstance(answer, RmqError)
         }
-        for number, body in ask_many(self._client, questions).items():
+        for number, body in self._client.ask_many(questions).items():
             if isinstance(body, RmqError):
                 continue  # the broker has confirmed that it is stored
             found = decode_messages(body)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqcli import Admin, Producer, ProducerMessage
-from rmqcli.admin.brokers import ask_many
 from rmqcli.api.calls.client import consumer_send_msg_back
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
@@ -207,7 +206,7 @@ class FlushKills(Kills):
             # Brokers refuse what has waited for their threads for two seconds.
             for at in range(0, len(questions), 100):
                 some = dict(questions[at : at + 100])
-                answers = ask_many(client, some, timeout_ms=60_000)
+                answers = client.ask_many(some, timeout_ms=60_000)
                 assert set(answers.values()) == {None}, answers
         return ["retry", "flush", group], f"%RETRY%{group}"
 

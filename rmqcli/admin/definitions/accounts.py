@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_many, split_answers
+from rmqcli.admin.brokers import split_answers
 from rmqcli.admin.definitions.compare import (
     ClusterEntries,
     DefinitionChange,
@@ -125,7 +125,7 @@ def _other_passwords(
         for broker, has in entries.brokers.items()
         if name in has.entries.get("user", {})
     }
-    answers = ask_many(client, asked)
+    answers = client.ask_many(asked)
     told, errors = split_answers(answers)
     for error in errors.values():
         raise error
@@ -235,8 +235,7 @@ def wrong_passwords(
         for broker in change.brokers
         if broker in after.brokers and change.action in ("create", "change")
     }
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             key: (address, get_user_with_password(key[0]))
             for key, (_, address) in asked.items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.definitions.accounts import possible_accounts
 from rmqcli.admin.definitions.compare import (
     ClusterEntries,
@@ -172,7 +171,7 @@ def _deletions(
             elif proxied.unknown_because is not None:
                 members[group] = proxied.unknown_because
     for part in parts(asked.items(), BATCH):
-        for (group, broker), answer in ask_many(client, dict(part)).items():
+        for (group, broker), answer in client.ask_many(dict(part)).items():
             if isinstance(answer, RmqError):
                 members[group] = f"{broker} did not tell its members: {answer.message}"
             elif answer is not None and answer.connections:
@@ -204,7 +203,7 @@ def _with_losses(
     }
     lost: dict[int, list[RemovedQueues]] = {}
     for part in parts(asked.items(), BATCH):
-        for (index, broker), answer in ask_many(client, dict(part)).items():
+        for (index, broker), answer in client.ask_many(dict(part)).items():
             config = entries.brokers[broker].topics[changes[index].name]
             removed = removed_queues(broker, kept[index] or 0, config, answer)
             lost.setdefault(index, []).append(removed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmqcli.admin.brokers import ask_many, lost_answer
+from rmqcli.admin.brokers import lost_answer
 from rmqcli.errors import BrokerError, RmqError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def send(
                     errors[name, server] = silent[server]
                 else:
                     questions[name, server] = (addresses[server], call)
-        for (name, server), answer in ask_many(client, questions).items():
+        for (name, server), answer in client.ask_many(questions).items():
             if answer is None:
                 continue
             errors[name, server] = lost_answer(answer)

@@ -15,13 +15,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
-from rmqcli.admin.brokers import (
-    ask_each,
-    ask_many,
-    denial_of,
-    reader_addresses,
-    split_answers,
-)
+from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses, split_answers
 from rmqcli.admin.lag.memory import departed_brokers, slave_errors
 from rmqcli.api.calls.config import get_all_topic_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -104,8 +98,8 @@ def list_letters(client: Client) -> LetterList:
         for topic in table
         if topic.startswith(DLQ_GROUP_TOPIC_PREFIX)
     ]
-    stats = ask_many(
-        client, {p: (addresses[p[1]], get_topic_stats_info(p[0])) for p in places}
+    stats = client.ask_many(
+        {p: (addresses[p[1]], get_topic_stats_info(p[0])) for p in places}
     )
     ends: dict[str, Ends] = {}
     newest: dict[str, int] = {}
@@ -157,8 +151,7 @@ def _oldest(
     reasons: dict[str, str],
 ) -> dict[str, int]:
     """Return the store time of the oldest letter of each topic that has one."""
-    answers = ask_many(
-        client,
+    answers = client.ask_many(
         {
             queue: (
                 addresses[queue.broker_name],

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_many, reader_addresses, split_answers
+from rmqcli.admin.brokers import reader_addresses, split_answers
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_read
 from rmqcli.admin.positions import (
@@ -422,8 +422,7 @@ class LetterReader:
                 raise PartialError(f"{queue}: {address} has no entry for offset {at}")
             self.missing.setdefault(queue, []).append((at, low))
             return [], low
-        bodies = ask_many(
-            client,
+        bodies = client.ask_many(
             {
                 offset: (
                     address,

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import (
     ask_each,
-    ask_many,
     denial_of,
     reader_addresses,
     split_answers,
@@ -165,8 +164,7 @@ class _Broker:
         """Find what is in the retry topics, from the committed offsets on."""
         own = retry_topic(self.group)
         pop_prefixes = pop_retry_topics(self.group, "")
-        stats = ask_many(
-            self.client,
+        stats = self.client.ask_many(
             {
                 topic: (self.address, get_topic_stats_info(topic))
                 for topic in {own, *committed}

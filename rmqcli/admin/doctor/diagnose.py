@@ -8,32 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.admin.doctor.check import checks_of
 from rmqcli.admin.doctor.checks import groups, security, servers, storage, topics
-from rmqcli.admin.doctor.facts import (
-    GROUPS,
-    LAGS,
-    NO_MASTER,
-    ROUTES,
-    SETTINGS,
-    TOPICS,
-    gather_facts,
-    process_name,
-)
-from rmqcli.admin.doctor.model import (
-    CheckResult,
-    CheckStatus,
-    Diagnosis,
-    checks_of,
-    unknown,
-)
+from rmqcli.admin.doctor.facts import NO_MASTER, Fact, gather_facts, process_name
+from rmqcli.admin.doctor.model import CheckResult, CheckStatus, Diagnosis, unknown
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.names import similar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
+    from rmqcli.admin.doctor.check import Check
     from rmqcli.admin.doctor.facts import Facts
-    from rmqcli.admin.doctor.model import Check, Finding
+    from rmqcli.admin.doctor.model import Findings
     from rmqcli.api.client import Client
 
 #: All checks, in the order in which they are shown.
@@ -107,43 +94,43 @@ def _result(check: Check, facts: Facts) -> CheckResult:
     )
 
 
-def _not_reported(check: Check, facts: Facts) -> Iterator[Finding]:
+def _not_reported(check: Check, facts: Facts) -> Findings:
     if check.judges_silence:
         return
     for name, error in facts.silent().items():
-        yield unknown(name, f"it did not answer: {error.message}")
+        yield unknown(f"it did not answer: {error.message}", of=name)
     for name, seen in facts.departed.items():
-        yield unknown(name, seen.as_error(name).message)
+        yield unknown(seen.as_error(name).message, of=name)
     if not check.works_without_master:
         for name in facts.without_master():
-            yield unknown(name, NO_MASTER)
-    if SETTINGS in check.needs:
+            yield unknown(NO_MASTER, of=name)
+    if Fact.SETTINGS in check.needs:
         for detail in facts.brokers:
             if detail.settings is None and detail.row.error is None:
                 reason = detail.settings_error and detail.settings_error.message
                 yield unknown(
-                    process_name(detail), f"it does not show its settings: {reason}"
+                    f"it does not show its settings: {reason}", of=process_name(detail)
                 )
-    if not check.needs.isdisjoint((TOPICS, ROUTES)):
+    if not check.needs.isdisjoint((Fact.TOPICS, Fact.ROUTES)):
         yield from _errors_of(facts.topics, "topics")
-    if GROUPS in check.needs:
+    if Fact.GROUPS in check.needs:
         yield from _errors_of(facts.groups, "groups")
-    if LAGS in check.needs:
+    if Fact.LAGS in check.needs:
         if facts.lag_error is not None:
-            yield unknown("groups", facts.lag_error.message)
+            yield unknown(facts.lag_error.message, of="groups")
         named = {name.partition(":")[0] for name in facts.silent()}
         named.update(facts.departed, facts.without_master())
         for failure in facts.lag_failures:
             if failure.broker_name not in named:
-                yield unknown(failure.broker_name, failure.message)
+                yield unknown(failure.message, of=failure.broker_name)
         named.update(failure.broker_name for failure in facts.lag_failures)
         for lag in facts.lags:
             for broker_name, reason in lag.untold():
                 if broker_name not in named:
-                    yield unknown(lag.group, f"{broker_name}: {reason}")
+                    yield unknown(f"{broker_name}: {reason}", of=lag.group)
 
 
-def _errors_of(tables: Mapping[str, object], what: str) -> Iterator[Finding]:
+def _errors_of(tables: Mapping[str, object], what: str) -> Findings:
     for name, table in tables.items():
         if isinstance(table, RmqError):
-            yield unknown(name, f"it does not show its {what}: {table.message}")
+            yield unknown(f"it does not show its {what}: {table.message}", of=name)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.admin.brokers import ask_many, read_brokers
+from rmqcli.admin.brokers import read_brokers
 from rmqcli.admin.lag.memory import departed_brokers, open_memory
 from rmqcli.admin.topics import topic_kind
 from rmqcli.api.calls.config import (
@@ -53,19 +54,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
     from rmqcli.wire.bodies.route import ClusterInfo
 
-#: The parts of the facts that checks may need. Brokers and their settings are always
-#: read. A check that names SETTINGS reports the brokers that do not show theirs as
-#: unknown.
-SETTINGS: Final = "settings"
-NAMESRVS: Final = "namesrvs"
-TOPICS: Final = "topics"
-GROUPS: Final = "groups"
-ROUTES: Final = "routes"
-LAGS: Final = "lags"
-LETTERS: Final = "letters"
-TRANSACTIONS: Final = "transactions"
-DELAYS: Final = "delays"
-
 #: The reason given for facts that only a master reports.
 NO_MASTER: Final = "no master is registered, only slaves"
 #: Routes of more topics than this are not compared.
@@ -77,6 +65,24 @@ RETENTION_SHARE: Final = 0.75
 #: More half messages of a broker than this are not read.
 HALF_MESSAGES_MAX: Final = 10_000
 _PROBE_TIMEOUT_MS: Final = 1_000
+
+
+class Fact(StrEnum):
+    """A kind of facts that checks may need.
+
+    Brokers and their settings are always read. A check that needs SETTINGS reports the
+    brokers that do not show theirs as unknown.
+    """
+
+    SETTINGS = "settings"
+    NAMESRVS = "namesrvs"
+    TOPICS = "topics"
+    GROUPS = "groups"
+    ROUTES = "routes"
+    LAGS = "lags"
+    LETTERS = "letters"
+    TRANSACTIONS = "transactions"
+    DELAYS = "delays"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,10 +151,16 @@ class Facts:
     #: by broker name
     transactions: dict[str, OpenTransactions] = field(default_factory=dict)
 
+    def answering(self) -> Iterator[BrokerDetail]:
+        """Yield the brokers that answered, masters and slaves."""
+        for detail in self.brokers:
+            if detail.row.error is None:
+                yield detail
+
     def masters(self) -> Iterator[BrokerDetail]:
         """Yield the masters that answered."""
-        for detail in self.brokers:
-            if detail.row.broker_id == MASTER_ID and detail.row.error is None:
+        for detail in self.answering():
+            if detail.row.broker_id == MASTER_ID:
                 yield detail
 
     def without_master(self) -> list[str]:
@@ -185,8 +197,8 @@ def setting_number(detail: BrokerDetail, name: str) -> int | None:
     return read_count((detail.settings or {}).get(name), digits_max=15)
 
 
-def gather_facts(client: Client, parts: Collection[str]) -> Facts:
-    """Read the brokers and these parts.
+def gather_facts(client: Client, parts: Collection[str] = frozenset(Fact)) -> Facts:
+    """Read the brokers and these parts, by default all.
 
     Raises TransportError when no name server answers, and NoBrokerError when none knows
     a broker.
@@ -213,15 +225,15 @@ def _gather_facts(client: Client, parts: Collection[str]) -> Facts:
                 detail.runtime, asked_ms=asked_ms, answered_ms=answered_ms
             )
     _read_tables(client, facts, parts)
-    if ROUTES in parts:
+    if Fact.ROUTES in parts:
         facts.routes = client.routes(_topics_to_route(facts))
-    if DELAYS in parts:
+    if Fact.DELAYS in parts:
         _read_delays(client, facts)
-    if LAGS in parts:
+    if Fact.LAGS in parts:
         _read_lags(client, facts)
-    if LETTERS in parts:
+    if Fact.LETTERS in parts:
         _read_letters(client, facts)
-    if TRANSACTIONS in parts:
+    if Fact.TRANSACTIONS in parts:
         _read_transactions(client, facts)
     return facts
 
@@ -243,13 +255,13 @@ def clock_skew_ms(
 def _read_tables(client: Client, facts: Facts, parts: Collection[str]) -> None:
     masters = {d.row.broker_name: d.row.address for d in facts.masters()}
     questions: dict[tuple[str, str], Part] = {}
-    if NAMESRVS in parts:
+    if Fact.NAMESRVS in parts:
         for address in dict.fromkeys(facts.config.namesrv):
             questions["namesrv", address] = _ask_namesrv(address)
     for name, address in masters.items():
-        if not {TOPICS, ROUTES, TRANSACTIONS}.isdisjoint(parts):
+        if not {Fact.TOPICS, Fact.ROUTES, Fact.TRANSACTIONS}.isdisjoint(parts):
             questions["topics", name] = Request(address, get_all_topic_config())
-        if GROUPS in parts:
+        if Fact.GROUPS in parts:
             questions["groups", name] = Request(
                 address, get_all_subscription_group_config()
             )
@@ -492,7 +504,7 @@ def _read_delays(client: Client, facts: Facts) -> None:
                         queue.topic, queue.queue_id, offset, count=1
                     )
                 questions[name, level] = detail.row.address, call
-    for (name, level), answer in ask_many(client, questions).items():
+    for (name, level), answer in client.ask_many(questions).items():
         detail = rows[name]
         late_ms = facts.late_ms.setdefault(name, {})
         late_ms[level] = None

@@ -14,17 +14,18 @@ good.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.dataclass import dataclass
 from rmqcli.units import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import ModuleType
+    from collections.abc import Iterable, Iterator
 
-    from rmqcli.admin.doctor.facts import Facts
+#: What a check yields.
+Findings: TypeAlias = "Iterator[Finding]"
 
 
 class CheckStatus(StrEnum):
@@ -97,69 +98,32 @@ class Diagnosis:
         return sorted(found, key=lambda pair: -_RANK[pair[1].status])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One check. `title` says what it looks for; `needs` are parts of the facts.
-
-    `judge` is pure: it returns findings, and none if all is well. `judges_silence` says
-    that it reports itself what does not answer, or asks no broker.
-    `works_without_master` says that slaves can be asked for what it needs, or that it
-    is about each process.
-    """
-
-    name: str
-    title: str
-    needs: frozenset[str]
-    judge: Callable[[Facts], Iterable[Finding]]
-    judges_silence: bool = False
-    works_without_master: bool = False
+def problem(evidence: str, meaning: str, command: str, *, of: str = "") -> Finding:
+    """Return a finding about `of` that a person must act on."""
+    found = warning(evidence, meaning, command, of=of)
+    return replace(found, status=CheckStatus.PROBLEM)
 
 
-def check(
-    name: str, title: str, *needs: str, **flags: bool
-) -> Callable[[Callable[[Facts], Iterable[Finding]]], Check]:
-    """Make a check of the function that follows, which judges the facts.
-
-    `flags` are its `judges_silence` and `works_without_master`.
-    """
-
-    def make(judge: Callable[[Facts], Iterable[Finding]]) -> Check:
-        wanted = frozenset(needs)
-        return Check(name=name, title=title, needs=wanted, judge=judge, **flags)
-
-    return make
-
-
-def checks_of(module: ModuleType) -> tuple[Check, ...]:
-    """Return the checks of a module, in their order."""
-    return tuple(each for each in vars(module).values() if isinstance(each, Check))
-
-
-def problem(subject: str, evidence: str, meaning: str, command: str) -> Finding:
-    """Return a finding that a person must act on."""
-    return Finding(
-        status=CheckStatus.PROBLEM,
-        subject=subject,
-        evidence=evidence,
-        meaning=meaning,
-        command=command,
-    )
-
-
-def warning(subject: str, evidence: str, meaning: str, command: str) -> Finding:
-    """Return a finding that a person should look at."""
+def warning(evidence: str, meaning: str, command: str, *, of: str = "") -> Finding:
+    """Return a finding about `of` that a person should look at."""
     return Finding(
         status=CheckStatus.WARNING,
-        subject=subject,
+        subject=of,
         evidence=evidence,
         meaning=meaning,
         command=command,
     )
 
 
-def unknown(subject: str, reason: str) -> Finding:
-    """Return a finding that says why something could not be checked."""
-    return Finding(status=CheckStatus.UNKNOWN, subject=subject, evidence=reason)
+def unknown(reason: str, *, of: str = "") -> Finding:
+    """Return a finding about `of` that says why something could not be checked."""
+    return Finding(status=CheckStatus.UNKNOWN, subject=of, evidence=reason)
+
+
+def about(subject: str, findings: Findings) -> Findings:
+    """Yield the findings, those without a subject as findings about this one."""
+    for each in findings:
+        yield each if each.subject else replace(each, subject=subject)
 
 
 def named(names: Iterable[str], *, limit: int = 5) -> str:

@@ -304,13 +304,12 @@ def how_to_read(client: Client, topic: str, broker_names: Iterable[str]) -> Hint
 
     The permissions of a topic change nothing where the broker's own forbid reading.
     """
-    from rmqcli.admin.brokers import ask_many
     from rmqcli.api.calls.config import get_broker_config
 
     names, masters = sorted(set(broker_names)), client.masters()
     questions = {n: (masters[n], get_broker_config()) for n in names if n in masters}
     closed = []
-    for name, settings in ask_many(client, questions).items():
+    for name, settings in client.ask_many(questions).items():
         if not isinstance(settings, RmqError):
             perm = read_count(settings.get("brokerPermission"))
             if perm is not None and not perm & PERM_READ:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqcli.admin.brokers import ask_many, reader_addresses, split_answers
+from rmqcli.admin.brokers import reader_addresses, split_answers
 from rmqcli.admin.delayed import delay_levels_ms, delivered_levels
 from rmqcli.admin.dlq.letter import ORIGIN_MESSAGE_ID
 from rmqcli.admin.lag.check_points import (
@@ -645,8 +645,7 @@ class _Reading:
                 seen.no_offset = "the group consumes lite topics, and it is in none"
             return
         name, offset = lmq
-        found = ask_many(
-            self._client,
+        found = self._client.ask_many(
             {
                 group: (address, query_consumer_offset(group, name, 0))
                 for group in evidence

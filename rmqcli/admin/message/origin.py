@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.message.place import check_places
 from rmqcli.admin.message.records import decode_found
@@ -57,8 +56,7 @@ def find_origins(
     origins: list[tuple[MessageQueue, int] | None] = [None] * len(letters)
     asked = [number for number, place in enumerate(places) if place is not None]
     for start in range(0, len(asked), _AT_ONCE):
-        answers = ask_many(
-            client,
+        answers = client.ask_many(
             {
                 number: (place[0], view_message_by_id(place[1], topic=place[2]))
                 for number in asked[start : start + _AT_ONCE]

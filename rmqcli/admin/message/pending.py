@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.delayed import (
     TIMER_TOPIC,
     delay_levels_ms,
@@ -133,7 +132,7 @@ def _copies(
         )
         for topic in {message.message_queue.topic, *topics}
     }
-    answers = ask_many(client, {topic: (address, each) for topic, each in call.items()})
+    answers = client.ask_many({topic: (address, each) for topic, each in call.items()})
     damaged = 0
     for topic, answer in answers.items():
         if isinstance(answer, RmqError):

@@ -16,7 +16,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_each, ask_many, reader_addresses
+from rmqcli.admin.brokers import ask_each, reader_addresses
 from rmqcli.admin.message.find import (
     PENDING_TOPICS,
     by_offset_id,
@@ -452,7 +452,7 @@ class _Lookup:
         }
         times = [
             message.store_timestamp_ms
-            for queue, answer in ask_many(self.client, questions).items()
+            for queue, answer in self.client.ask_many(questions).items()
             if not isinstance(answer, RmqError)
             for message in decode_found(answer.body, queue.broker_name)
         ]

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.tail.follow import is_refusal
 from rmqcli.admin.topics import batch_topics, topics_without_tag_filter
 from rmqcli.api.calls.consumer import check_client_config
@@ -76,7 +75,7 @@ def sql_errors(
             queue.topic, expression, expression_type=SQL92
         )
         questions[queue.topic, address] = address, check_client_config(subscription)
-    answers = ask_many(client, questions)
+    answers = client.ask_many(questions)
     for queue in queues:
         if queue in errors:
             continue
@@ -99,7 +98,7 @@ def all_filter_by(client: Client, expression: str, topics: Iterable[str]) -> boo
             for address in broker.addresses.values():
                 call = check_client_config(subscription)
                 questions[topic, address] = address, call
-    answers = ask_many(client, questions)
+    answers = client.ask_many(questions)
     if any(isinstance(answer, RmqError) for answer in answers.values()):
         return False
     return not batch_topics(client, topics)

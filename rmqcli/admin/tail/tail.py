@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rmqcli.admin.brokers import ask_many
 from rmqcli.admin.read.body import last_record
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.tail.broker_return import BrokerReturn
@@ -239,7 +238,7 @@ class Tail(Generic[T]):
                 continue
             call = pull_message(queue, seen.first.queue_offset, max_msg_nums=1)
             questions[queue] = (address, call)
-        for queue, answer in ask_many(self._client, questions).items():
+        for queue, answer in self._client.ask_many(questions).items():
             if not isinstance(answer, RmqError) and not is_there(
                 self._seen_before_follow[queue].first, answer
             ):

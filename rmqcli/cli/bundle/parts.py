@@ -158,12 +158,11 @@ def _version_of(package: str) -> str | None:
 
 
 def _namesrvs(client: Client, errors: dict[str, str]) -> Any:
-    from rmqcli.admin.brokers import ask_many
     from rmqcli.api.calls.namesrv_config import get_namesrv_config
 
     addresses = dict.fromkeys(client.config.namesrv)
-    answers = ask_many(
-        client, {each: (each, get_namesrv_config()) for each in addresses}
+    answers = client.ask_many(
+        {address: (address, get_namesrv_config()) for address in addresses}
     )
     _note(errors, {n: e for n, e in answers.items() if isinstance(e, RmqError)})
     found = [
@@ -178,19 +177,10 @@ def _namesrvs(client: Client, errors: dict[str, str]) -> Any:
 
 def _of_cluster(client: Client) -> Iterator[BundlePart]:
     """Yield what the facts of the doctor tell: nearly all, read once."""
-    from rmqcli.admin.doctor.diagnose import CHECKS, needs_of
-    from rmqcli.admin.doctor.facts import (
-        GROUPS,
-        LAGS,
-        LETTERS,
-        ROUTES,
-        TOPICS,
-        gather_facts,
-    )
+    from rmqcli.admin.doctor.facts import gather_facts
 
-    parts = needs_of(CHECKS) | {TOPICS, GROUPS, ROUTES, LAGS, LETTERS}
     try:
-        facts = gather_facts(client, parts)
+        facts = gather_facts(client)
     except RmqError as error:
         for file, (title, source, _) in _OF_FACTS.items():
             yield BundlePart(file=file, title=title, source=source, error=error.message)
@@ -377,7 +367,7 @@ def _producers(client: Client, errors: dict[str, str]) -> Any:
 
 def _statistics(client: Client, errors: dict[str, str]) -> Any:
     """Return how many messages topics have in each queue, and since when."""
-    from rmqcli.admin.brokers import ask_many, reader_addresses
+    from rmqcli.admin.brokers import reader_addresses
     from rmqcli.admin.topics import list_topics
     from rmqcli.api.calls.stats import get_topic_stats_info
     from rmqcli.units import counted, format_rfc3339
@@ -393,7 +383,7 @@ def _statistics(client: Client, errors: dict[str, str]) -> Any:
         if broker in addresses
     }
     found: list[dict[str, Any]] = []
-    for (name, broker), answer in ask_many(client, questions).items():
+    for (name, broker), answer in client.ask_many(questions).items():
         if isinstance(answer, RmqError):
             errors[broker] = answer.message
             continue

@@ -56,7 +56,7 @@ def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committ
         topics,
         lambda queue: query_consumer_offset(group, queue.topic, queue.queue_id),
     )
-    client.raise_if_none_answers(e for _, _, e in found if isinstance(e, RmqError))
+    client.raise_if_none_answers(outcome for _, _, outcome in found)
     committed: Committed = {}
     doubtful: dict[str, list[MessageQueue]] = {}
     for queue, address, outcome in found:

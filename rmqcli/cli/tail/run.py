@@ -206,9 +206,7 @@ def _find_ranges(
             queue: each if isinstance(each, RmqError) else each.offsets
             for queue, each in resolved.items()
         }
-        client.raise_if_none_answers(
-            each for each in found.values() if isinstance(each, RmqError)
-        )
+        client.raise_if_none_answers(found.values())
         unsorted = {
             queue: format_range(each)
             for queue, each in resolved.items()

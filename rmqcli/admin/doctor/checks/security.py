@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.doctor.facts import NAMESRVS, Facts, process_name
-from rmqcli.admin.doctor.model import Finding, check, unknown, warning
+from rmqcli.admin.doctor.check import check, check_brokers
+from rmqcli.admin.doctor.facts import Fact, Facts, process_name
+from rmqcli.admin.doctor.model import Findings, unknown, warning
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
 from rmqcli.hint import command_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from rmqcli.admin.brokers import BrokerDetail
 
 Version = tuple[int, ...]
 
@@ -85,10 +86,10 @@ def parse_version(text: str | None) -> Version | None:
 @check(
     "known-cves",
     "no server has a published vulnerability",
-    NAMESRVS,
+    Fact.NAMESRVS,
     works_without_master=True,
 )
-def _known_cves(facts: Facts) -> Iterator[Finding]:
+def _known_cves(facts: Facts) -> Findings:
     servers = [
         (_BROKER, process_name(detail), detail.row.version)
         for detail in facts.brokers
@@ -102,7 +103,7 @@ def _known_cves(facts: Facts) -> Iterator[Finding]:
     for kind, subject, text in servers:
         version = parse_version(text)
         if version is None:
-            yield unknown(subject, f"the version of the {kind} is not known")
+            yield unknown(f"the version of the {kind} is not known", of=subject)
             continue
         found_here = [
             (each, fixed)
@@ -114,73 +115,62 @@ def _known_cves(facts: Facts) -> Iterator[Finding]:
             whats = "; ".join(each.what for each, _ in found_here)
             newest = max(fixed for _, fixed in found_here)
             yield warning(
-                subject,
                 f"the {kind} runs RocketMQ {text}, which has {names}",
                 f"{whats}; upgrade to {'.'.join(map(str, newest))} or later",
                 command_line("rmq nameserver config get", options=["-n", subject])
                 if kind == _NAMESRV
                 else "rmq brokers",
+                of=subject,
             )
 
 
-@check(
+@check_brokers(
     "access-control",
     "brokers ask for accounts and check rights",
     works_without_master=True,
 )
-def _access_control(facts: Facts) -> Iterator[Finding]:
-    for detail in facts.brokers:
-        subject, settings = process_name(detail), detail.settings
-        if detail.row.error is not None:
-            continue
-        if settings is None:
-            if not isinstance(detail.settings_error, DeniedError):
-                reason = detail.settings_error and detail.settings_error.message
-                yield unknown(subject, f"it does not show its settings: {reason}")
-            continue  # a broker that denies has access control
-        version = parse_version(detail.row.version)
-        if version is None:
-            yield unknown(subject, "its version is not known")
-            continue
-        has_old = settings.get("aclEnable") == "true"
-        if has_old and version < _NO_ACL_1:
-            continue
-        has_accounts = settings.get("authenticationEnabled") == "true"
-        has_rights = settings.get("authorizationEnabled") == "true"
-        if has_accounts and has_rights:
-            continue
-        if has_accounts:
-            evidence = "authenticationEnabled is true, and authorizationEnabled false"
-            meaning = "every account may do everything"
-        elif has_old:
-            evidence = "aclEnable is true, which has no effect from 5.3.3 on"
-            meaning = "any client that reaches its port may administer it; use ACL 2.0"
-        else:
-            names = "authenticationEnabled" if version >= _ACL_2 else "aclEnable"
-            evidence = f"it asks for no account: {names} is not true"
-            meaning = "any client that reaches its port may read, change and delete"
-        yield warning(
-            subject,
-            evidence,
-            meaning,
-            command_line(
-                "rmq broker show", detail.row.broker_name, options=["--settings"]
-            ),
-        )
+def _access_control(facts: Facts, detail: BrokerDetail) -> Findings:
+    settings = detail.settings
+    if settings is None:
+        if not isinstance(detail.settings_error, DeniedError):
+            reason = detail.settings_error and detail.settings_error.message
+            yield unknown(f"it does not show its settings: {reason}")
+        return  # a broker that denies has access control
+    version = parse_version(detail.row.version)
+    if version is None:
+        yield unknown("its version is not known")
+        return
+    has_old = settings.get("aclEnable") == "true"
+    if has_old and version < _NO_ACL_1:
+        return
+    has_accounts = settings.get("authenticationEnabled") == "true"
+    has_rights = settings.get("authorizationEnabled") == "true"
+    if has_accounts and has_rights:
+        return
+    if has_accounts:
+        evidence = "authenticationEnabled is true, and authorizationEnabled false"
+        meaning = "every account may do everything"
+    elif has_old:
+        evidence = "aclEnable is true, which has no effect from 5.3.3 on"
+        meaning = "any client that reaches its port may administer it; use ACL 2.0"
+    else:
+        names = "authenticationEnabled" if version >= _ACL_2 else "aclEnable"
+        evidence = f"it asks for no account: {names} is not true"
+        meaning = "any client that reaches its port may read, change and delete"
+    yield warning(
+        evidence,
+        meaning,
+        command_line("rmq broker show", detail.row.broker_name, options=["--settings"]),
+    )
 
 
-@check(
+@check_brokers(
     "encryption", "connections over a network are encrypted", works_without_master=True
 )
-def _encryption(facts: Facts) -> Iterator[Finding]:
-    if facts.config.tls is not None:
-        return
-    for detail in facts.brokers:
-        host = detail.row.address.rpartition(":")[0].strip("[]")
-        if detail.row.error is not None or _is_loopback(host):
-            continue
+def _encryption(facts: Facts, detail: BrokerDetail) -> Findings:
+    host = detail.row.address.rpartition(":")[0].strip("[]")
+    if facts.config.tls is None and not _is_loopback(host):
         yield warning(
-            process_name(detail),
             f"it answers at {detail.row.address} without TLS",
             "others on the network can read messages and replay requests",
             "rmq doctor --only encryption --tls",

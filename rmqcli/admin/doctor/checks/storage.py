@@ -9,29 +9,19 @@ Before 5.0 the last two are properties of the JVM, which brokers do not show.
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.doctor.facts import (
-    LAGS,
-    SETTINGS,
-    Facts,
-    process_name,
-    setting_number,
-)
-from rmqcli.admin.doctor.model import (
-    Finding,
-    check,
-    problem,
-    unknown,
-    warning,
-)
+from rmqcli.admin.doctor.check import CheckEach, check, check_brokers
+from rmqcli.admin.doctor.facts import Fact, Facts, setting_number
+from rmqcli.admin.doctor.model import Findings, problem, unknown, warning
 from rmqcli.hint import command_line
 from rmqcli.units import HOUR_MS, counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.admin.doctor.facts import Endangered
+    from rmqcli.admin.lag.model import GroupLag
 
 _EXPIRED_DELETED: Final = 75
 _ALL_DELETED: Final = 85
@@ -39,64 +29,61 @@ _REFUSED: Final = 90
 #: So near a line counts as near, in percent points.
 _NEAR: Final = 5
 
+_check_groups = CheckEach(attrgetter("lags"), attrgetter("group"))
 
-@check("disk", "disks have room", SETTINGS, works_without_master=True)
-def _disk(facts: Facts) -> Iterator[Finding]:
-    for detail in facts.brokers:
-        if detail.row.error is not None:
-            continue
-        ratio = detail.row.disk_ratio
-        if ratio is None:
-            yield unknown(process_name(detail), "it does not report its disk")
-            continue
-        if detail.row.commit_log_disk_ratio is None:
-            yield unknown(
-                process_name(detail), "it does not report the disk of its commit log"
-            )
-        expired = setting_number(detail, "diskMaxUsedSpaceRatio") or _EXPIRED_DELETED
-        forcibly = setting_number(detail, "diskSpaceCleanForciblyRatio") or _ALL_DELETED
-        refused = setting_number(detail, "diskSpaceWarningLevelRatio") or _REFUSED
-        expired = min(95, max(10, expired))  # as the broker bounds it
-        used = ratio * 100
-        evidence = f"its disk is {used:.0f} % full"
-        show = command_line("rmq broker show", detail.row.broker_name)
-        if used >= refused - _NEAR:
-            yield problem(
-                process_name(detail),
-                evidence,
-                f"at {refused} % it refuses messages; from {forcibly} % on it deletes"
-                " the oldest messages, consumed or not",
-                show,
-            )
-        elif used >= forcibly - _NEAR:
-            yield problem(
-                process_name(detail),
-                evidence,
-                f"at {forcibly} % it deletes the oldest messages, consumed or not",
-                show,
-            )
-        elif used >= expired - _NEAR:
-            yield warning(
-                process_name(detail),
-                evidence,
-                f"at {expired} % it deletes expired messages at once, and at"
-                f" {forcibly} % others, too",
-                show,
-            )
+
+@check_brokers("disk", "disks have room", Fact.SETTINGS, works_without_master=True)
+def _disk(facts: Facts, detail: BrokerDetail) -> Findings:
+    ratio = detail.row.disk_ratio
+    if ratio is None:
+        yield unknown("it does not report its disk")
+        return
+    if detail.row.commit_log_disk_ratio is None:
+        yield unknown("it does not report the disk of its commit log")
+    expired = setting_number(detail, "diskMaxUsedSpaceRatio") or _EXPIRED_DELETED
+    forcibly = setting_number(detail, "diskSpaceCleanForciblyRatio") or _ALL_DELETED
+    refused = setting_number(detail, "diskSpaceWarningLevelRatio") or _REFUSED
+    expired = min(95, max(10, expired))  # as the broker bounds it
+    used = ratio * 100
+    evidence = f"its disk is {used:.0f} % full"
+    show = command_line("rmq broker show", detail.row.broker_name)
+    if used >= refused - _NEAR:
+        yield problem(
+            evidence,
+            f"at {refused} % it refuses messages; from {forcibly} % on it deletes"
+            " the oldest messages, consumed or not",
+            show,
+        )
+    elif used >= forcibly - _NEAR:
+        yield problem(
+            evidence,
+            f"at {forcibly} % it deletes the oldest messages, consumed or not",
+            show,
+        )
+    elif used >= expired - _NEAR:
+        yield warning(
+            evidence,
+            f"at {expired} % it deletes expired messages at once, and at"
+            f" {forcibly} % others, too",
+            show,
+        )
 
 
 @check(
-    "retention", "messages are consumed before retention deletes them", SETTINGS, LAGS
+    "retention",
+    "messages are consumed before retention deletes them",
+    Fact.SETTINGS,
+    Fact.LAGS,
 )
-def _retention(facts: Facts) -> Iterator[Finding]:
+def _retention(facts: Facts) -> Findings:
     for broker_name, group in sorted(facts.retention_unknown.items()):
         yield unknown(
-            broker_name,
             f"it does not show fileReservedTime, and group {group} has unread messages"
             " there",
+            of=broker_name,
         )
     for group in sorted(facts.age_unknown):
-        yield unknown(group, "the age of its unread messages is not known")
+        yield unknown("the age of its unread messages is not known", of=group)
     found: dict[tuple[str, str], list[Endangered]] = defaultdict(list)
     for each in facts.endangered:
         found[each.group, each.queue.topic or ""].append(each)
@@ -116,42 +103,37 @@ def _retention(facts: Facts) -> Iterator[Finding]:
             at = format_rfc3339(facts.at_ms + left_ms)
             when = f"from {at} on, in {format_duration(left_ms)}"
         yield problem(
-            group,
             f"{number} of {topic} {'is' if count == 1 else 'are'} near the end of the"
             f" retention of {items[0].reserved_ms // HOUR_MS} h; the oldest is"
             f" {format_duration(oldest_ms)} old",
             f"the broker deletes what is unread {when}",
             command_line("rmq lag", group),
+            of=group,
         )
 
 
-@check("expired-messages", "no group has missed deleted messages", LAGS)
-def _expired(facts: Facts) -> Iterator[Finding]:
-    for lag in facts.lags:
-        lost: dict[str, int] = defaultdict(int)
-        for queue in lag.queues:
-            if queue.expired:
-                lost[queue.topic or ""] += queue.expired
-        for topic, count in sorted(lost.items()):
-            was, it = ("was", "it") if count == 1 else ("were", "them")
-            evidence = (
-                f"{counted(count, 'message')} of {topic} {was} deleted before the group"
-                f" read {it}"
+@_check_groups("expired-messages", "no group has missed deleted messages", Fact.LAGS)
+def _expired(facts: Facts, lag: GroupLag) -> Findings:
+    lost: dict[str, int] = defaultdict(int)
+    for queue in lag.queues:
+        if queue.expired:
+            lost[queue.topic or ""] += queue.expired
+    for topic, count in sorted(lost.items()):
+        was, it = ("was", "it") if count == 1 else ("were", "them")
+        evidence = (
+            f"{counted(count, 'message')} of {topic} {was} deleted before the group"
+            f" read {it}"
+        )
+        show = command_line("rmq lag", lag.group)
+        if lag.reading.members is None and not lag.reading.members_unknown:
+            yield warning(
+                f"{evidence}; it has no member",
+                "they are lost for this group; delete it if it is not used any more",
+                show,
             )
-            show = command_line("rmq lag", lag.group)
-            if lag.reading.members is None and not lag.reading.members_unknown:
-                yield warning(
-                    lag.group,
-                    f"{evidence}; it has no member",
-                    "they are lost for this group; delete it if it is not used any"
-                    " more",
-                    show,
-                )
-            else:
-                yield problem(
-                    lag.group,
-                    evidence,
-                    "they are lost for this group; keep messages longer, or consume"
-                    " faster",
-                    show,
-                )
+        else:
+            yield problem(
+                evidence,
+                "they are lost for this group; keep messages longer, or consume faster",
+                show,
+            )
