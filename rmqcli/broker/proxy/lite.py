@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.proxy.checks import check_group, check_lite_topic, check_topic
+from rmqcli.broker.proxy.checks import check_lite_topic, checked_names
 from rmqcli.broker.proxy.clients import lite_quota
 from rmqcli.broker.proxy.status import ProxyError, ok, refused
 from rmqcli.errors import HeaderError
@@ -88,9 +88,7 @@ class LiteSubscriptions:
         Clients also use this call to detect a proxy that stores batches as they are
         sent: older proxies lack it.
         """
-        topic, group = request.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
+        topic, group = checked_names(request.topic, request.group)
         if request.action not in LiteSubscriptionAction.values():
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR,

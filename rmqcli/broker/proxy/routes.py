@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rmqcli.broker.proxy.checks import check_group, check_topic
+from rmqcli.broker.proxy.checks import check_topic, checked_names
 from rmqcli.broker.proxy.status import ProxyError, ok, reading_answer, refused
 from rmqcli.dataclass import dataclass
 from rmqcli.model import MASTER_ID
@@ -299,10 +299,9 @@ class ProxyRoutes:
         A group of lite topics has one for each broker, too. As with RocketMQ's proxy,
         every client gets all of them.
         """
-        check_topic(request.topic.name)
-        check_group(request.group.name)
-        route = await self.route(request.topic.name)
-        config = await self.group(request.group.name)
+        topic, group = checked_names(request.topic, request.group)
+        route = await self.route(topic)
+        config = await self.group(group)
         is_fifo = (
             config is not None
             and config.consume_message_orderly

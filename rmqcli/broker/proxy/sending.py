@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.message.delayed import is_delayed
 from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import (
-    is_delayed,
     kind_of,
     properties_of,
     sys_flag_of,
