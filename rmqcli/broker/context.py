@@ -51,10 +51,6 @@ class BrokerContext:
         self._effects: list[Effect] = []
         self._opaque = 0
 
-    def change_settings(self, settings: BrokerSettings) -> None:
-        """Use other settings from now on."""
-        self.settings = settings
-
     def answer(self, request: BrokerRequest, reply: Reply) -> None:
         """Answer a request, now or later; a one-way request gets no answer."""
         send = answer_to(request, reply, self.profile)

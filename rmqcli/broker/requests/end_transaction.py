@@ -102,9 +102,9 @@ def _commit(
         del properties[REAL_TOPIC], properties[REAL_QID]
     fields = dataclasses.replace(
         copy_fields(
+            broker,
             half,
             request.now,
-            store_host=broker.settings.address,
             topic=topic,
             queue_id=queue_id,
             properties=properties,

@@ -102,9 +102,9 @@ def _put_copy(
     else:
         del properties[DELAY]
     fields = copy_fields(
+        broker,
         message,
         request.now,
-        store_host=broker.settings.address,
         topic=topic,
         queue_id=queue_id,
         properties=properties,

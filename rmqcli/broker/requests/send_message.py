@@ -24,6 +24,7 @@ from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import (
     DELAY,
+    DELIVER_MS,
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
     delay_level,
@@ -67,10 +68,13 @@ from rmqcli.wire.message.properties import (
     INNER_NUM,
     LITE_TOPIC,
     POP_CK,
+    PRIORITY,
     PROPERTIES_BYTES_MAX,
     REAL_TOPIC,
+    SHARDING_KEY,
     TAGS,
     TIMER_DEL_UNIQKEY,
+    TRAN_MSG,
     UNIQ_KEY,
     lmq_name,
     parse_properties,
@@ -103,9 +107,6 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "CLUSTER"
 WAIT: Final = "WAIT"  # PROPERTY_WAIT_STORE_MSG_OK
-TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
-PRIORITY: Final = "_SYS_MSG_PRIORITY_"
-SHARDING_KEY: Final = "__SHARDINGKEY"
 
 _REGION: Final = {"MSG_REGION": "DefaultRegion"}
 #: Fields of each answer to a send.
@@ -127,12 +128,8 @@ def send_message(broker: BrokerState, request: BrokerRequest) -> Reply:
 
     Refusals have ANSWER_FIELDS, too.
     """
-    header: SendHeader
     try:
-        if request.command.code == RequestCode.SEND_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
-        else:
-            header = request.header(SendMessageRequestHeaderV2)
+        header = send_header(request)
         text = header.properties or ""
         if broker.profile.removes_pop_handles and POP_CK in text:
             header = dataclasses.replace(
@@ -144,6 +141,16 @@ def send_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     except Refusal as refusal:
         refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
         raise
+
+
+def send_header(request: BrokerRequest) -> SendHeader:
+    """Return the header of a message or a reply, in its long or its short form."""
+    if request.command.code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+    ):
+        return request.header(SendMessageRequestHeader)
+    return request.header(SendMessageRequestHeaderV2)
 
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
@@ -175,7 +182,7 @@ def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
         TAGS: "_RECALL_TAG_",
         TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.message_id, broker.settings),
         UNIQ_KEY: handle.message_id,
-        "TIMER_DELIVER_MS": handle.timestamp_ms,
+        DELIVER_MS: handle.timestamp_ms,
         "BORN_TIMESTAMP": str(request.now.epoch_ms),
     }
     fields = MessageFields(

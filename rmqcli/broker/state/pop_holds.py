@@ -65,7 +65,7 @@ class PopHolds:
         self._count = 0
         self._deadlines = Deadlines[_Held](
             context.timers,
-            self._ended,
+            self._finish,
             has_ended=lambda held: not held.is_held,
             count=lambda: self._count,
         )
@@ -162,9 +162,6 @@ class PopHolds:
         """Drop the requests of a closed connection."""
         for held in self._of_peer.pop(peer.number, {}):
             self._remove(held)
-
-    def _ended(self, held: _Held, now: Now) -> None:
-        self._finish(held, now)
 
     def _finish(self, held: _Held, now: Now) -> None:
         of_peer = self._of_peer.get(held.request.peer.number)

@@ -110,9 +110,9 @@ class ScheduleMessageService:
                     topic, queue_id = place
                     messages.append(
                         copy_fields(
+                            self._context,
                             message,
                             now,
-                            store_host=self._context.settings.address,
                             topic=topic,
                             queue_id=queue_id,
                         )

@@ -227,9 +227,9 @@ class Transactions:
         So the check can move past it to the messages behind it.
         """
         fields = copy_fields(
+            self._context,
             message,
             now,
-            store_host=self._context.settings.address,
             topic=HALF_TOPIC,
             queue_id=0,
             properties=properties,
@@ -241,9 +241,9 @@ class Transactions:
         """Copy a message that was never decided to TRANS_CHECK_MAX_TIME_TOPIC."""
         self._topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
         fields = copy_fields(
+            self._context,
             message,
             now,
-            store_host=self._context.settings.address,
             topic=CHECK_MAX_TIME_TOPIC,
             queue_id=0,
         )
