@@ -74,25 +74,10 @@ class BatchConsumeQueue(QueueOfFiles):
         )
         return self._entry(index).first if index < self._count() else self.max_offset
 
-    def add(
-        self,
-        commit_log_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        *,
-        count: int,
-        store_timestamp_ms: int,
-    ) -> None:
+    def add(self, unit: QueueUnit, *, count: int, store_timestamp_ms: int) -> None:
         """Append an entry for a record of `count` messages."""
         self._data += _UNIT.pack(
-            commit_log_offset,
-            size_bytes,
-            tags_code,
-            store_timestamp_ms,
-            self.max_offset,
-            count,
-            _NO_COMPACTION,
-            0,
+            *unit, store_timestamp_ms, self.max_offset, count, _NO_COMPACTION, 0
         )
         self.max_offset += count
 

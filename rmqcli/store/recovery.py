@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.log import get_logger
 from rmqcli.store.log_scan import (
-    EntryMaker,
     ScannedRecord,
     names_of,
     scan,
     text_of,
     too_large_at,
 )
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.wire.message.layout import (
     MAGIC_V1,
     MAGIC_V2,
@@ -63,7 +62,7 @@ class Recovery:
         self._log = log
         self._queues = queues
         self._index = index
-        self._entries = EntryMaker(delay_levels_ms)
+        self._delay_levels_ms = delay_levels_ms
         self.dispatched = 0
         #: storeTimestamp of the last record; 0 when none was read
         self.last_store_ms = 0
@@ -144,17 +143,16 @@ class Recovery:
     def _dispatch(self, record: ScannedRecord, *, is_indexed: bool) -> None:
         offset = record.commit_log_offset
         self.last_store_ms = record.store_timestamp_ms
-        topic = self._entries.topic(record)
         if transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK and not is_indexed:
             _, keys, unique = names_of(record.properties)
             when = (offset, record.store_timestamp_ms)
-            self._index.add(topic, text_of(keys), text_of(unique), when)
-        code = self._entries.tags_code(record)
+            self._index.add(text_of(record.topic), text_of(keys), text_of(unique), when)
+        code = record.tags_code(self._delay_levels_ms)
         if code is None:
             return
         is_new = [
             self._add_entry(record, key, queue_offset, code)
-            for key, queue_offset in record.places(topic)
+            for key, queue_offset in record.places()
         ]
         self.dispatched += any(is_new)
 
@@ -184,9 +182,7 @@ class Recovery:
             queue.start_at(queue_offset)
         self._queues.add(
             queue,
-            offset,
-            record.size_bytes,
-            code,
+            QueueUnit(offset, record.size_bytes, code),
             count=count or 1,
             store_timestamp_ms=record.store_timestamp_ms,
         )

@@ -249,8 +249,7 @@ class _Plan(NamedTuple):
     rest: str | None
 
 
-@functools.cache
-def _plan(cls: type) -> _Plan:
+def _make_plan(cls: type) -> _Plan:
     # Sorted by wire name: the order in which fastjson writes them.
     fields = sorted(dataclasses.fields(cls), key=wire_name)
     rest = next((f.name for f in fields if "holds_the_rest" in _rules(f)), None)
@@ -267,6 +266,9 @@ def _plan(cls: type) -> _Plan:
         for item in named
     )
     return _Plan(_compile(cls, named, rest), writings, rest)
+
+
+_plan: Callable[[type], _Plan] = functools.cache(_make_plan)
 
 
 def _rules(item: dataclasses.Field[Any]) -> Rules:

@@ -10,7 +10,7 @@ Source: `CommitLog.asyncPutMessage(s)`, `DefaultMessageStore.ReputMessageService
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError, message_count
@@ -20,7 +20,6 @@ from rmqcli.wire.message.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     TAGS,
     lmq_of,
-    parse_properties,
 )
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
 
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.encode import MessageFields
 
     OnArrival: TypeAlias = Callable[["Arrival"], None]
-
-_CODES_MAX: Final = 4096
-#: Tags -> code, because a topic has few tags. As clients may send any number of
-#: different tags, the cache is emptied when it is full.
-_codes: dict[str, int] = {}
 
 
 class Arrival(NamedTuple):
@@ -83,7 +77,7 @@ class MessageWriter:
 
         Raises StoreError, and ValueError if a message does not fit in a record.
         """
-        properties = [_mapping(each) for each in messages]
+        properties = [each.property_table() for each in messages]
         lmqs = self._place_in_lmqs(messages)
         codes = [
             self._code(each, of) for each, of in zip(messages, properties, strict=True)
@@ -163,19 +157,4 @@ class MessageWriter:
             delay_ms = self._delays.delay_ms(fields.queue_id + 1)
             if delay_ms is not None:
                 return fields.store_timestamp_ms + delay_ms
-        tags = properties.get(TAGS)
-        if not tags:
-            return 0
-        code = _codes.get(tags)
-        if code is None:
-            if len(_codes) >= _CODES_MAX:
-                _codes.clear()
-            code = _codes[tags] = tags_code(tags)
-        return code
-
-
-def _mapping(fields: MessageFields) -> Mapping[str, str]:
-    properties = fields.properties
-    if isinstance(properties, (str, bytes)):
-        return parse_properties(properties)
-    return properties  # type: ignore[return-value]  # the broker puts no None values
+        return tags_code(properties.get(TAGS))
