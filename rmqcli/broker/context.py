@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.effects import Close, Effect, Peer, Send
-from rmqcli.broker.request import answer_to
+from rmqcli.broker.request import BrokerRequest, Reply, answer_to
 from rmqcli.timers import Timers
 from rmqcli.wire.codes import LanguageCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore

@@ -16,13 +16,12 @@ import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.store.fixed_files import QueueOfFiles
+from rmqcli.store.fixed_files import FixedFiles, QueueOfFiles
 from rmqcli.store.message_store import QueueUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.store.fixed_files import FixedFiles
 
 #: Log offset, size, tags code, store time, first offset, messages, and for compaction
 #: an offset and 4 bytes that are not used.

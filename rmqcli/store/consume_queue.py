@@ -11,13 +11,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.store.fixed_files import QueueOfFiles
+from rmqcli.store.fixed_files import FixedFiles, QueueOfFiles
 from rmqcli.store.message_store import UNIT_BYTES, QueueUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.store.fixed_files import FixedFiles
 
 _UNIT: Final = struct.Struct(">qiq")
 _FILLER_SIZE: Final = 0x7FFFFFFF

@@ -33,7 +33,7 @@ from rmqcli.store.message_store import (
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
 from rmqcli.store.store_files import StoreFiles
-from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.encode import MessageFields, encode_placed
 from rmqcli.wire.message.layout import RECORD_BYTES_MAX
 from rmqcli.wire.message.properties import KEYS, UNIQ_KEY
 from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.store.queue_table import Queue
-    from rmqcli.wire.message.encode import MessageFields
 
 logger = get_logger(__name__)
 
@@ -88,10 +87,7 @@ class DiskStore(StoreFiles):
         if aborted is None:
             write_abort(folder)
         recovery = Recovery(
-            self._log,
-            self._queues,
-            self._index,
-            delay_levels_ms=settings.delay_levels_ms,
+            self._log, self._queues, self._index, settings.delay_levels_ms
         )
         recovery.run(
             None if aborted is None else self._checkpoint,

@@ -31,14 +31,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
-from rmqcli.store.fixed_files import write_all
+from rmqcli.store.fixed_files import OpenFiles, write_all
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.ids import java_string_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rmqcli.store.fixed_files import OpenFiles
 
 
 _MASK: Final = 0xFFFFFFFF

@@ -17,14 +17,12 @@ from rmqcli.store.message_store import (
     lmq_place,
     message_count,
 )
-from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.encode import MessageFields, encode_placed
 from rmqcli.wire.message.layout import read_head, store_timestamp_ms
 from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from rmqcli.wire.message.encode import MessageFields
 
 
 class _Queue:

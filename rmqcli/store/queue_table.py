@@ -20,14 +20,13 @@ from rmqcli.log import get_logger
 from rmqcli.store.batch_queue import BATCH_UNIT_BYTES, BatchConsumeQueue
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.consume_queue import ConsumeQueue
-from rmqcli.store.fixed_files import FixedFiles
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.message_store import UNIT_BYTES, QueueUnit, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rmqcli.store.fixed_files import OpenFiles
 
 logger = get_logger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.folder import check_layout
-from rmqcli.store.log_scan import scan
+from rmqcli.store.log_scan import ScannedRecord, scan
 from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.store.settings import StoreSettings
 from rmqcli.store.store_files import StoreFiles
@@ -21,8 +21,6 @@ from rmqcli.store.store_files import StoreFiles
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    from rmqcli.store.log_scan import ScannedRecord
 
 
 class ReadOnlyStore(StoreFiles):

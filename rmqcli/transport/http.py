@@ -13,16 +13,14 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.clock import SYSTEM_CLOCK, Clock, Deadline
 from rmqcli.errors import BodyError, ConnectError, DeadlineError, DisconnectedError
-from rmqcli.transport.address import parse_address
+from rmqcli.transport.address import Address, parse_address
 from rmqcli.transport.lookups import look_up_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.clock import Clock
-    from rmqcli.transport.address import Address
 
 #: What an answer may have besides its body: headers, chunks.
 _HEAD_BYTES_MAX: Final = 64 << 10

@@ -26,7 +26,7 @@ import functools
 import types
 import typing
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
@@ -35,7 +35,6 @@ from rmqcli.wire.fields import Fields, is_required, wire_field, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from rmqcli.wire.fastjson import JsonObject, JsonValue
     from rmqcli.wire.fields import Reader, Rules

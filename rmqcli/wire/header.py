@@ -13,14 +13,13 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rmqcli.errors import HeaderError
 from rmqcli.wire.fields import Fields, is_required, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import TypeAlias
 
     #: For each field: attribute, wire name, reader, and whether it is required.
     Plan: TypeAlias = tuple[tuple[str, str, Callable[[str], object], bool], ...]

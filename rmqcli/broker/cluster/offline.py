@@ -47,9 +47,9 @@ from rmqcli.broker.state.topics import (
     topic_with,
 )
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
-from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.clock import SYSTEM_CLOCK, Clock, Now
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import MessageStore, StoreError
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
@@ -60,9 +60,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.server.connection import Core
-    from rmqcli.clock import Clock, Now
     from rmqcli.store.config_files import ConfigFolder
-    from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.command import RemotingCommand
 
 

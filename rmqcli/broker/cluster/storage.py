@@ -12,7 +12,7 @@ from rmqcli.errors import ConfigError
 from rmqcli.files import file_name_fault, folder_fault
 from rmqcli.log import get_logger
 from rmqcli.store.memory import MemoryStore
-from rmqcli.store.message_store import StoreError, TimerProgress
+from rmqcli.store.message_store import MessageStore, StoreError, TimerProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.cluster.persistence import Persistence
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.store.disk_store import DiskStore
-    from rmqcli.store.message_store import MessageStore
 
 logger = get_logger(__name__)
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields
-from rmqcli.wire.message.record import DecodeFailure, InnerMessage
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
 from rmqcli.wire.message.system_flag import INNER_BATCH, NEED_UNWRAP
 
 if TYPE_CHECKING:
     from rmqcli.broker.context import BrokerContext
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
-    from rmqcli.wire.message.record import StoredMessage
 
 
 def look_message(store: MessageStore, commit_log_offset: int) -> StoredMessage | None:

@@ -13,8 +13,8 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
-from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, handles
-from rmqcli.broker.request import Reply, read_body, system_error
+from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, NamesrvState, handles
+from rmqcli.broker.request import BrokerRequest, Reply, read_body, system_error
 from rmqcli.errors import BodyError
 from rmqcli.model import QUEUE_NUMS_MAX
 from rmqcli.wire.bodies.config import KVTable, RegisterBrokerBody, TopicConfig
@@ -33,8 +33,6 @@ from rmqcli.wire.headers.registration import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.namesrv.state import NamesrvState
-    from rmqcli.broker.request import BrokerRequest
 
 _INFLATED_MAX: Final = 32 * 1024 * 1024
 _TIMEOUT_MAX_MS: Final = 3_600_000

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.broker.topic_names import LEGAL_NAME, TOPIC_LENGTH_MAX, is_system_topic
-from rmqcli.wire.protobuf.definition_pb2 import Code
+from rmqcli.wire.protobuf.definition_pb2 import Code, Resource
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from rmqcli.wire.protobuf.definition_pb2 import Resource
 
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000  # maxInvisibleTimeMills
 

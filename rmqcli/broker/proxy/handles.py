@@ -20,6 +20,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_invisible, checked_names, duration_ms
 from rmqcli.broker.proxy.clients import RETRY_MS
 from rmqcli.broker.proxy.status import (
@@ -47,9 +48,13 @@ from rmqcli.wire.message.properties import lmq_name, lmq_of
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.protobuf.service_pb2 import (
+    AckMessageEntry,
+    AckMessageRequest,
     AckMessageResponse,
     AckMessageResultEntry,
+    ChangeInvisibleDurationRequest,
     ChangeInvisibleDurationResponse,
+    ForwardMessageToDeadLetterQueueRequest,
     ForwardMessageToDeadLetterQueueResponse,
 )
 from rmqcli.wire.receipt_handle import (
@@ -61,17 +66,7 @@ from rmqcli.wire.receipt_handle import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.routes import ProxyRoutes
-    from rmqcli.clock import Clock
-    from rmqcli.wire.protobuf.service_pb2 import (
-        AckMessageEntry,
-        AckMessageRequest,
-        ChangeInvisibleDurationRequest,
-        ForwardMessageToDeadLetterQueueRequest,
-    )
 
 logger = get_logger(__name__)
 
@@ -124,21 +119,16 @@ class _Renewed:
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
 
 
-class Handles:
+class Handles(Activity):
     """Serves the three calls and renews messages, in the proxy's event loop."""
 
-    def __init__(
-        self, links: BrokerLinks, routes: ProxyRoutes, clients: Clients, clock: Clock
-    ) -> None:
-        self._links = links
-        self._routes = routes
-        self._clients = clients
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         #: (client id, group) -> the handle that the client has -> the message
         self._renewed: dict[tuple[str, str], dict[str, _Renewed]] = {}
         self._count = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        clients.on_leave.append(self._left)
+        shared.clients.on_leave.append(self._left)
 
     # --- the calls ---
 

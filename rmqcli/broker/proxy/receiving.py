@@ -17,9 +17,10 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_invisible, checked_names, duration_ms
 from rmqcli.broker.proxy.clients import BATCH_SIZE, POLLING_MS_MAX
-from rmqcli.broker.proxy.handles import RENEWED_MS, Delivery
+from rmqcli.broker.proxy.handles import RENEWED_MS, Delivery, Handles
 from rmqcli.broker.proxy.message import grpc_message
 from rmqcli.broker.proxy.sessions import subscription_of
 from rmqcli.broker.proxy.status import ProxyError, ok, refused, status_of
@@ -28,7 +29,7 @@ from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.header import Header, from_ext_fields
 from rmqcli.wire.headers.pop import (
     PopLiteMessageRequestHeader,
     PopLiteMessageResponseHeader,
@@ -37,7 +38,7 @@ from rmqcli.wire.headers.pop import (
 )
 from rmqcli.wire.message.decode import DecodeFailure, decode_messages
 from rmqcli.wire.message.properties import LITE_TOPIC, POP_CK, lmq_of
-from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, Settings
 from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageResponse
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
@@ -47,21 +48,14 @@ from rmqcli.wire.receipt_handle import (
     encode_receipt_handle,
     topic_type_of,
 )
-from rmqcli.wire.subscription import TAG, tag_matches
+from rmqcli.wire.subscription import TAG, SubscriptionData, tag_matches
 
 if TYPE_CHECKING:
-    from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.handles import Handles
-    from rmqcli.broker.proxy.routes import ProxyRoutes, Queue
-    from rmqcli.clock import Clock
+    from rmqcli.broker.proxy.routes import Queue
     from rmqcli.wire.command import RemotingCommand
-    from rmqcli.wire.header import Header
     from rmqcli.wire.message.record import StoredMessage
-    from rmqcli.wire.protobuf.definition_pb2 import Settings
     from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageRequest
-    from rmqcli.wire.subscription import SubscriptionData
 
 logger = get_logger(__name__)
 
@@ -116,22 +110,12 @@ class _Plan:
     is_lite: bool
 
 
-class Receiving:
+class Receiving(Activity):
     """Serves the call, in the proxy's event loop."""
 
-    def __init__(
-        self,
-        links: BrokerLinks,
-        routes: ProxyRoutes,
-        clients: Clients,
-        handles: Handles,
-        clock: Clock,
-    ) -> None:
-        self._links = links
-        self._routes = routes
-        self._clients = clients
+    def __init__(self, shared: Shared, handles: Handles) -> None:
+        super().__init__(shared)
         self._handles = handles
-        self._clock = clock
 
     async def receive_message(
         self, caller: Caller, request: ReceiveMessageRequest, writer: ResponseWriter

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from rmqcli.broker.proxy.checks import check_topic, checked_names
 from rmqcli.broker.proxy.status import ProxyError, ok, reading_answer, refused
 from rmqcli.dataclass import dataclass
-from rmqcli.model import MASTER_ID
+from rmqcli.model import MASTER_ID, QueueData, TopicRoute
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
@@ -38,7 +38,9 @@ from rmqcli.wire.protobuf.definition_pb2 import (
     Permission,
 )
 from rmqcli.wire.protobuf.service_pb2 import (
+    QueryAssignmentRequest,
     QueryAssignmentResponse,
+    QueryRouteRequest,
     QueryRouteResponse,
 )
 
@@ -48,11 +50,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.clock import Clock
-    from rmqcli.model import QueueData, TopicRoute
-    from rmqcli.wire.protobuf.service_pb2 import (
-        QueryAssignmentRequest,
-        QueryRouteRequest,
-    )
 
 T = TypeVar("T")
 

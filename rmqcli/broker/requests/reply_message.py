@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply
 from rmqcli.broker.requests.send_message import (
     ANSWER_FIELDS,
     fields_of,
@@ -37,7 +37,6 @@ from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.properties import encode_properties, parse_properties
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.requests.send_message import SendHeader
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.command import RemotingCommand

@@ -50,7 +50,7 @@ from rmqcli.broker.topic_names import (
 from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
 from rmqcli.store.batch_queue import MESSAGES_MAX
-from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.message_store import Appended, StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.send import (
     RecallMessageRequestHeader,
@@ -60,7 +60,7 @@ from rmqcli.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from rmqcli.wire.ids import encode_offset_msg_id
-from rmqcli.wire.message.batch import split_batch
+from rmqcli.wire.message.batch import ItemSpan, split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
     INNER_BASE,
@@ -99,9 +99,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended
     from rmqcli.wire.bodies.config import TopicConfig
-    from rmqcli.wire.message.batch import ItemSpan
 
     SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 

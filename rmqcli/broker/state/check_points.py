@@ -37,7 +37,7 @@ from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import Appended, StoreError
 from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.message.encode import MessageFields
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.topics import TopicTable
     from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended
     from rmqcli.wire.message.record import StoredMessage
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"

@@ -22,7 +22,7 @@ from rmqcli.broker.message.copy import copy_fields, fields_as_stored, look_messa
 from rmqcli.broker.message.delayed import REAL_QID, real_place
 from rmqcli.broker.state.groups import TRANSACTION_GROUP
 from rmqcli.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import MessageStore, StoreError
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.topics import TopicTable
     from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.message.record import StoredMessage
 
 

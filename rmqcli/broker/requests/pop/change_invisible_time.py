@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
-from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.broker.requests.pop.ack_message import check_queue, read_handle
 from rmqcli.broker.requests.pop.lite import change_in_order, change_lite, changed
 from rmqcli.broker.requests.pop.pop_message import need_master
@@ -28,7 +28,6 @@ from rmqcli.wire.headers.pop import (
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

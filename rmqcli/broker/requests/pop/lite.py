@@ -41,12 +41,14 @@ from rmqcli.wire.bodies.lite import (
 )
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopLiteMessageRequestHeader,
     PopLiteMessageResponseHeader,
 )
 from rmqcli.wire.message.properties import lmq_name
-from rmqcli.wire.receipt_handle import ORDER_REVIVE_QUEUE_ID
+from rmqcli.wire.receipt_handle import ORDER_REVIVE_QUEUE_ID, ReceiptHandle
 from rmqcli.wire.version import V5_5_0
 
 if TYPE_CHECKING:
@@ -54,11 +56,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.order_info import OrderInfos, QueueKey
     from rmqcli.clock import Now
-    from rmqcli.wire.headers.pop import (
-        AckMessageRequestHeader,
-        ChangeInvisibleTimeRequestHeader,
-    )
-    from rmqcli.wire.receipt_handle import ReceiptHandle
 
 _INT64_MAX: Final = (1 << 63) - 1
 
