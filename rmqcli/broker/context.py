@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.effects import Close, Effect, Peer, Send
-from rmqcli.broker.request import answer_to
+from rmqcli.broker.request import BrokerRequest, Reply, answer_to
 from rmqcli.timers import Timers
 from rmqcli.wire.codes import LanguageCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
@@ -50,10 +49,6 @@ class BrokerContext:
         self.background = Timers() if is_read_only else self.timers
         self._effects: list[Effect] = []
         self._opaque = 0
-
-    def change_settings(self, settings: BrokerSettings) -> None:
-        """Use other settings from now on."""
-        self.settings = settings
 
     def answer(self, request: BrokerRequest, reply: Reply) -> None:
         """Answer a request, now or later; a one-way request gets no answer."""

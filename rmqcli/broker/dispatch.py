@@ -16,17 +16,15 @@ Source: `BrokerController.registerProcessor` and
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from rmqcli.broker.request import Reply, answered
+from rmqcli.broker.request import BrokerRequest, Reply, answered
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from rmqcli.broker.profiles import VersionProfile
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import field
+from dataclasses import KW_ONLY, field
 from typing import (
     TYPE_CHECKING,
     Final,
@@ -170,30 +170,25 @@ class Which(TypedDict, total=False):
     queue_id: int
 
 
+@dataclass(eq=False)
 class Rule:
     """One fault, or one observer if `action` is None.
 
     `requests` holds the newest 10,000 requests that it counted.
     """
 
-    def __init__(
-        self,
-        match: Match,
-        action: Action | None,
-        *,
-        nth: int = 1,
-        times: int | None = None,
-        on_request: Callable[[Observed], None] | None = None,
-    ) -> None:
-        self.match = match
-        self.action = action
-        self.nth = nth
-        self.times = times
-        self.on_request = on_request
-        self.requests: deque[Observed] = deque(maxlen=_OBSERVED_MAX)
-        #: the number of requests that it counted, and of those that it was applied to
-        self.seen = 0
-        self.hits = 0
+    match: Match
+    action: Action | None
+    _: KW_ONLY
+    nth: int = 1
+    times: int | None = None
+    on_request: Callable[[Observed], None] | None = None
+    requests: deque[Observed] = field(
+        default_factory=lambda: deque(maxlen=_OBSERVED_MAX), init=False
+    )
+    #: the number of requests that it counted, and of those that it was applied to
+    seen: int = field(default=0, init=False)
+    hits: int = field(default=0, init=False)
 
     def decide(self, observed: Observed) -> Action | None:
         """Count the request and return the action for it, if any."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmqcli.broker.effects import Send
+from rmqcli.broker.effects import Peer, Send
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError, WireError
 from rmqcli.wire.bodies.properties import decode_properties
@@ -25,7 +25,6 @@ from rmqcli.wire.header import Header, from_ext_fields, to_ext_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from rmqcli.broker.effects import Peer
     from rmqcli.broker.profiles import VersionProfile
     from rmqcli.clock import Now
 

@@ -16,13 +16,12 @@ import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.store.fixed_files import QueueOfFiles
+from rmqcli.store.fixed_files import FixedFiles, QueueOfFiles
 from rmqcli.store.message_store import QueueUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.store.fixed_files import FixedFiles
 
 #: Log offset, size, tags code, store time, first offset, messages, and for compaction
 #: an offset and 4 bytes that are not used.
@@ -74,25 +73,10 @@ class BatchConsumeQueue(QueueOfFiles):
         )
         return self._entry(index).first if index < self._count() else self.max_offset
 
-    def add(
-        self,
-        commit_log_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        *,
-        count: int,
-        store_timestamp_ms: int,
-    ) -> None:
+    def add(self, unit: QueueUnit, *, count: int, store_timestamp_ms: int) -> None:
         """Append an entry for a record of `count` messages."""
         self._data += _UNIT.pack(
-            commit_log_offset,
-            size_bytes,
-            tags_code,
-            store_timestamp_ms,
-            self.max_offset,
-            count,
-            _NO_COMPACTION,
-            0,
+            *unit, store_timestamp_ms, self.max_offset, count, _NO_COMPACTION, 0
         )
         self.max_offset += count
 

@@ -35,13 +35,7 @@ class Checkpoint(NamedTuple):
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Return the stored checkpoint; zeros if it is missing or damaged."""
-    try:
-        data = read_regular(folder / "checkpoint", _TIMES.size)
-    except OSError:
-        return Checkpoint()
-    if len(data) < _TIMES.size:
-        return Checkpoint()
-    times = Checkpoint._make(_TIMES.unpack_from(data))
+    times = Checkpoint._make(_read(folder / "checkpoint", _TIMES))
     return times if min(times) >= 0 else Checkpoint()
 
 
@@ -52,13 +46,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 def read_timer_progress(folder: Path) -> TimerProgress:
     """Return the stored progress of the timers; zeros if it is missing or damaged."""
-    try:
-        data = read_regular(folder / "config" / "timercheck", _TIMERS.size)
-    except OSError:
-        return TimerProgress()
-    if len(data) < _TIMERS.size:
-        return TimerProgress()
-    read_ms, _, queue_offset, _ = _TIMERS.unpack_from(data)
+    read_ms, _, queue_offset, _ = _read(folder / "config" / "timercheck", _TIMERS)
     if min(read_ms, queue_offset) < 0:
         return TimerProgress()
     return TimerProgress(read_ms, queue_offset)
@@ -75,6 +63,13 @@ def write_timer_progress(folder: Path, progress: TimerProgress) -> None:
     with suppress(OSError):  # the write then says what is wrong
         (folder / "config").mkdir(exist_ok=True)
     _write(folder / "config" / "timercheck", data)
+
+
+def _read(path: Path, numbers: struct.Struct) -> tuple[int, ...]:
+    data = b""
+    with suppress(OSError):
+        data = read_regular(path, numbers.size)
+    return numbers.unpack(data if len(data) == numbers.size else bytes(numbers.size))
 
 
 def _write(path: Path, data: bytes) -> None:

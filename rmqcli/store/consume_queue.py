@@ -11,13 +11,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.store.fixed_files import QueueOfFiles
+from rmqcli.store.fixed_files import FixedFiles, QueueOfFiles
 from rmqcli.store.message_store import UNIT_BYTES, QueueUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from rmqcli.store.fixed_files import FixedFiles
 
 _UNIT: Final = struct.Struct(">qiq")
 _FILLER_SIZE: Final = 0x7FFFFFFF
@@ -64,7 +63,7 @@ class ConsumeQueue(QueueOfFiles):
     def _end_of_files(self) -> int:
         end = self._files.start
         for base in reversed(self._files.bases):
-            end = self._first_not(base, lambda entry: entry.size_bytes > 0)
+            end = self._first_empty(base)
             if end > base:
                 break
         return end
@@ -86,17 +85,12 @@ class ConsumeQueue(QueueOfFiles):
                 high = middle
         return low
 
-    def add(
-        self,
-        commit_log_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        *,
-        count: int,
-        store_timestamp_ms: int,  # of batch queues' entries
-    ) -> None:
-        """Append an entry for each of the record's `count` messages."""
-        self._tail += _UNIT.pack(commit_log_offset, size_bytes, tags_code) * count
+    def add(self, unit: QueueUnit, *, count: int, store_timestamp_ms: int) -> None:
+        """Append an entry for each of the record's `count` messages.
+
+        Only the entries of batch queues have the store time.
+        """
+        self._tail += _UNIT.pack(*unit) * count
         self.max_offset += count
 
     def start_at(self, queue_offset: int) -> None:
@@ -183,11 +177,7 @@ class ConsumeQueue(QueueOfFiles):
             self.find_end()
             return
         if known == self._files.bases[-1:]:
-            at = self._first_not(
-                known[0],
-                lambda entry: entry.size_bytes > 0,
-                from_offset=self._written * UNIT_BYTES,
-            )
+            at = self._first_empty(known[0], self._written * UNIT_BYTES)
         else:
             at = self._end_of_files()
         written = at // UNIT_BYTES
@@ -223,24 +213,15 @@ class ConsumeQueue(QueueOfFiles):
             return None
         return QueueUnit._make(_UNIT.unpack(data))
 
-    def _first_not(
-        self,
-        base: int,
-        holds: Callable[[QueueUnit], bool],
-        *,
-        from_offset: int | None = None,
-    ) -> int:
-        """Return the byte offset of the first entry of a file for which `holds` fails.
-
-        `holds` must be true for a prefix of the entries, and false for the rest.
-        """
+    def _first_empty(self, base: int, from_offset: int = 0) -> int:
+        """Return the byte offset of the first entry of a file that has no size."""
         files = self._files
-        low = base if from_offset is None else max(base, from_offset)
+        low = max(base, from_offset)
         high = base + files.file_bytes
         while low < high:
             middle = low + (high - low) // UNIT_BYTES // 2 * UNIT_BYTES
             data = files.read(middle, UNIT_BYTES)
-            if len(data) == UNIT_BYTES and holds(QueueUnit._make(_UNIT.unpack(data))):
+            if len(data) == UNIT_BYTES and _UNIT.unpack(data)[1] > 0:
                 low = middle + UNIT_BYTES
             else:
                 high = middle

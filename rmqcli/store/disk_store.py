@@ -23,30 +23,29 @@ from rmqcli.store.checkpoint import (
 from rmqcli.store.folder import FolderLock, check_layout
 from rmqcli.store.message_store import (
     Appended,
+    QueueUnit,
     StoreError,
     StoreFullError,
+    is_in_log_only,
     lmq_place,
     message_count,
 )
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
 from rmqcli.store.store_files import StoreFiles
-from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.encode import MessageFields, encode_placed
 from rmqcli.wire.message.layout import RECORD_BYTES_MAX
-from rmqcli.wire.message.properties import KEYS, UNIQ_KEY, parse_properties
+from rmqcli.wire.message.properties import KEYS, UNIQ_KEY
+from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from rmqcli.store.queue_table import Queue
-    from rmqcli.wire.message.encode import MessageFields
 
 logger = get_logger(__name__)
 
-_TRANSACTION_BITS: Final = 0xC
-_PREPARED: Final = 0x4
-_ROLLBACK: Final = 0xC
 
 #: How much a start may have to read again after a kill: messages, or ms of messages.
 _CHECKPOINT_MESSAGES: Final = 100_000
@@ -88,10 +87,7 @@ class DiskStore(StoreFiles):
         if aborted is None:
             write_abort(folder)
         recovery = Recovery(
-            self._log,
-            self._queues,
-            self._index,
-            delay_levels_ms=settings.delay_levels_ms,
+            self._log, self._queues, self._index, settings.delay_levels_ms
         )
         recovery.run(
             None if aborted is None else self._checkpoint,
@@ -128,18 +124,11 @@ class DiskStore(StoreFiles):
             messages, targets, lmqs, places, tags_codes, strict=True
         ):
             if queue is not None:
-                add(
-                    queue,
-                    place[0],
-                    place[1],
-                    code,
-                    count=message_count(fields),
-                    store_timestamp_ms=fields.store_timestamp_ms,
-                )
+                unit, when = QueueUnit(*place[:2], code), fields.store_timestamp_ms
+                add(queue, unit, count=message_count(fields), store_timestamp_ms=when)
                 if lmq is not None and lmq[0].max_offset == lmq[1]:
-                    when = fields.store_timestamp_ms
-                    add(lmq[0], place[0], place[1], code, store_timestamp_ms=when)
-            if fields.sys_flag & _TRANSACTION_BITS != _ROLLBACK:
+                    add(lmq[0], unit, store_timestamp_ms=when)
+            if transaction_type(fields.sys_flag) != TRANSACTION_ROLLBACK:
                 self._add_keys(fields, place[0])
         self._last_ms = messages[-1].store_timestamp_ms
         self._pending += len(places)
@@ -150,7 +139,7 @@ class DiskStore(StoreFiles):
         """Return the queue for the message's entry; None if it is in the log only."""
         if fields.store_timestamp_ms < self._checkpoint.logics_ms:
             self._move_checkpoint_back(fields.store_timestamp_ms)
-        if fields.sys_flag & _TRANSACTION_BITS in (_PREPARED, _ROLLBACK):
+        if is_in_log_only(fields):
             return None
         return self._open_queue(fields.topic, fields.queue_id)
 
@@ -212,17 +201,11 @@ class DiskStore(StoreFiles):
         return places, parts, at
 
     def _add_keys(self, fields: MessageFields, offset: int) -> None:
-        properties = fields.properties
-        if isinstance(properties, (str, bytes)):
-            properties = parse_properties(properties)
+        properties = fields.property_table()
         keys, unique = properties.get(KEYS), properties.get(UNIQ_KEY)
         if keys or unique:
-            self._index.add(
-                fields.topic,
-                keys or "",
-                unique or "",
-                (offset, fields.store_timestamp_ms),
-            )
+            place = offset, fields.store_timestamp_ms
+            self._index.add(fields.topic, keys or "", unique or "", place)
 
     def flush(self) -> None:
         """Make everything that was appended survive a power cut. Raises StoreError.
@@ -258,10 +241,8 @@ class DiskStore(StoreFiles):
     def _report(self, error: StoreError) -> None:
         if error.message != self._reported:
             self._reported = error.message
-            logger.warning(
-                "could not write all data, keeping the rest in memory: %s",
-                error.message,
-            )
+            text = "could not write all data, keeping the rest in memory: %s"
+            logger.warning(text, error.message)
 
     def _save(self) -> None:
         """Make queues and index durable, and then write the checkpoint.

@@ -140,13 +140,6 @@ class FixedFiles:
         found = {}
         try:
             names = os.listdir(self.directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except OSError as error:
-            raise StoreError(
-                f"{self.directory} cannot be read: {error.strerror}"
-            ) from error
-        try:
             for name in names:
                 is_offset = len(name) == _NAME_DIGITS and name.isascii()
                 if not (is_offset and name.isdecimal() and int(name) <= _OFFSET_MAX):
@@ -163,6 +156,8 @@ class FixedFiles:
                             self.directory,
                             name,
                         )
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
         except OSError as error:
             raise StoreError(
                 f"{self.directory} cannot be read: {error.strerror}"
@@ -229,7 +224,7 @@ class FixedFiles:
         try:
             fd = self._fd_to_write(base)
             self._dirty.add(base)
-            _write_all(fd, data, offset - base)
+            write_all(fd, data, offset - base)
         except OSError as error:
             raise StoreFullError(
                 f"{self._path(base)} cannot be written: {error.strerror}",
@@ -252,7 +247,7 @@ class FixedFiles:
                 for at in range(start, end, _CLEARED_AT_ONCE_BYTES):
                     data = self.read(at, min(_CLEARED_AT_ONCE_BYTES, end - at))
                     # Zeros may have no blocks, and a full disk has none for them.
-                    _write_all(fd, bytes(len(data.rstrip(b"\0"))), at - base)
+                    write_all(fd, bytes(len(data.rstrip(b"\0"))), at - base)
             except OSError:  # no free block for zeros: release the existing ones
                 os.ftruncate(fd, start - base)
                 os.ftruncate(fd, self.file_bytes)
@@ -315,7 +310,7 @@ class FixedFiles:
         return f"{self.directory}/{base:020}"
 
 
-def _write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
     """Write `data` at a byte of the file. Raises OSError.
 
     The system writes a part when the disk becomes full, and fails at the next try.

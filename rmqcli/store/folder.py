@@ -23,6 +23,9 @@ _held: set[tuple[int, int]] = set()
 
 #: A file that RocksDB has in each of its folders.
 _ROCKSDB_FILE: Final = "CURRENT"
+_THROUGH_ITS_BROKER: Final = Hint(
+    "read it through its broker, with ", Setting("namesrv", Blank("HOST:PORT"))
+)
 #: The folders that a store writes below its own.
 _OWN_FOLDERS: Final = (
     "commitlog",
@@ -43,10 +46,7 @@ def check_layout(folder: Path) -> None:
                 raise StoreError(
                     f"{folder} keeps its consume queues in RocksDB, which cannot be "
                     "read",
-                    hint=Hint(
-                        "read it through its broker, with ",
-                        Setting("namesrv", Blank("HOST:PORT")),
-                    ),
+                    hint=_THROUGH_ITS_BROKER,
                 )
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -57,10 +57,7 @@ def check_layout(folder: Path) -> None:
     if dledger and "commitlog" not in names:
         raise StoreError(
             f"{folder} has a DLedger log ({dledger[0]}), which cannot be read",
-            hint=Hint(
-                "read it through its broker, with ",
-                Setting("namesrv", Blank("HOST:PORT")),
-            ),
+            hint=_THROUGH_ITS_BROKER,
         )
 
 

@@ -19,6 +19,7 @@ Source: `IndexService`, `IndexFile`, `IndexHeader` and `String.hashCode`.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import struct
@@ -30,13 +31,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
+from rmqcli.store.fixed_files import OpenFiles, write_all
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.ids import java_string_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rmqcli.store.fixed_files import OpenFiles
 
 
 _MASK: Final = 0xFFFFFFFF
@@ -71,9 +71,7 @@ def index_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
             hashes.append(index_hash(topic, key))
             continue
         value = (prefixes[topic] * _POWERS[len(key)] + of_key) & _MASK
-        if value >= 0x80000000:
-            value = 0 if value == 0x80000000 else 0x100000000 - value
-        hashes.append(value)
+        hashes.append(value if value < 0x80000000 else _absolute(value))
     return hashes
 
 
@@ -279,25 +277,17 @@ class GrowingIndexFile(IndexFile):
             return
         try:
             fd = self._opened.fd(self.path)
-            _write(fd, self._new, self._item_at(self._written))
+            write_all(fd, self._new, self._item_at(self._written))
             for page in sorted(self._dirty_pages):
                 first = page * _PAGE_SLOTS
                 slots = self._slots[first : first + _PAGE_SLOTS]
                 if sys.byteorder == "little":
                     slots.byteswap()
-                _write(fd, slots.tobytes(), _HEADER.size + first * _SLOT_BYTES)
+                write_all(fd, slots.tobytes(), _HEADER.size + first * _SLOT_BYTES)
             os.fdatasync(fd)
-            header = self.header
-            _write(
+            write_all(
                 fd,
-                _HEADER.pack(
-                    header.begin_ms,
-                    header.end_ms,
-                    header.begin_offset,
-                    header.end_offset,
-                    header.used_slots,
-                    header.count,
-                ),
+                _HEADER.pack(*dataclasses.astuple(self.header)),
                 0,
             )
             os.fdatasync(fd)
@@ -358,12 +348,6 @@ def _ints(data: bytes) -> array[int]:
     if sys.byteorder == "little":
         numbers.byteswap()
     return numbers
-
-
-def _write(fd: int, data: bytes | bytearray, at: int) -> None:
-    done = 0
-    while done < len(data):
-        done += os.pwrite(fd, memoryview(data)[done:], at + done)
 
 
 class KeyIndex:

@@ -2,7 +2,7 @@
 
 A record is whole when its size, magic, offset, CRC and inner lengths are right.
 Recovery and readers of a folder use this to find where the log ends, and to make the
-entries of consume queues that the broker did not write before it died (`EntryMaker`).
+entries of consume queues that the broker did not write before it died.
 
 Source: `CommitLog.checkMessageAndReturnSize` and `recoverAbnormally`.
 """
@@ -54,7 +54,6 @@ _NAMES: Final = re.compile(
 _BATCH_COUNT: Final = re.compile(rb"(?:\A|\x02)INNER_NUM\x01([0-9]{1,5})(?=\x02|\Z)")
 _DISPATCH: Final = INNER_MULTI_DISPATCH.encode()
 _SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
-_KEPT_MAX: Final = 65_536
 
 
 class ScannedRecord(NamedTuple):
@@ -77,11 +76,25 @@ class ScannedRecord(NamedTuple):
         found = _BATCH_COUNT.search(self.properties)
         return min(int(found[1]), MESSAGES_MAX) if found else 0
 
-    def places(self, topic: str) -> list[tuple[tuple[str, int], int]]:
-        """Return the queues of the record, one of `topic` and its LMQ if it has one.
+    def tags_code(self, delay_levels_ms: tuple[int, ...]) -> int | None:
+        """Return the tags' hash, or when a delayed message is due.
+
+        None for half messages and rollbacks, which have no entry.
+        """
+        transaction = transaction_type(self.sys_flag)
+        if transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            return None
+        level = self.queue_id
+        if self.topic == _SCHEDULE_TOPIC and 0 <= level < len(delay_levels_ms):
+            return self.store_timestamp_ms + delay_levels_ms[level]
+        return tags_code(text_of(names_of(self.properties)[0]))
+
+    def places(self) -> list[tuple[tuple[str, int], int]]:
+        """Return the queues of the record, one of its topic and its LMQ if it has one.
 
         Each with the offset there.
         """
+        topic = text_of(self.topic)
         places = [((topic, self.queue_id), self.queue_offset)]
         if _DISPATCH in self.properties:
             lmq = lmq_of(topic, parse_properties(self.properties))
@@ -172,44 +185,6 @@ def _record(data: bytes, here: int, offset: int) -> ScannedRecord | None:
         store_timestamp_ms(data, here, head.sys_flag),
         data[layout.properties_at : layout.end],
     )
-
-
-class EntryMaker:
-    """Makes the topics and tags codes of entries, and caches them."""
-
-    def __init__(self, delay_levels_ms: tuple[int, ...]) -> None:
-        self._delay_levels_ms = delay_levels_ms
-        self._tags_codes: dict[bytes, int] = {}
-        self._topics: dict[bytes, str] = {}
-
-    def topic(self, record: ScannedRecord) -> str:
-        """Return the name of the record's topic."""
-        found = self._topics.get(record.topic)
-        if found is None:
-            if len(self._topics) >= _KEPT_MAX:
-                self._topics.clear()
-            found = self._topics[record.topic] = text_of(record.topic)
-        return found
-
-    def tags_code(self, record: ScannedRecord) -> int | None:
-        """Return the tags' hash, or when a delayed message is due.
-
-        None for half messages and rollbacks, which have no entry.
-        """
-        transaction = transaction_type(record.sys_flag)
-        if transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            return None
-        queue_id = record.queue_id
-        levels = self._delay_levels_ms
-        if record.topic == _SCHEDULE_TOPIC and 0 <= queue_id < len(levels):
-            return record.store_timestamp_ms + levels[queue_id]
-        tags = names_of(record.properties)[0]
-        code = self._tags_codes.get(tags)
-        if code is None:
-            if len(self._tags_codes) >= _KEPT_MAX:
-                self._tags_codes.clear()
-            code = self._tags_codes[tags] = tags_code(text_of(tags))
-        return code
 
 
 def text_of(value: bytes) -> str:

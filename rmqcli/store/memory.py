@@ -13,22 +13,16 @@ from rmqcli.store.message_store import (
     Appended,
     QueueUnit,
     StoreFullError,
+    is_in_log_only,
     lmq_place,
     message_count,
 )
-from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.encode import MessageFields, encode_placed
 from rmqcli.wire.message.layout import read_head, store_timestamp_ms
-from rmqcli.wire.message.properties import parse_properties
-from rmqcli.wire.message.system_flag import (
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    transaction_type,
-)
+from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from rmqcli.wire.message.encode import MessageFields
 
 
 class _Queue:
@@ -62,7 +56,7 @@ class MemoryStore:
         next_offsets: dict[tuple[str, int], int] = {}
         for fields in messages:
             queue_offset = 0
-            if not _is_in_log_only(fields.sys_flag):
+            if not is_in_log_only(fields):
                 key = (fields.topic, fields.queue_id)
                 known = next_offsets.get(key)
                 queue_offset = self._max_offset(key) if known is None else known
@@ -80,7 +74,7 @@ class MemoryStore:
             messages, records, places, tags_codes, strict=True
         ):
             self._records[place.commit_log_offset] = record
-            if not _is_in_log_only(fields.sys_flag):
+            if not is_in_log_only(fields):
                 unit = QueueUnit(place.commit_log_offset, place.size_bytes, code)
                 key = fields.topic, fields.queue_id
                 self._add_units(key, [unit] * message_count(fields))
@@ -99,9 +93,7 @@ class MemoryStore:
         queue.units += units
 
     def _add_keys(self, fields: MessageFields, commit_log_offset: int) -> None:
-        properties = fields.properties
-        if isinstance(properties, (str, bytes)):
-            properties = parse_properties(properties)
+        properties = fields.property_table()
         topic, entry = fields.topic, (fields.store_timestamp_ms, commit_log_offset)
         index = self._index
         unique_key = properties.get("UNIQ_KEY")
@@ -201,7 +193,3 @@ class MemoryStore:
     def _max_offset(self, key: tuple[str, int]) -> int:
         queue = self._queues.get(key)
         return 0 if queue is None else queue.min_offset + len(queue.units)
-
-
-def _is_in_log_only(sys_flag: int) -> bool:
-    return transaction_type(sys_flag) in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

@@ -17,7 +17,12 @@ from rmqcli.wire.message.properties import (
     lmq_of,
     parse_properties,
 )
-from rmqcli.wire.message.system_flag import INNER_BATCH
+from rmqcli.wire.message.system_flag import (
+    INNER_BATCH,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    transaction_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,10 +45,13 @@ def message_count(fields: MessageFields) -> int:
     """Return how many messages a record has: 1, or INNER_NUM of an inner batch."""
     if not fields.sys_flag & INNER_BATCH:
         return 1
-    properties = fields.properties
-    if isinstance(properties, (str, bytes)):
-        properties = parse_properties(properties)
-    return int(properties.get(INNER_NUM) or 1)
+    return int(fields.property_table().get(INNER_NUM) or 1)
+
+
+def is_in_log_only(fields: MessageFields) -> bool:
+    """Whether it is a half message or a rollback, which are in no queue."""
+    kind = transaction_type(fields.sys_flag)
+    return kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def lmq_place(fields: MessageFields) -> tuple[str, int] | None:

@@ -20,13 +20,13 @@ from rmqcli.log import get_logger
 from rmqcli.store.batch_queue import BATCH_UNIT_BYTES, BatchConsumeQueue
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.consume_queue import ConsumeQueue
-from rmqcli.store.fixed_files import FixedFiles
-from rmqcli.store.message_store import UNIT_BYTES, StoreError
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+from rmqcli.store.message_store import UNIT_BYTES, QueueUnit, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from rmqcli.store.fixed_files import OpenFiles
 
 logger = get_logger(__name__)
 
@@ -125,23 +125,10 @@ class QueueTable:
         return queue
 
     def add(
-        self,
-        queue: Queue,
-        commit_log_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        *,
-        count: int = 1,
-        store_timestamp_ms: int,
+        self, queue: Queue, unit: QueueUnit, *, count: int = 1, store_timestamp_ms: int
     ) -> None:
         """Append the entries of a record with `count` messages to a queue."""
-        queue.add(
-            commit_log_offset,
-            size_bytes,
-            tags_code,
-            count=count,
-            store_timestamp_ms=store_timestamp_ms,
-        )
+        queue.add(unit, count=count, store_timestamp_ms=store_timestamp_ms)
         self._dirty.add(queue)
 
     def make(self, key: tuple[str, int], *, is_batch: bool = False) -> Queue:
@@ -196,32 +183,21 @@ class QueueTable:
 
         A queue that cannot be written keeps its entries, and the others are written.
         """
-        first = None
-        for queue in list(self._dirty):
-            try:
-                queue.write_out()
-            except StoreError as error:
-                first = first or error
-                continue
-            self._dirty.discard(queue)
+
+        def write_out(queue: Queue) -> None:
+            queue.write_out()
             self._unsynced.add(queue)
-        return first
+
+        return _each(self._dirty, write_out)
 
     def sync(self) -> None:
         """Make the entries that were written out survive a power cut.
 
         Tries all queues, and then raises the first StoreError.
         """
-        first = None
-        for queue in list(self._unsynced):
-            try:
-                queue.sync()
-            except StoreError as error:
-                first = first or error
-                continue
-            self._unsynced.discard(queue)
-        if first is not None:
-            raise first
+        error = _each(self._unsynced, lambda queue: queue.sync())
+        if error is not None:
+            raise error
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues and delete their files. Raises StoreError.
@@ -326,6 +302,19 @@ class QueueTable:
         if text not in self._reported and len(self._reported) < _REPORTS_MAX:
             self._reported.add(text)
             logger.warning("%s", text)
+
+
+def _each(queues: set[Queue], do: Callable[[Queue], None]) -> StoreError | None:
+    """Remove the queues for which `do` succeeds; return the first error or None."""
+    first = None
+    for queue in list(queues):
+        try:
+            do(queue)
+        except StoreError as error:
+            first = first or error
+        else:
+            queues.discard(queue)
+    return first
 
 
 def _batch_topics(config: ConfigFolder) -> set[str]:

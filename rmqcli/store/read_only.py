@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.folder import check_layout
-from rmqcli.store.log_scan import EntryMaker, scan
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.log_scan import ScannedRecord, scan
+from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.store.settings import StoreSettings
 from rmqcli.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    from rmqcli.store.log_scan import ScannedRecord
 
 
 class ReadOnlyStore(StoreFiles):
@@ -43,7 +41,6 @@ class ReadOnlyStore(StoreFiles):
                 hint="name the broker's storePathRootDir",
             )
         self.config = ConfigFolder(folder / "config")
-        self._entries = EntryMaker(self.settings.delay_levels_ms)
         self._end = 0  # where the last scan ended
         try:
             self._open_files()
@@ -110,10 +107,10 @@ class ReadOnlyStore(StoreFiles):
                 self._add(record)
 
     def _add(self, record: ScannedRecord) -> None:
-        code = self._entries.tags_code(record)
+        code = record.tags_code(self.settings.delay_levels_ms)
         if code is None:
             return
-        for key, queue_offset in record.places(self._entries.topic(record)):
+        for key, queue_offset in record.places():
             self._add_entry(record, key, queue_offset, code)
 
     def _add_entry(
@@ -129,9 +126,7 @@ class ReadOnlyStore(StoreFiles):
             queue.start_at(queue_offset)
         if queue.max_offset == queue_offset:
             queue.add(
-                record.commit_log_offset,
-                record.size_bytes,
-                code,
+                QueueUnit(record.commit_log_offset, record.size_bytes, code),
                 count=count or 1,
                 store_timestamp_ms=record.store_timestamp_ms,
             )

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
 from rmqcli.store.log_scan import (
-    EntryMaker,
     ScannedRecord,
     names_of,
     scan,
     text_of,
     too_large_at,
 )
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.wire.message.layout import (
     MAGIC_V1,
     MAGIC_V2,
@@ -46,61 +46,54 @@ JAVA_SLACK_MS: Final = 3_000
 OWN_SLACK_MS: Final = 1
 
 
+@dataclass(eq=False)
 class Recovery:
     """Recovers a store once, when it is opened.
 
     `dispatched` counts the records that were put into queues again.
     """
 
-    def __init__(
-        self,
-        log: CommitLog,
-        queues: QueueTable,
-        index: KeyIndex,
-        *,
-        delay_levels_ms: tuple[int, ...],
-    ) -> None:
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._entries = EntryMaker(delay_levels_ms)
-        self.dispatched = 0
-        #: storeTimestamp of the last record; 0 when none was read
-        self.last_store_ms = 0
+    log: CommitLog
+    queues: QueueTable
+    index: KeyIndex
+    delay_levels_ms: tuple[int, ...]
+    dispatched: int = 0
+    #: storeTimestamp of the last record; 0 when none was read
+    last_store_ms: int = 0
 
     def run(self, checkpoint: Checkpoint | None, *, slack_ms: int) -> None:
         """Recover, and set the log's end. `checkpoint` is None after a clean stop."""
         start = self._clean_start() if checkpoint is None else None
         if start is None:
             start = self._start_after_kill(checkpoint, slack_ms)
-            self._queues.cut(start)
-            self._index.forget_from(start)
+            self.queues.cut(start)
+            self.index.forget_from(start)
         end = start
-        indexed = self._index.end_offset
-        for record in scan(self._log.files, start):
+        indexed = self.index.end_offset
+        for record in scan(self.log.files, start):
             if isinstance(record, int):
                 end = record
                 break
             self._dispatch(record, is_indexed=record.commit_log_offset <= indexed)
         self._cut_log(end)
-        self._queues.move_mins(self._log.start)
+        self.queues.move_mins(self.log.start)
 
     def _clean_start(self) -> int | None:
         """Return where the queues' last message begins; None if the log lacks it."""
-        files = self._log.files
-        self._log.end = files.limit
+        files = self.log.files
+        self.log.end = files.limit
         at = files.start
-        for queue in self._queues.queues.values():
+        for queue in self.queues.queues.values():
             last = queue.last()
             if last is not None:
                 at = max(at, last.commit_log_offset)
-        if at > files.start and self._log.message_at(at) is None:
+        if at > files.start and self.log.message_at(at) is None:
             return None
         return at
 
     def _start_after_kill(self, checkpoint: Checkpoint | None, slack_ms: int) -> int:
         """Return the beginning of the last file that was on disk with its queues."""
-        files = self._log.files
+        files = self.log.files
         if checkpoint is None:
             return files.start
         times = [checkpoint.physic_ms, checkpoint.logics_ms]
@@ -121,7 +114,7 @@ class Recovery:
 
         Raises StoreError, and cuts nothing, at a record that is too large to be read.
         """
-        files = self._log.files
+        files = self.log.files
         size = too_large_at(files, end)
         if size is not None:
             raise StoreError(
@@ -137,24 +130,23 @@ class Recovery:
                 files.directory,
                 end,
             )
-            self._queues.cut(end)
+            self.queues.cut(end)
         files.cut(end)
-        self._log.end = end
+        self.log.end = end
 
     def _dispatch(self, record: ScannedRecord, *, is_indexed: bool) -> None:
         offset = record.commit_log_offset
         self.last_store_ms = record.store_timestamp_ms
-        topic = self._entries.topic(record)
         if transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK and not is_indexed:
             _, keys, unique = names_of(record.properties)
             when = (offset, record.store_timestamp_ms)
-            self._index.add(topic, text_of(keys), text_of(unique), when)
-        code = self._entries.tags_code(record)
+            self.index.add(text_of(record.topic), text_of(keys), text_of(unique), when)
+        code = record.tags_code(self.delay_levels_ms)
         if code is None:
             return
         is_new = [
             self._add_entry(record, key, queue_offset, code)
-            for key, queue_offset in record.places(topic)
+            for key, queue_offset in record.places()
         ]
         self.dispatched += any(is_new)
 
@@ -163,7 +155,7 @@ class Recovery:
     ) -> bool:
         """Add a record to one of its queues; False if it is there already."""
         offset, count = record.commit_log_offset, record.batch_count
-        queue = self._queues.make_for(key, queue_offset, is_batch=count > 0)
+        queue = self.queues.make_for(key, queue_offset, is_batch=count > 0)
         if queue is None:
             return False
         at = queue.max_offset
@@ -182,11 +174,9 @@ class Recovery:
                     queue_offset,
                 )
             queue.start_at(queue_offset)
-        self._queues.add(
+        self.queues.add(
             queue,
-            offset,
-            record.size_bytes,
-            code,
+            QueueUnit(offset, record.size_bytes, code),
             count=count or 1,
             store_timestamp_ms=record.store_timestamp_ms,
         )

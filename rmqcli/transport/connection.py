@@ -33,7 +33,7 @@ from rmqcli.log import get_logger
 from rmqcli.transport import diagnosis
 from rmqcli.transport.dial import Dial
 from rmqcli.transport.lookups import too_slow
-from rmqcli.transport.stream import WOULD_BLOCK
+from rmqcli.transport.stream import WOULD_BLOCK, Stream
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import (
     RESPONSE_FLAG,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from rmqcli.transport.address import Address, Endpoint
     from rmqcli.transport.backoff import Backoff
     from rmqcli.transport.loop import Loop, PendingReply
-    from rmqcli.transport.stream import Stream
     from rmqcli.wire.frame import FrameBuffer
 
 

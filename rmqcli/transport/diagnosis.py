@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rmqcli.errors import DisconnectedError
-
-if TYPE_CHECKING:
-    from rmqcli.errors import WireError
+from rmqcli.errors import DisconnectedError, WireError
 
 _GRPC = "HTTP/2 (gRPC?)"
 #: Enough to tell protocols apart; errors show no more bytes than this.

@@ -13,11 +13,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConnectError
-from rmqcli.transport.stream import PlainStream
+from rmqcli.transport.stream import Stream
 
 if TYPE_CHECKING:
     from rmqcli.transport.address import Address, Endpoint
-    from rmqcli.transport.stream import Stream
     from rmqcli.transport.tls_stream import TlsDialer, TlsStream
 
 
@@ -121,7 +120,7 @@ class Dial:
             return self._failed(errno.ECONNREFUSED, now_ms)
         if self._tls is None:
             self._sock = None
-            return PlainStream(sock)
+            return Stream(sock)
         self.due_ms = self._deadline_ms
         self._sock = None  # the TLS stream owns it from here, also when this raises
         self._handshake = self._tls.open(sock, self._address)

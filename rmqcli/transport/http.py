@@ -13,16 +13,14 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.clock import SYSTEM_CLOCK, Clock, Deadline
 from rmqcli.errors import BodyError, ConnectError, DeadlineError, DisconnectedError
-from rmqcli.transport.address import parse_address
+from rmqcli.transport.address import Address, parse_address
 from rmqcli.transport.lookups import look_up_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.clock import Clock
-    from rmqcli.transport.address import Address
 
 #: What an answer may have besides its body: headers, chunks.
 _HEAD_BYTES_MAX: Final = 64 << 10
@@ -137,36 +135,6 @@ class _TooLargeError(Exception):
     """The answer has more bytes than are allowed."""
 
 
-class _Limited:
-    """A socket for `http.client`, with an end to its time and its bytes.
-
-    `http.client` closes it as soon as it has the file, so `get` closes the socket.
-    """
-
-    def __init__(self, sock: socket.socket, deadline: Deadline, room: int) -> None:
-        self._sock = sock
-        self._deadline = deadline
-        self._room = room
-        self._file: _AnswerReader | None = None
-
-    @property
-    def long_status(self) -> int | None:
-        """The status of the answer if it has five digits."""
-        return None if self._file is None else self._file.long_status
-
-    def sendall(self, data: bytes) -> None:
-        _wait(self._sock, self._deadline)
-        self._sock.sendall(data)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        file = _LimitedFile(self._sock, self._deadline, self._room)
-        self._file = _AnswerReader(file)
-        return self._file
-
-    def close(self) -> None:
-        """Keep the socket open for the file."""
-
-
 class _AnswerReader(io.BufferedReader):
     """Reads an answer, and shows `http.client` 500 for a status of five digits.
 
@@ -185,13 +153,33 @@ class _AnswerReader(io.BufferedReader):
         return line
 
 
-class _LimitedFile(io.RawIOBase):
-    """What a `_Limited` socket receives."""
+class _Limited(io.RawIOBase):
+    """A socket for `http.client`, with an end to its time and its bytes, and its file.
+
+    `http.client` closes the socket as soon as it has the file, so `get` does that.
+    """
 
     def __init__(self, sock: socket.socket, deadline: Deadline, room: int) -> None:
         self._sock = sock
         self._deadline = deadline
         self._room = room
+        self._reader: _AnswerReader | None = None
+
+    @property
+    def long_status(self) -> int | None:
+        """The status of the answer if it has five digits."""
+        return None if self._reader is None else self._reader.long_status
+
+    def sendall(self, data: bytes) -> None:
+        _wait(self._sock, self._deadline)
+        self._sock.sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        self._reader = _AnswerReader(self)
+        return self._reader
+
+    def close(self) -> None:
+        """Keep the socket open for the file."""
 
     def readable(self) -> bool:
         return True

@@ -22,7 +22,7 @@ from rmqcli.errors import DisconnectedError, TransportError
 from rmqcli.tasks import Pending
 from rmqcli.transport.backoff import Backoff
 from rmqcli.transport.lookups import Lookups
-from rmqcli.transport.options import TransportCounters
+from rmqcli.transport.options import TransportCounters, TransportOptions
 from rmqcli.wire.frame import FrameBuffer
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.transport.connection import RemotingConnection
-    from rmqcli.transport.options import TransportOptions
     from rmqcli.transport.tls_stream import TlsDialer
     from rmqcli.wire.command import RemotingCommand
 

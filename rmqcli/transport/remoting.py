@@ -19,13 +19,13 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
-from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.clock import SYSTEM_CLOCK, Clock, Deadline
 from rmqcli.errors import DisconnectedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.transport.address import map_address
 from rmqcli.transport.connection import RemotingConnection
 from rmqcli.transport.loop import Loop, PendingReply
-from rmqcli.transport.options import TransportOptions
+from rmqcli.transport.options import TransportCounters, TransportOptions
 from rmqcli.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
-    from rmqcli.clock import Clock
     from rmqcli.transport.loop import RequestHandler
-    from rmqcli.transport.options import TransportCounters
 
 logger = get_logger(__name__)
 

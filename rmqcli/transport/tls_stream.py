@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError, ConnectError
 from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.transport.stream import WOULD_BLOCK
+from rmqcli.transport.stream import WOULD_BLOCK, Stream
 
 if TYPE_CHECKING:
     import socket
@@ -60,14 +60,12 @@ class TlsDialer:
         return TlsStream(wrapped)
 
 
-class TlsStream:
-    """A TLS connection as a `Stream`."""
+class TlsStream(Stream):
+    """A stream with TLS."""
 
     #: One read gives one record, of 16 KiB at most.
     short_read_is_all = False
-
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self.sock = sock
+    sock: ssl.SSLSocket
 
     def handshake(self) -> int:
         """Continue the handshake; return the events to wait for, 0 when it is done.
@@ -97,9 +95,6 @@ class TlsStream:
             return WOULD_BLOCK
         except ssl.SSLEOFError as error:
             raise BrokenPipeError(errno.EPIPE, str(error)) from error
-
-    def close(self) -> None:
-        self.sock.close()
 
 
 def handshake_error(address: Address, error: Exception) -> ConnectError:

@@ -26,7 +26,7 @@ import functools
 import types
 import typing
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
@@ -35,7 +35,6 @@ from rmqcli.wire.fields import Fields, is_required, wire_field, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from rmqcli.wire.fastjson import JsonObject, JsonValue
     from rmqcli.wire.fields import Reader, Rules
@@ -249,8 +248,7 @@ class _Plan(NamedTuple):
     rest: str | None
 
 
-@functools.cache
-def _plan(cls: type) -> _Plan:
+def _make_plan(cls: type) -> _Plan:
     # Sorted by wire name: the order in which fastjson writes them.
     fields = sorted(dataclasses.fields(cls), key=wire_name)
     rest = next((f.name for f in fields if "holds_the_rest" in _rules(f)), None)
@@ -267,6 +265,9 @@ def _plan(cls: type) -> _Plan:
         for item in named
     )
     return _Plan(_compile(cls, named, rest), writings, rest)
+
+
+_plan: Callable[[type], _Plan] = functools.cache(_make_plan)
 
 
 def _rules(item: dataclasses.Field[Any]) -> Rules:

@@ -16,14 +16,13 @@ import json
 import json.encoder
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
 
     JsonValue: TypeAlias = (
         "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"

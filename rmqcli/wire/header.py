@@ -11,15 +11,15 @@ Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet.
 from __future__ import annotations
 
 import enum
+import functools
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rmqcli.errors import HeaderError
 from rmqcli.wire.fields import Fields, is_required, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import TypeAlias
 
     #: For each field: attribute, wire name, reader, and whether it is required.
     Plan: TypeAlias = tuple[tuple[str, str, Callable[[str], object], bool], ...]
@@ -28,8 +28,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _INT64_MAX = (1 << 63) - 1
 _SHOWN_MAX = 80
 _SURE_DIGITS = 19  # fewer always fit 64 bits
-#: Header class -> its plan, made when the class is first used.
-_PLANS: dict[type[Header], Plan] = {}
 
 
 class BoundaryType(enum.Enum):
@@ -128,16 +126,16 @@ _READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def _plan(cls: type[Header]) -> Plan:
-    plan = _PLANS.get(cls)
-    if plan is None:
-        plan = _PLANS[cls] = tuple(
-            (
-                item.name,
-                wire_name(item),
-                _READERS[str(item.type).removesuffix(" | None")],
-                is_required(item),
-            )
-            for item in cls.__dataclass_fields__.values()
+def _make_plan(cls: type[Header]) -> Plan:
+    return tuple(
+        (
+            item.name,
+            wire_name(item),
+            _READERS[str(item.type).removesuffix(" | None")],
+            is_required(item),
         )
-    return plan
+        for item in cls.__dataclass_fields__.values()
+    )
+
+
+_plan: Callable[[type], Plan] = functools.cache(_make_plan)

@@ -10,6 +10,7 @@ Source: `MessageDecoder.createMessageId`/`decodeMessageId`, `MessageClientIDSett
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 import zlib
@@ -27,11 +28,8 @@ _GRPC_ID: Final = re.compile("01[0-9A-Fa-f]{32}")
 _GRPC_EPOCH_MS: Final = 1_609_459_200_000  # 2021-01-01
 _MONTHS_MAX: Final = 24
 _HOUR_MS: Final = 3_600_000
-_HOSTS_MAX: Final = 4096
+_CACHED_MAX: Final = 4096
 _MASK64: Final = (1 << 64) - 1
-#: "ip:port" -> stored bytes: a broker writes the same few hosts with each message.
-#: Emptied when full.
-_host_bytes: dict[str, bytes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +68,12 @@ def host_text(raw: bytes) -> str:
     return f"[{':'.join(format(group, 'x') for group in groups)}]:{port}"
 
 
+@functools.lru_cache(_CACHED_MAX)  # a broker writes the same few with each message
 def host_bytes(host: str) -> bytes:
     """Return the 8 or 20 stored bytes of "ip:port" or "[ip]:port".
 
     Raises ConfigError for anything else; names are not looked up.
     """
-    raw = _host_bytes.get(host)
-    if raw is None:
-        if len(_host_bytes) >= _HOSTS_MAX:
-            _host_bytes.clear()
-        raw = _host_bytes[host] = _parse_host(host)
-    return raw
-
-
-def _parse_host(host: str) -> bytes:
     import ipaddress
 
     ip, _, port = host.rpartition(":")
@@ -229,6 +219,7 @@ def message_group_index(message_group: str, queue_count: int) -> int:
         candidate = after
 
 
+@functools.lru_cache(_CACHED_MAX)  # a topic has few tags
 def tags_code(tags: str | None) -> int:
     """Return the tags code that brokers filter by, 0 without tags.
 

@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli.store.batch_queue import BatchConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
+from rmqcli.store.message_store import QueueUnit
 from rmqcli.store.queue_table import QueueTable
 from tests.store.opened import open_files
 
@@ -57,7 +58,7 @@ def add_as_the_real_broker(queue):
         (0x1150, 0x284, 0, 0x1A214B23FF1, 5),
         (0x13D4, 0xD3, 65, 0x1A214B2400A, 1),
     ]:
-        queue.add(at, size, code, count=count, store_timestamp_ms=time_ms)
+        queue.add(QueueUnit(at, size, code), count=count, store_timestamp_ms=time_ms)
 
 
 def test_the_files_have_the_bytes_of_a_real_broker(queue_in, tmp_path):
@@ -105,7 +106,7 @@ def test_a_queue_is_the_list_of_its_messages_whatever_is_written_cut_or_read(
             for _ in range(rng.choice((1, 3, 6))):
                 entry, count = (made * 100, 100, made - 7), rng.choice((1, 2, 9))
                 made += 1
-                queue.add(*entry, count=count, store_timestamp_ms=0)
+                queue.add(QueueUnit(*entry), count=count, store_timestamp_ms=0)
                 batches.append((entry, count))
         elif what < 0.75:
             queue.write_out()
@@ -135,7 +136,7 @@ def test_files_below_the_lower_bound_are_deleted_and_a_reader_notices(
 ):
     queue = queue_in(tmp_path / "q")
     for number in range(10):
-        queue.add(number * 100, 100, 0, count=3, store_timestamp_ms=0)
+        queue.add(QueueUnit(number * 100, 100, 0), count=3, store_timestamp_ms=0)
     queue.write_out()
     reader = queue_in(tmp_path / "q", writable=False)
     queue.min_offset = 25
@@ -179,13 +180,13 @@ def test_a_reader_takes_what_follows_its_last_entry(
 def test_a_queue_that_starts_later_has_no_earlier_entries(queue_in, tmp_path, written):
     queue = queue_in(tmp_path / "q")
     for number in range(written):
-        queue.add(number * 100, 100, 0, count=3, store_timestamp_ms=0)
+        queue.add(QueueUnit(number * 100, 100, 0), count=3, store_timestamp_ms=0)
     queue.write_out()
-    queue.add(9_000, 100, 0, count=3, store_timestamp_ms=0)
+    queue.add(QueueUnit(9_000, 100, 0), count=3, store_timestamp_ms=0)
     queue.start_at(50)
     assert (queue.min_offset, queue.max_offset, queue.pending_count) == (50, 50, 0)
     assert queue.last() is None
-    queue.add(9_100, 100, 7, count=2, store_timestamp_ms=0)
+    queue.add(QueueUnit(9_100, 100, 7), count=2, store_timestamp_ms=0)
     queue.write_out()
     for each in (queue, queue_in(tmp_path / "q", writable=False)):
         assert (each.min_offset, each.max_offset) == (50, 52)
@@ -209,7 +210,7 @@ def test_the_broker_s_topics_decide_which_kind_a_new_queue_has(
         json.dumps({"topicConfigTable": {"T": config}})
     )
     table = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
-    table.add(table.make(("T", 0)), 0, 100, 65, store_timestamp_ms=1)
+    table.add(table.make(("T", 0)), QueueUnit(0, 100, 65), store_timestamp_ms=1)
     assert table.write_out() is None
     found = [path.name for path in tmp_path.iterdir() if path.name != "config"]
     assert found == folders

@@ -362,7 +362,7 @@ def test_a_queue_that_waits_for_its_files_takes_no_more_than_200_000_entries(fol
     store = DiskStore(folder, TINY)
     queue = store._queues.make(("orders", 0))
     for _ in range(200_000):
-        queue.add(0, 100, 0, count=1, store_timestamp_ms=0)
+        queue.add(QueueUnit(0, 100, 0), count=1, store_timestamp_ms=0)
     store.append([message(0)], tags_codes=[0])
     with pytest.raises(StoreFullError, match="200001 entries are only in memory"):
         store.append([message(1)], tags_codes=[0])

@@ -9,7 +9,7 @@ import pytest
 
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
-from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.message_store import QueueUnit, StoreError, StoreFullError
 from rmqcli.store.queue_table import QueueTable
 from tests.store.opened import open_files
 
@@ -27,7 +27,7 @@ def entry(number):
 
 
 def add(queue, *entry):
-    queue.add(*entry, count=1, store_timestamp_ms=0)
+    queue.add(QueueUnit(*entry), count=1, store_timestamp_ms=0)
 
 
 def found(queue, start=0, count=10**6):
@@ -220,7 +220,7 @@ def test_the_error_of_one_queue_is_returned_whatever_the_others_do(tmp_path):
     for topic in ("bad-1", "bad-2"):
         (tmp_path / "consumequeue" / topic).write_text("in the way")
     for topic in ("good-1", "bad-1", "good-2", "bad-2", "good-3"):
-        table.add(table.make((topic, 0)), 0, 100, 65, store_timestamp_ms=1)
+        table.add(table.make((topic, 0)), QueueUnit(0, 100, 65), store_timestamp_ms=1)
 
     error = table.write_out()
 
@@ -242,7 +242,7 @@ def test_the_error_of_one_queue_s_sync_is_raised_after_the_others_were_synced(tm
     table = QueueTable(folder, UNITS, open_files(writable=True))
     topics = ["bad", *(f"good-{number}" for number in range(20))]
     for topic in topics:
-        table.add(table.make((topic, 0)), 0, 100, 65, store_timestamp_ms=1)
+        table.add(table.make((topic, 0)), QueueUnit(0, 100, 65), store_timestamp_ms=1)
     assert table.write_out() is None
     for queue in table.queues.values():
         queue.close()
@@ -275,7 +275,9 @@ def test_queues_are_numbered_up_to_the_largest_int(tmp_path):
         with pytest.raises(ValueError, match=f"queue {queue_id} of topic 'T' cannot"):
             table.make(("T", queue_id))
     for queue_id in (0, 2**31 - 1):
-        table.add(table.make(("T", queue_id)), 0, 100, 65, store_timestamp_ms=1)
+        table.add(
+            table.make(("T", queue_id)), QueueUnit(0, 100, 65), store_timestamp_ms=1
+        )
     assert table.write_out() is None
     again = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
     assert sorted(again.queues) == [("T", 0), ("T", 2**31 - 1)]
@@ -289,7 +291,7 @@ def test_the_last_entry_that_a_file_name_can_reach_is_kept(tmp_path, caplog):
     queue = table.make_for(("T", 0), last, is_batch=False)
     assert queue is not None
     queue.start_at(last)
-    table.add(queue, 0, 100, 65, store_timestamp_ms=1)
+    table.add(queue, QueueUnit(0, 100, 65), store_timestamp_ms=1)
     assert table.write_out() is None
     again = QueueTable(tmp_path / "consumequeue", UNITS, open_files(writable=True))
     assert again.queues["T", 0].max_offset == last + 1

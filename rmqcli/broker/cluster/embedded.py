@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, TypedDict, TypeVar, Unpack
@@ -34,7 +34,7 @@ from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.checked import check_fields, check_int, check_type
-from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.clock import SYSTEM_CLOCK, Clock
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import QUEUE_NUMS_MAX, MessageQueue
@@ -42,12 +42,9 @@ from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rmqcli.broker.proxy.proxy import Proxy
     from rmqcli.broker.server.connection import Port, ServerLimits
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.clock import Clock
 
 T = TypeVar("T")
 

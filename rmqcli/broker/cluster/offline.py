@@ -40,13 +40,17 @@ from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.broker import BrokerState
-from rmqcli.broker.state.topics import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rmqcli.broker.state.topics import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    topic_with,
+)
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
-from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.clock import SYSTEM_CLOCK, Clock, Now
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import MessageStore, StoreError
 from rmqcli.store.read_only import ReadOnlyStore
-from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -56,9 +60,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.server.connection import Core
-    from rmqcli.clock import Clock, Now
     from rmqcli.store.config_files import ConfigFolder
-    from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.command import RemotingCommand
 
 
@@ -166,12 +168,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
         if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:
             missing[topic] = max(missing.get(topic, 0), queue_id + 1)
     broker.topics.load(
-        TopicConfig(
-            topic_name=topic,
-            read_queue_nums=queue_nums,
-            write_queue_nums=queue_nums,
-            perm=PERM_READ | PERM_WRITE,
-        )
+        topic_with(topic, queue_nums=queue_nums)
         for topic, queue_nums in missing.items()
     )
 

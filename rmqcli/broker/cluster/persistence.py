@@ -21,7 +21,7 @@ from rmqcli.broker.table_json import (
     order_json,
     topics_json,
 )
-from rmqcli.errors import BodyError
+from rmqcli.errors import BodyError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire import fastjson
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
-    from rmqcli.errors import RmqError
     from rmqcli.wire.fastjson import JsonObject
 
 TOPICS: Final = "topics.json"

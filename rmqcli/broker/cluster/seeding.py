@@ -10,7 +10,7 @@ from dataclasses import field
 from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.effects import Peer, Send
+from rmqcli.broker.effects import Effect, Peer, Send
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BrokerError
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
@@ -27,7 +27,6 @@ from rmqcli.wire.message.properties import encode_properties
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rmqcli.broker.effects import Effect
     from rmqcli.broker.server.connection import Core
     from rmqcli.broker.server.server import Server
     from rmqcli.clock import Now

@@ -6,13 +6,13 @@ brokers, and slaves, each use a folder inside it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError
 from rmqcli.files import file_name_fault, folder_fault
 from rmqcli.log import get_logger
 from rmqcli.store.memory import MemoryStore
-from rmqcli.store.message_store import StoreError, TimerProgress
+from rmqcli.store.message_store import MessageStore, StoreError, TimerProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.cluster.persistence import Persistence
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.store.disk_store import DiskStore
-    from rmqcli.store.message_store import MessageStore
 
 logger = get_logger(__name__)
 
@@ -73,41 +72,18 @@ def _is_store(folder: Path) -> bool:
     return (folder / "lock").exists() or (folder / "commitlog").is_dir()
 
 
-class BrokerStorage(Protocol):
-    """Keeps a broker's messages and tables while the broker is down."""
-
-    def open(self) -> MessageStore:
-        """Open the store; at most once between two calls of `abandon` or `close`."""
-
-    def load(self, core: BrokerState, before: BrokerState | None) -> None:
-        """Fill the tables of a new core; `before` is the previous core, if any."""
-
-    def save(self, core: BrokerState) -> None:
-        """Keep the tables of a core."""
-
-    def save_changes(self) -> None:
-        """Keep changed topics and groups, before an answer can reveal the change."""
-
-    def expire(self, now_ms: int) -> None:
-        """Delete messages beyond the limits of retention, by age or size."""
-
-    def abandon(self) -> None:
-        """Release the store without flushing, as a killed process does."""
-
-    def close(self) -> None:
-        """Flush and release the store. Raises StoreError."""
-
-
-class MemoryStorage:
-    """Keeps everything in memory as long as the cluster exists."""
+class BrokerStorage:
+    """Keeps a broker's messages and tables while the broker is down, in memory."""
 
     def __init__(self) -> None:
         self._store = MemoryStore()
 
     def open(self) -> MessageStore:
+        """Open the store; at most once between two calls of `abandon` or `close`."""
         return self._store
 
     def load(self, core: BrokerState, before: BrokerState | None) -> None:
+        """Fill the tables of a new core; `before` is the previous core, if any."""
         if before is not None:
             core.topics.load(before.topics.all().values())
             core.groups.load(before.groups.all().values())
@@ -122,22 +98,22 @@ class MemoryStorage:
             core.accounts = before.accounts
 
     def save(self, core: BrokerState) -> None:
-        """Do nothing: the old core can still be read."""
+        """Keep the tables of a core; in memory, the old core can still be read."""
 
     def save_changes(self) -> None:
-        """Do nothing, as in `save`."""
+        """Keep changed topics and groups, before an answer can reveal the change."""
 
     def expire(self, now_ms: int) -> None:
-        """Do nothing: memory keeps all messages."""
+        """Delete messages beyond the limits of retention; memory has none."""
 
     def abandon(self) -> None:
-        """Do nothing: there are no files."""
+        """Release the store without flushing, as a killed process does."""
 
     def close(self) -> None:
-        """Do nothing: there are no files."""
+        """Flush and release the store. Raises StoreError."""
 
 
-class FolderStorage(MemoryStorage):
+class FolderStorage(BrokerStorage):
     """Keeps everything in RocketMQ's own files."""
 
     def __init__(self, folder: Path) -> None:
@@ -215,4 +191,4 @@ class FolderStorage(MemoryStorage):
 
 def storage_in(folder: Path | None) -> BrokerStorage:
     """Return storage in a folder, or in memory without a folder."""
-    return MemoryStorage() if folder is None else FolderStorage(folder)
+    return BrokerStorage() if folder is None else FolderStorage(folder)

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rmqcli.wire.subscription import SUB_ALL, TAG
+from rmqcli.wire.subscription import SUB_ALL, TAG, SubscriptionData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from rmqcli.wire.subscription import SubscriptionData
 
     Condition: TypeAlias = Callable[[Mapping[str, str]], bool]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields
-from rmqcli.wire.message.record import DecodeFailure, InnerMessage
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
 from rmqcli.wire.message.system_flag import INNER_BATCH, NEED_UNWRAP
 
 if TYPE_CHECKING:
+    from rmqcli.broker.context import BrokerContext
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
-    from rmqcli.wire.message.record import StoredMessage
 
 
 def look_message(store: MessageStore, commit_log_offset: int) -> StoredMessage | None:
@@ -63,16 +63,16 @@ def fields_as_stored(
 
 
 def copy_fields(
+    broker: BrokerContext,
     message: StoredMessage,
     now: Now,
     *,
-    store_host: str,
     topic: str,
     queue_id: int,
     properties: dict[str, str] | None = None,
     reconsume_times: int | None = None,
 ) -> MessageFields:
-    """Return the fields of a copy: the message's body, flags, birth and properties.
+    """Return the fields of a broker's copy: body, flags, birth and properties.
 
     `properties` and `reconsume_times`, if given, replace those of the message. The copy
     of a message of an inner batch is an ordinary one.
@@ -89,7 +89,7 @@ def copy_fields(
         born_timestamp_ms=message.born_timestamp_ms,
         born_host=message.born_host,
         store_timestamp_ms=now.epoch_ms,
-        store_host=store_host,
+        store_host=broker.settings.address,
         reconsume_times=(
             message.reconsume_times if reconsume_times is None else reconsume_times
         ),

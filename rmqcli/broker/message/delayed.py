@@ -35,10 +35,10 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_PRECISION_MS: Final = 1_000  # timerPrecisionMs
 TIMER_DELAY_MS_MAX: Final = 3 * 24 * 3600 * 1000  # timerMaxDelaySec
 
-_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-_DELAY_MS: Final = "TIMER_DELAY_MS"
-_TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
+DELIVER_MS: Final = "TIMER_DELIVER_MS"
+DELAY_SEC: Final = "TIMER_DELAY_SEC"
+DELAY_MS: Final = "TIMER_DELAY_MS"
+_TIMER_KEYS: Final = (DELAY_SEC, DELAY_MS, DELIVER_MS)
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _DIGITS_MAX: Final = 18
@@ -89,7 +89,7 @@ class Delays:
         level = delay_level(properties)
         if level > 0:
             if self._has_timer:
-                for key in (_DELIVER_MS, _DELAY_SEC):
+                for key in (DELIVER_MS, DELAY_SEC):
                     properties.pop(key, None)
             queue_id = min(level, self.level_max) - 1
             return _moved(fields, properties, SCHEDULE_TOPIC, queue_id)
@@ -167,10 +167,10 @@ def _timed(
 
 def _due_ms(properties: dict[str, str], now: Now) -> int:
     illegal = ResponseCode.MESSAGE_ILLEGAL
-    for key, unit_ms in ((_DELAY_SEC, 1_000), (_DELAY_MS, 1)):
+    for key, unit_ms in ((DELAY_SEC, 1_000), (DELAY_MS, 1)):
         if key in properties:
             return now.epoch_ms + _number(properties[key], key, illegal) * unit_ms
-    return _number(properties[_DELIVER_MS], _DELIVER_MS, illegal)
+    return _number(properties[DELIVER_MS], DELIVER_MS, illegal)
 
 
 def _moved(

@@ -14,7 +14,7 @@ from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.store.batch_queue import MESSAGES_MAX
-from rmqcli.store.message_store import UNIT_BYTES
+from rmqcli.store.message_store import UNIT_BYTES, QueueUnit
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.layout import read_head
 from rmqcli.wire.message.record import InnerMessage, StoredMessage
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.filter.message_filter import MessageFilter
     from rmqcli.broker.settings import BrokerSettings
-    from rmqcli.store.message_store import QueueUnit
 
 
 def properties_of_record(record: bytes) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.namesrv.state import handles
+from rmqcli.broker.namesrv.state import NamesrvState, handles
 from rmqcli.broker.request import Refusal, Reply, no_permission, read_config
 from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.body import encode_body
@@ -31,7 +31,6 @@ from rmqcli.wire.headers.namesrv_config import (
 from rmqcli.wire.version import V4_9_2
 
 if TYPE_CHECKING:
-    from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.request import BrokerRequest
 
 #: NamesrvConfig.configBlackList

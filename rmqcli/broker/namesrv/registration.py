@@ -13,8 +13,8 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
-from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, handles
-from rmqcli.broker.request import Reply, read_body, system_error
+from rmqcli.broker.namesrv.state import ORDER_NAMESPACE, NamesrvState, handles
+from rmqcli.broker.request import BrokerRequest, Reply, read_body, system_error
 from rmqcli.errors import BodyError
 from rmqcli.model import QUEUE_NUMS_MAX
 from rmqcli.wire.bodies.config import KVTable, RegisterBrokerBody, TopicConfig
@@ -33,8 +33,6 @@ from rmqcli.wire.headers.registration import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.namesrv.state import NamesrvState
-    from rmqcli.broker.request import BrokerRequest
 
 _INFLATED_MAX: Final = 32 * 1024 * 1024
 _TIMEOUT_MAX_MS: Final = 3_600_000
@@ -51,12 +49,7 @@ def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     parse = _parse_compressed if header.compressed else _parse_plain
     version, topics = read_body(parse, request) if body else (DataVersion(), {})
     timeout_ms = header.heartbeat_timeout_millis or EXPIRED_MS
-    broker = BrokerId(
-        cluster=header.cluster_name,
-        broker_name=header.broker_name,
-        broker_id=header.broker_id,
-        address=header.broker_addr,
-    )
+    broker = _broker_of(header)
     server.routes.register(
         Registration(
             broker=broker,
@@ -84,14 +77,7 @@ def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
 def unregister_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Forget a broker (104)."""
     header = request.header(UnRegisterBrokerRequestHeader)
-    server.routes.unregister(
-        BrokerId(
-            cluster=header.cluster_name,
-            broker_name=header.broker_name,
-            broker_id=header.broker_id,
-            address=header.broker_addr,
-        )
-    )
+    server.routes.unregister(_broker_of(header))
     return Reply()
 
 
@@ -103,12 +89,7 @@ def query_data_version(server: NamesrvState, request: BrokerRequest) -> Reply:
     """
     header = request.header(QueryDataVersionRequestHeader)
     given = request.body(DataVersion)
-    broker = BrokerId(
-        cluster=header.cluster_name,
-        broker_name=header.broker_name,
-        broker_id=header.broker_id,
-        address=header.broker_addr,
-    )
+    broker = _broker_of(header)
     known = server.routes.data_version(broker)
     if known == given:
         server.routes.touch(header.broker_name, header.broker_addr, request.now)
@@ -124,6 +105,19 @@ def broker_heartbeat(server: NamesrvState, request: BrokerRequest) -> Reply:
     header = request.header(BrokerHeartbeatRequestHeader)
     server.routes.touch(header.broker_name, header.broker_addr, request.now)
     return Reply()
+
+
+def _broker_of(
+    header: RegisterBrokerRequestHeader
+    | UnRegisterBrokerRequestHeader
+    | QueryDataVersionRequestHeader,
+) -> BrokerId:
+    return BrokerId(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        address=header.broker_addr,
+    )
 
 
 def _parse_plain(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:

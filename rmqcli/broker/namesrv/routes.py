@@ -42,20 +42,17 @@ class BrokerId:
     address: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Live:
     """A registered broker.
 
     `peer` is None for a broker of this process, which never expires.
     """
 
-    broker: BrokerId
-    data_version: DataVersion
+    given: Registration
     topics: Mapping[str, TopicConfig]
-    ha_address: str
     peer: Peer | None
     seen: Now
-    timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +90,11 @@ class RouteTable:
             )
         known = self._live.get(key)
         if broker.broker_id == 0 and (
-            known is None or known.data_version != given.data_version
+            known is None or known.given.data_version != given.data_version
         ):
             self._take_topics(given, {} if known is None else known.topics)
         self._put_address(broker)
-        self._live[key] = _Live(
-            broker=broker,
-            data_version=given.data_version,
-            topics=given.topics,
-            ha_address=given.ha_address,
-            peer=peer,
-            seen=now,
-            timeout_ms=given.timeout_ms,
-        )
+        self._live[key] = _Live(given, given.topics, peer, now)
 
     def _take_topics(
         self, given: Registration, before: Mapping[str, TopicConfig]
@@ -161,7 +150,7 @@ class RouteTable:
     def closed(self, peer: Peer) -> None:
         """Forget the brokers that a closed connection registered."""
         for live in [each for each in self._live.values() if each.peer == peer]:
-            self.unregister(live.broker)
+            self.unregister(live.given.broker)
 
     def expire(self, now: Now) -> list[Peer]:
         """Forget brokers that sent nothing for too long; return their connections."""
@@ -169,27 +158,30 @@ class RouteTable:
             live
             for live in self._live.values()
             if live.peer is not None
-            and now.monotonic_ms - live.seen.monotonic_ms > live.timeout_ms
+            and now.monotonic_ms - live.seen.monotonic_ms > live.given.timeout_ms
         ]
         for live in gone:
-            self.unregister(live.broker)
+            self.unregister(live.given.broker)
         return [live.peer for live in gone if live.peer is not None]
 
     def touch(self, broker_name: str, address: str, now: Now) -> None:
         """Record that a broker is alive."""
         for live in self._live.values():
-            if (live.broker.broker_name, live.broker.address) == (broker_name, address):
+            broker = live.given.broker
+            if (broker.broker_name, broker.address) == (broker_name, address):
                 live.seen = now
 
     def data_version(self, broker: BrokerId) -> DataVersion | None:
         """The data version of the broker's topics; None for an unknown broker."""
         live = self._live.get((broker.broker_name, broker.broker_id))
-        return None if live is None else live.data_version
+        return None if live is None else live.given.data_version
 
     def master(self, broker_name: str) -> tuple[str, str] | None:
         """The address and HA address of a broker's master; None if there is none."""
         live = self._live.get((broker_name, 0))
-        return None if live is None else (live.broker.address, live.ha_address)
+        if live is None:
+            return None
+        return live.given.broker.address, live.given.ha_address
 
     # --- topics ---
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.namesrv.state import handles
-from rmqcli.broker.request import Reply, no_topic, read_body
+from rmqcli.broker.namesrv.state import NamesrvState, handles
+from rmqcli.broker.request import BrokerRequest, Reply, no_topic, read_body
 from rmqcli.wire.bodies.route import (
     BrokerDataBody,
     ClusterInfoData,
@@ -35,9 +35,7 @@ from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
     from rmqcli import model
-    from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.profiles import VersionProfile
-    from rmqcli.broker.request import BrokerRequest
 
 
 def route_body(

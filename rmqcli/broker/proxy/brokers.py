@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Final, cast
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import LanguageCode
@@ -25,16 +27,14 @@ from rmqcli.wire.command import (
     encode_command,
 )
 from rmqcli.wire.frame import FrameBuffer
-from rmqcli.wire.header import to_ext_fields
+from rmqcli.wire.header import Header, to_ext_fields
 from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.version import V5_5_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from rmqcli.broker.server.server import Server
-    from rmqcli.wire.header import Header
 
     #: (the broker's address, its request)
     OnRequest: TypeAlias = Callable[[str, RemotingCommand], None]
@@ -142,6 +142,7 @@ class _Link(asyncio.Protocol):
             transport.write(data)
 
 
+@dataclass(eq=False)
 class BrokerLinks:
     """Connections to the cores, each made when it is first needed.
 
@@ -149,19 +150,11 @@ class BrokerLinks:
     `local_address` is the proxy's address as the cores see it.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        *,
-        namesrv: str,
-        local_address: str,
-        on_request: OnRequest,
-    ) -> None:
-        self.namesrv = namesrv
-        self._server = server
-        self._local_address = local_address
-        self._on_request = on_request
-        self._links: dict[str, _Link] = {}
+    server: Server
+    namesrv: str
+    local_address: str
+    on_request: OnRequest
+    links: dict[str, _Link] = field(default_factory=dict)
 
     async def ask(
         self,
@@ -204,13 +197,13 @@ class BrokerLinks:
 
     async def close(self) -> None:
         """Close all connections; calls that wait for an answer fail."""
-        links, self._links = self._links, {}
+        links, self.links = self.links, {}
         for link in links.values():
             link.close()
         await asyncio.sleep(0)  # the event loop ends the connections in its next turn
 
     async def _link(self, address: str) -> _Link:
-        port = next((p for p in self._server.ports if p.address == address), None)
+        port = next((p for p in self.server.ports if p.address == address), None)
         if port is None:
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR,
@@ -221,12 +214,12 @@ class BrokerLinks:
                 Code.INTERNAL_SERVER_ERROR,
                 f"connect to {address} failed. RemotingConnectException",
             )
-        link = self._links.get(address)
+        link = self.links.get(address)
         if link is not None and not link.is_lost:
             return link
         # Stored at once, so that other callers share it while the connection is made.
-        link = self._links[address] = _Link(address, self._on_request)
-        sock = self._server.connect(port, self._local_address)
+        link = self.links[address] = _Link(address, self.on_request)
+        sock = self.server.connect(port, self.local_address)
         loop = asyncio.get_running_loop()
         made = link
         await loop.create_connection(lambda: made, sock=sock)

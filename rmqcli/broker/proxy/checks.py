@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.broker.topic_names import LEGAL_NAME, TOPIC_LENGTH_MAX, is_system_topic
-from rmqcli.wire.protobuf.definition_pb2 import Code
+from rmqcli.wire.protobuf.definition_pb2 import Code, Resource
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.timestamp_pb2 import Timestamp
+
 
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000  # maxInvisibleTimeMills
 
@@ -30,6 +31,13 @@ _LEGAL_LITE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _DURATION_SECONDS_MAX: Final = 315_576_000_000
 _TIMESTAMP_SECONDS: Final = range(-62_135_596_800, 253_402_300_800)
 _NANOS_MAX: Final = 999_999_999
+
+
+def checked_names(topic: Resource, group: Resource) -> tuple[str, str]:
+    """Return the names of a topic and of a group. Raises ProxyError."""
+    check_topic(topic.name)
+    check_group(group.name)
+    return topic.name, group.name
 
 
 def check_topic(topic: str) -> None:

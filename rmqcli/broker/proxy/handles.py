@@ -20,12 +20,8 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.proxy.checks import (
-    check_group,
-    check_invisible,
-    check_topic,
-    duration_ms,
-)
+from rmqcli.broker.proxy.activity import Activity, Shared
+from rmqcli.broker.proxy.checks import check_invisible, checked_names, duration_ms
 from rmqcli.broker.proxy.clients import RETRY_MS
 from rmqcli.broker.proxy.status import (
     ProxyError,
@@ -52,9 +48,13 @@ from rmqcli.wire.message.properties import lmq_name, lmq_of
 from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.protobuf.service_pb2 import (
+    AckMessageEntry,
+    AckMessageRequest,
     AckMessageResponse,
     AckMessageResultEntry,
+    ChangeInvisibleDurationRequest,
     ChangeInvisibleDurationResponse,
+    ForwardMessageToDeadLetterQueueRequest,
     ForwardMessageToDeadLetterQueueResponse,
 )
 from rmqcli.wire.receipt_handle import (
@@ -66,17 +66,7 @@ from rmqcli.wire.receipt_handle import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.routes import ProxyRoutes
-    from rmqcli.clock import Clock
-    from rmqcli.wire.protobuf.service_pb2 import (
-        AckMessageEntry,
-        AckMessageRequest,
-        ChangeInvisibleDurationRequest,
-        ForwardMessageToDeadLetterQueueRequest,
-    )
 
 logger = get_logger(__name__)
 
@@ -97,36 +87,48 @@ RENEWED_MAX: Final = 200_000
 _ENTRIES_AT_ONCE: Final = 256
 
 
-@dataclass(slots=True)
-class _Renewed:
-    """A message that is renewed while its client lives, and its newest handle."""
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message that a group has received: the topic that was asked for, its handle.
+
+    `lite_topic` is that of a message that was received from its lite topic.
+    """
 
     topic: str
+    group: str
     handle: ReceiptHandle
+    lite_topic: str | None = None
+
+    @property
+    def real_topic(self) -> str:
+        """The topic that holds the message, which may be a retry topic."""
+        return self.handle.real_topic(self.topic, self.group)
+
+
+@dataclass(slots=True)
+class _Renewed:
+    """A message that is renewed while its client lives, with its newest handle."""
+
+    delivery: Delivery
     reconsume_times: int
     #: when the client received it, in epoch ms
     since_ms: int
     renewals: int = 0
     failures: int = 0
-    #: held while a renewal replaces `handle`
+    #: held while a renewal replaces the handle
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
 
 
-class Handles:
+class Handles(Activity):
     """Serves the three calls and renews messages, in the proxy's event loop."""
 
-    def __init__(
-        self, links: BrokerLinks, routes: ProxyRoutes, clients: Clients, clock: Clock
-    ) -> None:
-        self._links = links
-        self._routes = routes
-        self._clients = clients
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         #: (client id, group) -> the handle that the client has -> the message
         self._renewed: dict[tuple[str, str], dict[str, _Renewed]] = {}
         self._count = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        clients.on_leave.append(self._left)
+        shared.clients.on_leave.append(self._left)
 
     # --- the calls ---
 
@@ -134,9 +136,7 @@ class Handles:
         self, caller: Caller, request: AckMessageRequest
     ) -> AckMessageResponse:
         """AckMessage: the answer has a status for each entry."""
-        topic, group = request.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
+        topic, group = checked_names(request.topic, request.group)
         entries: list[AckMessageResultEntry] = []
         for at in range(0, len(request.entries), _ENTRIES_AT_ONCE):
             some = request.entries[at : at + _ENTRIES_AT_ONCE]
@@ -157,7 +157,7 @@ class Handles:
             handle = await self.take(caller.client_id, group, entry.receipt_handle)
             self._need_fresh(handle)
             lite_topic = entry.lite_topic if entry.HasField("lite_topic") else None
-            await self.ack(handle, topic, group, lite_topic)
+            await self.ack(Delivery(topic, group, handle, lite_topic))
         except Exception as error:  # noqa: BLE001  # becomes the entry's status
             status = status_of(error)
         return AckMessageResultEntry(
@@ -170,22 +170,14 @@ class Handles:
         self, caller: Caller, request: ChangeInvisibleDurationRequest
     ) -> ChangeInvisibleDurationResponse:
         """ChangeInvisibleDuration: a new handle in the answer replaces the old one."""
-        topic, group = request.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
+        topic, group = checked_names(request.topic, request.group)
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible(invisible_ms)
         self._need_session(caller)
         handle = await self.take(caller.client_id, group, request.receipt_handle)
         self._need_fresh(handle)
-        changed = await self.change(
-            handle,
-            topic,
-            group,
-            invisible_ms,
-            lite_topic=request.lite_topic,
-            suspend=request.suspend,
-        )
+        delivery = Delivery(topic, group, handle, request.lite_topic)
+        changed = await self.change(delivery, invisible_ms, suspend=request.suspend)
         return ChangeInvisibleDurationResponse(
             status=ok(), receipt_handle=encode_receipt_handle(changed)
         )
@@ -194,33 +186,29 @@ class Handles:
         self, caller: Caller, request: ForwardMessageToDeadLetterQueueRequest
     ) -> ForwardMessageToDeadLetterQueueResponse:
         """ForwardMessageToDeadLetterQueue: copy the message, then acknowledge it."""
-        topic, group = request.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
+        topic, group = checked_names(request.topic, request.group)
         self._need_session(caller)
         handle = await self.take(caller.client_id, group, request.receipt_handle)
         lite_topic = request.lite_topic if request.HasField("lite_topic") else None
-        real_topic = handle.real_topic(topic, group)
-        await self._need_true_place(handle, real_topic, lite_topic)
-        await self.forward(handle, topic, group, request.message_id, lite_topic)
+        delivery = Delivery(topic, group, handle, lite_topic)
+        await self._need_true_place(delivery)
+        await self.forward(delivery, request.message_id)
         return ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # --- requests to brokers ---
 
-    async def ack(
-        self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
-    ) -> None:
+    async def ack(self, of: Delivery) -> None:
         """Acknowledge a message. Raises ProxyError."""
         answer = await self._links.ask(
-            await self._address(handle),
+            await self._address(of.handle),
             RequestCode.ACK_MESSAGE,
             AckMessageRequestHeader(
-                consumer_group=group,
-                topic=handle.real_topic(topic, group),
-                queue_id=handle.queue_id,
-                extra_info=encode_receipt_handle(handle),
-                offset=_offset_of(handle),
-                lite_topic=lite_topic,
+                consumer_group=of.group,
+                topic=of.real_topic,
+                queue_id=of.handle.queue_id,
+                extra_info=encode_receipt_handle(of.handle),
+                offset=_offset_of(of.handle),
+                lite_topic=of.lite_topic,
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -229,31 +217,24 @@ class Handles:
             )
 
     async def change(
-        self,
-        handle: ReceiptHandle,
-        topic: str,
-        group: str,
-        invisible_ms: int,
-        *,
-        lite_topic: str | None = None,
-        suspend: bool = False,
+        self, of: Delivery, invisible_ms: int, *, suspend: bool = False
     ) -> ReceiptHandle:
         """Make a message invisible for a time from now; return its new handle.
 
         Raises ProxyError.
         """
         answer = await self._links.ask(
-            await self._address(handle),
+            await self._address(of.handle),
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
             ChangeInvisibleTimeRequestHeader(
-                consumer_group=group,
-                topic=handle.real_topic(topic, group),
-                queue_id=handle.queue_id,
-                extra_info=encode_receipt_handle(handle),
-                offset=_offset_of(handle),
+                consumer_group=of.group,
+                topic=of.real_topic,
+                queue_id=of.handle.queue_id,
+                extra_info=encode_receipt_handle(of.handle),
+                offset=_offset_of(of.handle),
                 invisible_time=invisible_ms,
                 suspend=suspend,
-                lite_topic=lite_topic or None,
+                lite_topic=of.lite_topic or None,
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
@@ -265,130 +246,82 @@ class Handles:
         with reading_answer():
             header = from_ext_fields(cls, answer.ext_fields)
         return dataclasses.replace(
-            handle,
-            start_offset=_offset_of(handle),
+            of.handle,
+            start_offset=_offset_of(of.handle),
             pop_time_ms=header.pop_time,
             invisible_ms=header.invisible_time,
             revive_queue_id=header.revive_qid,
         )
 
-    async def forward(
-        self,
-        handle: ReceiptHandle,
-        topic: str,
-        group: str,
-        message_id: str,
-        lite_topic: str | None,
-    ) -> None:
+    async def forward(self, of: Delivery, message_id: str) -> None:
         """Put a copy into the group's dead letter queue, and acknowledge the message.
 
         Raises ProxyError if the copy fails; then the message is not acknowledged. A
         failed acknowledgement is only logged.
         """
-        place = _place_of(handle)
+        place = _place_of(of.handle)
         answer = await self._links.ask(
-            await self._address(handle),
+            await self._address(of.handle),
             RequestCode.CONSUMER_SEND_MSG_BACK,
             ConsumerSendMsgBackRequestHeader(
                 offset=place,
-                group=group,
+                group=of.group,
                 delay_level=-1,
                 origin_msg_id=message_id,
-                origin_topic=handle.real_topic(topic, group),
+                origin_topic=of.real_topic,
                 max_reconsume_times=0,
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
         try:
-            self._need_fresh(handle)
-            await self.ack(handle, topic, group, lite_topic)
+            self._need_fresh(of.handle)
+            await self.ack(of)
         except ProxyError as error:
             logger.debug("ack after forward failed: %s", error.message)
 
-    def spawn_nack(
-        self,
-        handle: ReceiptHandle,
-        topic: str,
-        group: str,
-        lite_topic: str | None = None,
-    ) -> None:
+    def spawn_nack(self, of: Delivery) -> None:
         """Make a message visible again in 1 s; does not wait for the broker."""
-        self._spawn(self._nack(handle, topic, group, NACK_MS, lite_topic))
+        self._spawn(self._nack(of))
 
-    def spawn_return(
-        self,
-        client_id: str,
-        group: str,
-        topic: str,
-        handle: ReceiptHandle,
-        lite_topic: str | None,
-    ) -> None:
+    def spawn_return(self, client_id: str, of: Delivery) -> None:
         """Stop renewing a message, and make it visible again in 1 s; does not wait."""
-        self._spawn(self._return(client_id, group, topic, handle, lite_topic))
+        self._spawn(self._return(client_id, of))
 
-    def spawn_ack(
-        self, handle: ReceiptHandle, topic: str, group: str, lite_topic: str | None
-    ) -> None:
+    def spawn_ack(self, of: Delivery) -> None:
         """Acknowledge a message that is not for the client; does not wait."""
-        self._spawn(_logged("ack", group, self.ack(handle, topic, group, lite_topic)))
+        self._spawn(_logged("ack", of.group, self.ack(of)))
 
-    def spawn_forward(
-        self,
-        handle: ReceiptHandle,
-        topic: str,
-        group: str,
-        message_id: str,
-        lite_topic: str | None,
-    ) -> None:
+    def spawn_forward(self, of: Delivery, message_id: str) -> None:
         """Forward a message that has no attempts left; does not wait."""
-        forward = self.forward(handle, topic, group, message_id, lite_topic)
-        self._spawn(_logged("forward", group, forward, level=logging.WARNING))
+        forward = self.forward(of, message_id)
+        self._spawn(_logged("forward", of.group, forward, level=logging.WARNING))
 
-    async def _nack(
-        self,
-        handle: ReceiptHandle,
-        topic: str,
-        group: str,
-        invisible_ms: int,
-        lite_topic: str | None = None,
-    ) -> None:
-        change = self.change(handle, topic, group, invisible_ms, lite_topic=lite_topic)
-        await _logged("change of the invisible time", group, change)
+    async def _nack(self, of: Delivery, invisible_ms: int = NACK_MS) -> None:
+        change = self.change(of, invisible_ms)
+        await _logged("change of the invisible time", of.group, change)
 
-    async def _return(
-        self,
-        client_id: str,
-        group: str,
-        topic: str,
-        handle: ReceiptHandle,
-        lite_topic: str | None,
-    ) -> None:
-        newest = await self.take(client_id, group, encode_receipt_handle(handle))
-        await self._nack(newest, topic, group, NACK_MS, lite_topic)
+    async def _return(self, client_id: str, of: Delivery) -> None:
+        text = encode_receipt_handle(of.handle)
+        newest = await self.take(client_id, of.group, text)
+        await self._nack(dataclasses.replace(of, handle=newest))
 
-    async def _need_true_place(
-        self, handle: ReceiptHandle, topic: str, lite_topic: str | None
-    ) -> None:
-        """Raise ProxyError unless the message at the handle's place is of `topic`.
+    async def _need_true_place(self, of: Delivery) -> None:
+        """Raise ProxyError unless the message at the handle's place is of its topic.
 
         A broker copies whatever message has the commit log offset, so a made-up handle
         could copy a message that the caller has no right to. RocketMQ's proxy forwards
         it.
         """
         answer = await self._links.ask(
-            await self._address(handle),
+            await self._address(of.handle),
             RequestCode.VIEW_MESSAGE_BY_ID,
-            ViewMessageRequestHeader(offset=_place_of(handle), topic=topic),
+            ViewMessageRequestHeader(offset=_place_of(of.handle), topic=of.real_topic),
         )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
         found = decode_messages(answer.body)
-        if not (
-            found
-            and isinstance(found[0], StoredMessage)
-            and _is_at(found[0], topic, handle, lite_topic)
-        ):
+        if not (found and isinstance(found[0], StoredMessage) and _is_at(found[0], of)):
             raise ProxyError(
                 Code.INVALID_RECEIPT_HANDLE,
                 "the receipt handle does not name a message of the topic",
@@ -415,27 +348,21 @@ class Handles:
 
     # --- renewal ---
 
-    def renew(
-        self,
-        client_id: str,
-        group: str,
-        topic: str,
-        handle: ReceiptHandle,
-        *,
-        reconsume_times: int,
-    ) -> None:
+    def renew(self, client_id: str, of: Delivery, *, reconsume_times: int) -> None:
         """Keep a message invisible from now on while the client lives."""
         if self._count >= RENEWED_MAX:
             logger.warning(
                 "message not renewed group=%s: %d messages are already being renewed",
-                group,
+                of.group,
                 self._count,
             )
             return
-        held = self._renewed.setdefault((client_id, group), {})
-        text = encode_receipt_handle(handle)
+        held = self._renewed.setdefault((client_id, of.group), {})
+        text = encode_receipt_handle(of.handle)
         self._count += text not in held
-        held[text] = _Renewed(topic, handle, reconsume_times, self._clock.epoch_ms())
+        # A renewal does not name the lite topic.
+        plain = dataclasses.replace(of, lite_topic=None)
+        held[text] = _Renewed(plain, reconsume_times, self._clock.epoch_ms())
 
     def count(self, client_id: str, group: str) -> int:
         """Return how many messages of a client are kept invisible."""
@@ -454,7 +381,7 @@ class Handles:
         if renewed is not None:
             async with renewed.lock:
                 if self._forget(key, text, renewed):
-                    return renewed.handle
+                    return renewed.delivery.handle
         try:
             handle = decode_receipt_handle(text)
         except HeaderError as error:
@@ -466,11 +393,11 @@ class Handles:
         held = self._renewed.pop((client_id, group), None)
         for each in (held or {}).values():
             self._count -= 1
-            self._spawn(self._return_renewed(each, group))
+            self._spawn(self._return_renewed(each))
 
-    async def _return_renewed(self, each: _Renewed, group: str) -> None:
+    async def _return_renewed(self, each: _Renewed) -> None:
         async with each.lock:
-            await self._nack(each.handle, each.topic, group, NACK_MS)
+            await self._nack(each.delivery)
 
     async def run_due(self) -> None:
         """Renew the messages whose invisible time ends within 10 s."""
@@ -479,7 +406,7 @@ class Handles:
             (key, text, each)
             for key, held in self._renewed.items()
             for text, each in held.items()
-            if each.handle.next_visible_ms - now_ms <= _AHEAD_MS
+            if each.delivery.handle.next_visible_ms - now_ms <= _AHEAD_MS
         ]
         for at in range(0, len(due), _ENTRIES_AT_ONCE):
             some = due[at : at + _ENTRIES_AT_ONCE]
@@ -493,27 +420,24 @@ class Handles:
         async with each.lock:
             if not self._is_renewed(key, text, each):
                 return  # it was taken while others were renewed
-            _, group = key
             is_over = now_ms - each.since_ms >= _RENEW_MS_MAX
             if is_over or each.failures >= _RENEW_FAILURES_MAX:
                 self._forget(key, text, each)
             if is_over:
                 step = min(each.reconsume_times, len(RETRY_MS) - 1)
-                await self._nack(each.handle, each.topic, group, RETRY_MS[step])
+                await self._nack(each.delivery, RETRY_MS[step])
             elif each.failures < _RENEW_FAILURES_MAX:
                 await self._renew_once(key, text, each)
 
     async def _renew_once(
         self, key: tuple[str, str], text: str, each: _Renewed
     ) -> None:
-        _, group = key
         step = min(each.renewals, len(_RENEW_STEPS_MS) - 1)
         try:
-            each.handle = await self.change(
-                each.handle, each.topic, group, _RENEW_STEPS_MS[step]
-            )
+            newest = await self.change(each.delivery, _RENEW_STEPS_MS[step])
+            each.delivery = dataclasses.replace(each.delivery, handle=newest)
         except ProxyError as error:
-            logger.warning("renewal failed group=%s: %s", group, error.message)
+            logger.warning("renewal failed group=%s: %s", key[1], error.message)
             each.failures += 1
             if error.code == Code.INVALID_RECEIPT_HANDLE:
                 self._forget(key, text, each)
@@ -560,16 +484,14 @@ def _place_of(handle: ReceiptHandle) -> int:
     return handle.commit_log_offset
 
 
-def _is_at(
-    message: StoredMessage, topic: str, handle: ReceiptHandle, lite_topic: str | None
-) -> bool:
+def _is_at(message: StoredMessage, of: Delivery) -> bool:
     """Whether a message is in the queue that a handle names, or in its lite topic's."""
     place: tuple[str, int] | None = message.topic, message.queue_offset
-    queue_id, wanted = message.queue_id, topic
-    if lite_topic:
+    queue_id, wanted = message.queue_id, of.real_topic
+    if of.lite_topic:
         place, queue_id = lmq_of(message.topic, message.properties), 0
-        wanted = lmq_name(topic, lite_topic)
-    return place == (wanted, handle.offset) and queue_id == handle.queue_id
+        wanted = lmq_name(wanted, of.lite_topic)
+    return place == (wanted, of.handle.offset) and queue_id == of.handle.queue_id
 
 
 def _offset_of(handle: ReceiptHandle) -> int:

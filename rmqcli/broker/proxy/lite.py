@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.proxy.checks import check_group, check_lite_topic, check_topic
-from rmqcli.broker.proxy.clients import lite_quota
+from rmqcli.broker.proxy.activity import Activity, Shared
+from rmqcli.broker.proxy.checks import check_lite_topic, checked_names
+from rmqcli.broker.proxy.clients import KnownClient, lite_quota
 from rmqcli.broker.proxy.status import ProxyError, ok, refused
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
@@ -43,10 +44,7 @@ from rmqcli.wire.protobuf.service_pb2 import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients, KnownClient
-    from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.protobuf.definition_pb2 import OffsetOption as GrpcOffsetOption
@@ -69,15 +67,11 @@ def check_bound(config: SubscriptionGroupConfig | None, group: str, topic: str) 
         )
 
 
-class LiteSubscriptions:
+class LiteSubscriptions(Activity):
     """Serves the call, in the proxy's event loop."""
 
-    def __init__(
-        self, links: BrokerLinks, routes: ProxyRoutes, clients: Clients
-    ) -> None:
-        self._links = links
-        self._routes = routes
-        self._clients = clients
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def sync_lite_subscription(
@@ -88,9 +82,7 @@ class LiteSubscriptions:
         Clients also use this call to detect a proxy that stores batches as they are
         sent: older proxies lack it.
         """
-        topic, group = request.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
+        topic, group = checked_names(request.topic, request.group)
         if request.action not in LiteSubscriptionAction.values():
             raise ProxyError(
                 Code.INTERNAL_SERVER_ERROR,

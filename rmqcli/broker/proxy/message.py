@@ -11,6 +11,13 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.message.delayed import (
+    DELAY,
+    DELAY_MS,
+    DELAY_SEC,
+    DELIVER_MS,
+    is_delayed,
+)
 from rmqcli.broker.proxy.checks import (
     check_lite_topic,
     check_text,
@@ -25,7 +32,11 @@ from rmqcli.wire.message.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     KEYS,
     LITE_TOPIC,
+    POP_CK,
+    PRIORITY,
+    SHARDING_KEY,
     TAGS,
+    TRAN_MSG,
     UNIQ_KEY,
 )
 from rmqcli.wire.message.system_flag import COMPRESSED, TRANSACTION_PREPARED
@@ -54,15 +65,7 @@ _MESSAGE_GROUP_BYTES_MAX: Final = 64  # maxMessageGroupSize
 _DELAY_MS_MAX: Final = 24 * 3600 * 1000  # maxDelayTimeMills
 _RECOVERY_SECONDS_MAX: Final = 3600  # maxTransactionRecoverySecond
 
-TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
-SHARDING_KEY: Final = "__SHARDINGKEY"
 PRODUCER_GROUP: Final = "PGROUP"
-POP_CK: Final = "POP_CK"
-_DELAY: Final = "DELAY"
-_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-_DELAY_MS: Final = "TIMER_DELAY_MS"
-_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 LITE: Final = "LITE"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _RECONSUME_TIME: Final = "RECONSUME_TIME"
@@ -75,8 +78,8 @@ _DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 #: MessageConst.STRING_HASH_SET: properties that users can neither set nor see.
 SYSTEM_PROPERTIES: Final = frozenset(
     (
-        *(KEYS, TAGS, UNIQ_KEY, TRAN_MSG, PRODUCER_GROUP, POP_CK, _DELAY, _DELIVER_MS),
-        *(_DELAY_SEC, _DELAY_MS, _RECONSUME_TIME, _BORN_HOST, _BORN_TIMESTAMP),
+        *(KEYS, TAGS, UNIQ_KEY, TRAN_MSG, PRODUCER_GROUP, POP_CK, DELAY, DELIVER_MS),
+        *(DELAY_SEC, DELAY_MS, _RECONSUME_TIME, _BORN_HOST, _BORN_TIMESTAMP),
         *(_DLQ_TOPIC, _DLQ_MESSAGE_ID, "TRACE_ON", "MSG_REGION", "WAIT", "RETRY_TOPIC"),
         *("REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID"),
         *("ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG"),
@@ -85,7 +88,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         *("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME"),
         *("CLUSTER", "MSG_TYPE", INNER_MULTI_QUEUE_OFFSET, "TIMER_ENQUEUE_MS"),
         *("TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"),
-        *("TIMER_DELAY_LEVEL", "__CRC32#", "ORIGIN_GROUP", _PRIORITY, LITE_TOPIC),
+        *("TIMER_DELAY_LEVEL", "__CRC32#", "ORIGIN_GROUP", PRIORITY, LITE_TOPIC),
     )
 )
 
@@ -208,7 +211,7 @@ def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None
                 Code.INTERNAL_SERVER_ERROR,
                 "The priority must be greater than or equal to 0",
             )
-        properties[_PRIORITY] = str(system.priority)
+        properties[PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         due_ms = timestamp_ms(system.delivery_timestamp)
         if due_ms is None:
@@ -218,7 +221,7 @@ def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None
                 Code.ILLEGAL_DELIVERY_TIME,
                 f"the max delay time of message is too large, max is {_DELAY_MS_MAX}",
             )
-        properties[_DELIVER_MS] = str(due_ms)
+        properties[DELIVER_MS] = str(due_ms)
 
 
 def _add_message_group(properties: dict[str, str], message_group: str) -> None:
@@ -233,13 +236,6 @@ def _add_message_group(properties: dict[str, str], message_group: str) -> None:
     properties[SHARDING_KEY] = message_group
 
 
-def is_delayed(properties: Mapping[str, str]) -> bool:
-    """Whether a message with these properties is delivered later."""
-    return not properties.keys().isdisjoint(
-        (_DELAY, _DELIVER_MS, _DELAY_SEC, _DELAY_MS)
-    )
-
-
 def kind_of(properties: Mapping[str, str]) -> str:
     """Return the type of a message by its properties, as a value of message.type.
 
@@ -251,7 +247,7 @@ def kind_of(properties: Mapping[str, str]) -> str:
         return "DELAY"
     if SHARDING_KEY in properties:
         return "FIFO"
-    if _PRIORITY in properties:
+    if PRIORITY in properties:
         return "PRIORITY"
     return LITE if LITE_TOPIC in properties else "NORMAL"
 
@@ -289,12 +285,12 @@ def grpc_message(
     )
     system.born_timestamp.FromMilliseconds(_epoch_ms(stored.born_timestamp_ms))
     system.store_timestamp.FromMilliseconds(_epoch_ms(stored.store_timestamp_ms))
-    due_ms = read_count(properties.get(_DELIVER_MS))
+    due_ms = read_count(properties.get(DELIVER_MS))
     if due_ms is not None:
         system.delivery_timestamp.FromMilliseconds(_epoch_ms(due_ms))
     if LITE_TOPIC in properties:
         system.lite_topic = properties[LITE_TOPIC]
-    priority = read_count(properties.get(_PRIORITY))
+    priority = read_count(properties.get(PRIORITY))
     if priority is not None and priority < 2**31:
         system.priority = priority
     if _DLQ_TOPIC in properties and _DLQ_MESSAGE_ID in properties:

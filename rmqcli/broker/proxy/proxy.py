@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
+from rmqcli.broker.proxy.activity import Shared
 from rmqcli.broker.proxy.brokers import BrokerLinks
-from rmqcli.broker.proxy.caller import caller_of, check_signature
+from rmqcli.broker.proxy.caller import Caller, caller_of, check_signature
 from rmqcli.broker.proxy.clients import Clients
 from rmqcli.broker.proxy.handles import Handles
 from rmqcli.broker.proxy.lite import LiteSubscriptions
@@ -55,11 +56,7 @@ from rmqcli.wire.protobuf.service_pb2 import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from pathlib import Path
-    from typing import TypeAlias
 
-    from google.protobuf.message import Message
-
-    from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.options import ProxyOptions
     from rmqcli.broker.server.server import Server
     from rmqcli.clock import Now
@@ -252,12 +249,8 @@ class Proxy:
             await producers_links.close()
 
     def _links(self) -> BrokerLinks:
-        return BrokerLinks(
-            self._server,
-            namesrv=self._namesrv,
-            local_address=_as_ip(self.host, self.port),
-            on_request=self._asked,
-        )
+        own = _as_ip(self.host, self.port)
+        return BrokerLinks(self._server, self._namesrv, own, self._asked)
 
     def _asked(self, address: str, command: RemotingCommand) -> None:
         """Handle a broker's request to the proxy: what clients must be told of."""
@@ -319,19 +312,14 @@ class _Activities:
         clock = server.clock
         self.routes = ProxyRoutes(links, clock, own)
         self.clients = Clients(self.routes, clock)
-        self.transactions = ProxyTransactions(
-            links, producers_links, self.routes, self.clients, clock
-        )
-        self.lite = LiteSubscriptions(links, self.routes, self.clients)
+        shared = Shared(links, self.routes, self.clients, clock)
+        self.transactions = ProxyTransactions(shared, producers_links)
+        self.lite = LiteSubscriptions(shared)
         self.clients.on_gone.append(self.lite.left)
-        self.sessions = Sessions(
-            self.routes, self.clients, self.transactions, self.lite
-        )
-        self.sending = Sending(links, self.routes, self.transactions, clock)
-        self.handles = Handles(links, self.routes, self.clients, clock)
-        self.receiving = Receiving(
-            links, self.routes, self.clients, self.handles, clock
-        )
+        self.sessions = Sessions(shared, self.transactions, self.lite)
+        self.sending = Sending(shared, self.transactions)
+        self.handles = Handles(shared)
+        self.receiving = Receiving(shared, self.handles)
         self.remoting = RemotingPort(links, self.routes, clock)
 
     async def run_due(self) -> None:

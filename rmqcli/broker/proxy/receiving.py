@@ -17,15 +17,11 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmqcli.broker.proxy.checks import (
-    check_group,
-    check_invisible,
-    check_topic,
-    duration_ms,
-)
+from rmqcli.broker.proxy.activity import Activity, Shared
+from rmqcli.broker.proxy.checks import check_invisible, checked_names, duration_ms
 from rmqcli.broker.proxy.clients import BATCH_SIZE, POLLING_MS_MAX
-from rmqcli.broker.proxy.handles import RENEWED_MS
-from rmqcli.broker.proxy.message import POP_CK, grpc_message
+from rmqcli.broker.proxy.handles import RENEWED_MS, Delivery, Handles
+from rmqcli.broker.proxy.message import grpc_message
 from rmqcli.broker.proxy.sessions import subscription_of
 from rmqcli.broker.proxy.status import ProxyError, ok, refused, status_of
 from rmqcli.dataclass import dataclass
@@ -33,7 +29,7 @@ from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.header import Header, from_ext_fields
 from rmqcli.wire.headers.pop import (
     PopLiteMessageRequestHeader,
     PopLiteMessageResponseHeader,
@@ -41,8 +37,8 @@ from rmqcli.wire.headers.pop import (
     PopMessageResponseHeader,
 )
 from rmqcli.wire.message.decode import DecodeFailure, decode_messages
-from rmqcli.wire.message.properties import LITE_TOPIC, lmq_of
-from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code
+from rmqcli.wire.message.properties import LITE_TOPIC, POP_CK, lmq_of
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, Settings
 from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageResponse
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
@@ -52,21 +48,14 @@ from rmqcli.wire.receipt_handle import (
     encode_receipt_handle,
     topic_type_of,
 )
-from rmqcli.wire.subscription import TAG, tag_matches
+from rmqcli.wire.subscription import TAG, SubscriptionData, tag_matches
 
 if TYPE_CHECKING:
-    from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.handles import Handles
-    from rmqcli.broker.proxy.routes import ProxyRoutes, Queue
-    from rmqcli.clock import Clock
+    from rmqcli.broker.proxy.routes import Queue
     from rmqcli.wire.command import RemotingCommand
-    from rmqcli.wire.header import Header
     from rmqcli.wire.message.record import StoredMessage
-    from rmqcli.wire.protobuf.definition_pb2 import Settings
     from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageRequest
-    from rmqcli.wire.subscription import SubscriptionData
 
 logger = get_logger(__name__)
 
@@ -121,22 +110,12 @@ class _Plan:
     is_lite: bool
 
 
-class Receiving:
+class Receiving(Activity):
     """Serves the call, in the proxy's event loop."""
 
-    def __init__(
-        self,
-        links: BrokerLinks,
-        routes: ProxyRoutes,
-        clients: Clients,
-        handles: Handles,
-        clock: Clock,
-    ) -> None:
-        self._links = links
-        self._routes = routes
-        self._clients = clients
+    def __init__(self, shared: Shared, handles: Handles) -> None:
+        super().__init__(shared)
         self._handles = handles
-        self._clock = clock
 
     async def receive_message(
         self, caller: Caller, request: ReceiveMessageRequest, writer: ResponseWriter
@@ -193,9 +172,7 @@ class Receiving:
         if caller.left_ms is None:
             raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the call has no deadline")
         held_ms = polling_ms(request, settings, caller.version, caller.left_ms)
-        topic, group = request.message_queue.topic.name, request.group.name
-        check_topic(topic)
-        check_group(group)
+        topic, group = checked_names(request.message_queue.topic, request.group)
         invisible_ms = duration_ms(request.invisible_duration)
         if request.auto_renew:
             invisible_ms = RENEWED_MS
@@ -312,24 +289,20 @@ class Receiving:
 
         Source: PopMessageResultFilterImpl.
         """
-        handle, topic, group = each.handle, plan.topic, plan.group
+        delivery = _delivery(plan, each)
         if not tag_matches(plan.subscription, each.stored.tags):
-            self._handles.spawn_ack(handle, topic, group, each.lite_topic)
+            self._handles.spawn_ack(delivery)
             return False
         if each.reconsume_times >= plan.attempts_max:
             message_id = each.stored.msg_id or each.stored.offset_msg_id
-            self._handles.spawn_forward(
-                handle, topic, group, message_id, each.lite_topic
-            )
+            self._handles.spawn_forward(delivery, message_id)
             return False
         return True
 
     def _start_renewing(self, caller: Caller, plan: _Plan, found: list[Popped]) -> None:
         if not self._clients.is_online(caller.client_id, plan.group):
             for each in found:
-                self._handles.spawn_nack(
-                    each.handle, plan.topic, plan.group, each.lite_topic
-                )
+                self._handles.spawn_nack(_delivery(plan, each))
             raise ProxyError(
                 Code.MESSAGE_NOT_FOUND,
                 f"The client [{caller.client_id}] is disconnected.",
@@ -337,16 +310,12 @@ class Receiving:
         for each in found:
             self._handles.renew(
                 caller.client_id,
-                plan.group,
-                plan.topic,
-                each.handle,
+                _delivery(plan, each),
                 reconsume_times=each.reconsume_times,
             )
 
     def _give_back(self, caller: Caller, plan: _Plan, each: Popped) -> None:
-        self._handles.spawn_return(
-            caller.client_id, plan.group, plan.topic, each.handle, each.lite_topic
-        )
+        self._handles.spawn_return(caller.client_id, _delivery(plan, each))
 
     def _return_all(
         self, caller: Caller, plan: _Plan, done: asyncio.Future[list[Popped]]
@@ -355,6 +324,10 @@ class Receiving:
             return
         for each in done.result():
             self._give_back(caller, plan, each)
+
+
+def _delivery(plan: _Plan, each: Popped) -> Delivery:
+    return Delivery(plan.topic, plan.group, each.handle, each.lite_topic)
 
 
 def polling_ms(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.namesrv.topics import route_body
@@ -39,7 +39,7 @@ from rmqcli.broker.server.connection import host_port
 from rmqcli.broker.server.server import open_listener
 from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
-from rmqcli.clock import Now
+from rmqcli.clock import Clock, Now
 from rmqcli.errors import RmqError, WireError
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
@@ -63,11 +63,9 @@ from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import TypeAlias
 
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.routes import ProxyRoutes
-    from rmqcli.clock import Clock
 
     _Handler: TypeAlias = Callable[
         [BrokerRequest], Awaitable["RemotingCommand | Reply"]

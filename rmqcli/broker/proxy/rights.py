@@ -23,14 +23,13 @@ from rmqcli.broker.proxy.options import ALL, DENY, PUB, SUB
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from google.protobuf.message import Message
 
-    from rmqcli.wire.protobuf.definition_pb2 import Resource
     from rmqcli.wire.protobuf.service_pb2 import (
         AckMessageRequest,
         ChangeInvisibleDurationRequest,

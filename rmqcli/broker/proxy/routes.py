@@ -13,10 +13,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rmqcli.broker.proxy.checks import check_group, check_topic
+from rmqcli.broker.proxy.checks import check_topic, checked_names
 from rmqcli.broker.proxy.status import ProxyError, ok, reading_answer, refused
 from rmqcli.dataclass import dataclass
-from rmqcli.model import MASTER_ID
+from rmqcli.model import MASTER_ID, QueueData, TopicRoute
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
@@ -38,7 +38,9 @@ from rmqcli.wire.protobuf.definition_pb2 import (
     Permission,
 )
 from rmqcli.wire.protobuf.service_pb2 import (
+    QueryAssignmentRequest,
     QueryAssignmentResponse,
+    QueryRouteRequest,
     QueryRouteResponse,
 )
 
@@ -48,11 +50,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.clock import Clock
-    from rmqcli.model import QueueData, TopicRoute
-    from rmqcli.wire.protobuf.service_pb2 import (
-        QueryAssignmentRequest,
-        QueryRouteRequest,
-    )
 
 T = TypeVar("T")
 
@@ -299,10 +296,9 @@ class ProxyRoutes:
         A group of lite topics has one for each broker, too. As with RocketMQ's proxy,
         every client gets all of them.
         """
-        check_topic(request.topic.name)
-        check_group(request.group.name)
-        route = await self.route(request.topic.name)
-        config = await self.group(request.group.name)
+        topic, group = checked_names(request.topic, request.group)
+        route = await self.route(topic)
+        config = await self.group(group)
         is_fifo = (
             config is not None
             and config.consume_message_orderly

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.message.delayed import is_delayed
+from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import (
-    is_delayed,
     kind_of,
     properties_of,
     sys_flag_of,
@@ -42,23 +43,19 @@ from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED
 from rmqcli.wire.protobuf.definition_pb2 import Code
 from rmqcli.wire.protobuf.service_pb2 import (
+    RecallMessageRequest,
     RecallMessageResponse,
+    SendMessageRequest,
     SendMessageResponse,
     SendResultEntry,
 )
 from rmqcli.wire.recall_handle import decode_recall_handle
 
 if TYPE_CHECKING:
-    from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.routes import ProxyRoutes, Queue
+    from rmqcli.broker.proxy.routes import Queue
     from rmqcli.broker.proxy.transactions import ProxyTransactions
-    from rmqcli.clock import Clock
     from rmqcli.wire.command import RemotingCommand
-    from rmqcli.wire.protobuf.service_pb2 import (
-        RecallMessageRequest,
-        SendMessageRequest,
-    )
 
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 
@@ -71,20 +68,12 @@ _STORED_CODES: Final = {
 }
 
 
-class Sending:
+class Sending(Activity):
     """Serves the calls, in the proxy's event loop."""
 
-    def __init__(
-        self,
-        links: BrokerLinks,
-        routes: ProxyRoutes,
-        transactions: ProxyTransactions,
-        clock: Clock,
-    ) -> None:
-        self._links = links
-        self._routes = routes
+    def __init__(self, shared: Shared, transactions: ProxyTransactions) -> None:
+        super().__init__(shared)
         self._transactions = transactions
-        self._clock = clock
 
     async def send_message(
         self, caller: Caller, request: SendMessageRequest

@@ -11,37 +11,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_group, check_topic
 from rmqcli.broker.proxy.clients import CONSUMER_TYPES, TelemetryStream
-from rmqcli.broker.proxy.lite import check_bound
+from rmqcli.broker.proxy.lite import LiteSubscriptions, check_bound
 from rmqcli.broker.proxy.status import ProxyError, ok
 from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
 from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, FilterType
 from rmqcli.wire.protobuf.service_pb2 import (
+    HeartbeatRequest,
     HeartbeatResponse,
+    NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
     TelemetryCommand,
 )
-from rmqcli.wire.subscription import SQL92, TAG, parse_subscription
+from rmqcli.wire.subscription import SQL92, TAG, SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients, KnownClient, StreamWriter
-    from rmqcli.broker.proxy.lite import LiteSubscriptions
-    from rmqcli.broker.proxy.routes import ProxyRoutes
+    from rmqcli.broker.proxy.clients import KnownClient, StreamWriter
     from rmqcli.broker.proxy.transactions import ProxyTransactions
     from rmqcli.wire.protobuf.definition_pb2 import (
         FilterExpression,
         Settings,
     )
-    from rmqcli.wire.protobuf.service_pb2 import (
-        HeartbeatRequest,
-        NotifyClientTerminationRequest,
-    )
-    from rmqcli.wire.subscription import SubscriptionData
 
 
 class StreamError(Exception):
@@ -53,20 +49,15 @@ class StreamError(Exception):
         self.is_clients = is_clients
 
 
-class Sessions:
+class Sessions(Activity):
     """Serves the three calls, in the proxy's event loop."""
 
     def __init__(
-        self,
-        routes: ProxyRoutes,
-        clients: Clients,
-        transactions: ProxyTransactions,
-        lite: LiteSubscriptions,
+        self, shared: Shared, transactions: ProxyTransactions, lite: LiteSubscriptions
     ) -> None:
-        self._lite = lite
-        self._routes = routes
-        self._clients = clients
+        super().__init__(shared)
         self._transactions = transactions
+        self._lite = lite
 
     async def heartbeat(
         self, caller: Caller, request: HeartbeatRequest

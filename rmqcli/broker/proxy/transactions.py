@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import PRODUCER_GROUP, grpc_message
 from rmqcli.broker.proxy.status import ProxyError, ok
@@ -47,9 +48,6 @@ from rmqcli.wire.protobuf.service_pb2 import (
 if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
-    from rmqcli.broker.proxy.clients import Clients
-    from rmqcli.broker.proxy.routes import ProxyRoutes
-    from rmqcli.clock import Clock
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.protobuf.service_pb2 import EndTransactionRequest
 
@@ -73,22 +71,12 @@ class Half:
     until_ms: int
 
 
-class ProxyTransactions:
+class ProxyTransactions(Activity):
     """The half messages that clients may end, for the proxy's event loop."""
 
-    def __init__(
-        self,
-        links: BrokerLinks,
-        producers_links: BrokerLinks,
-        routes: ProxyRoutes,
-        clients: Clients,
-        clock: Clock,
-    ) -> None:
-        self._links = links
+    def __init__(self, shared: Shared, producers_links: BrokerLinks) -> None:
+        super().__init__(shared)
         self._producers_links = producers_links
-        self._routes = routes
-        self._clients = clients
-        self._clock = clock
         #: (topic, transaction id) -> half messages, the newest last
         self._halves: dict[tuple[str, str], deque[Half]] = {}
         #: topics of type TRANSACTION that have had a producer

@@ -16,7 +16,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, no_permission, system_error
+from rmqcli.broker.request import BrokerRequest, Reply, no_permission, system_error
 from rmqcli.broker.state.accounts import CUSTOM, DEFAULT, RULES_MAX, USERS_MAX
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.acl import (
@@ -43,7 +43,6 @@ from rmqcli.wire.version import V5_3_0
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.accounts import AccountTable
     from rmqcli.broker.state.broker import BrokerState
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, read_config, system_error
+from rmqcli.broker.request import BrokerRequest, Reply, read_config, system_error
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
@@ -45,7 +45,6 @@ from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import V4_9_4, V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 

@@ -12,10 +12,11 @@ Source: `AdminBrokerProcessor.getConsumerRunningInfo`, `consumeMessageDirectly`,
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Reply, system_error
 from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.errors import RmqError
 from rmqcli.wire.bodies.offset import GetConsumerStatusBody
@@ -28,7 +29,6 @@ from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.clients import ConnectedMember
     from rmqcli.model import MessageQueue
@@ -102,51 +102,33 @@ def get_consumer_status(broker: BrokerState, request: BrokerRequest) -> Reply | 
             )
     if not members:
         return Reply(body=_status_body({}))
-    _StatusRound(broker, request, members).ask(
-        GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
-    )
-    return None
+    asked = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+    missing = len(members)
+    table: dict[str, dict[MessageQueue, int]] = {}
 
-
-class _StatusRound:
-    """One request 223, answered once the calls to all members have ended."""
-
-    def __init__(
-        self,
-        broker: BrokerState,
-        request: BrokerRequest,
-        members: list[ConnectedMember],
-    ) -> None:
-        self._broker = broker
-        self._request = request
-        self._members = members
-        self._missing = len(members)
-        self._table: dict[str, dict[MessageQueue, int]] = {}
-
-    def ask(self, header: GetConsumerStatusRequestHeader) -> None:
-        for member in self._members:
-            self._broker.client_calls.call(
-                member.peer,
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-                self._request.now,
-                done=lambda answer, m=member: self._take(m, answer),  # type: ignore[misc]  # bound now
-                header=header,
-                timeout_ms=STATUS_TIMEOUT_MS,
-            )
-
-    def _take(
-        self, member: ConnectedMember, answer: RemotingCommand | NoAnswer
-    ) -> None:
-        self._missing -= 1
+    def take(member: ConnectedMember, answer: RemotingCommand | NoAnswer) -> None:
+        nonlocal missing
+        missing -= 1
         if not isinstance(answer, NoAnswer) and answer.code == ResponseCode.SUCCESS:
             try:
                 status = decode_body(GetConsumerStatusBody, bytes(answer.body))
             except RmqError:
                 pass  # as in RocketMQ, a member with an unreadable answer is left out
             else:
-                self._table[member.client_id] = status.message_queue_table
-        if not self._missing:
-            self._broker.answer(self._request, Reply(body=_status_body(self._table)))
+                table[member.client_id] = status.message_queue_table
+        if not missing:
+            broker.answer(request, Reply(body=_status_body(table)))
+
+    for member in members:
+        broker.client_calls.call(
+            member.peer,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            request.now,
+            done=functools.partial(take, member),
+            header=asked,
+            timeout_ms=STATUS_TIMEOUT_MS,
+        )
+    return None
 
 
 def _status_body(table: dict[str, dict[MessageQueue, int]]) -> bytes:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply
+from rmqcli.broker.request import BrokerRequest, Reply
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC, is_system_topic
 from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

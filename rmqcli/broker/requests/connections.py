@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import is_tag_type
-from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.broker.requests.pull_message import sql_condition
 from rmqcli.wire.bodies.consumer import (
     Connection,
@@ -30,7 +30,6 @@ from rmqcli.wire.headers.admin import (
 from rmqcli.wire.subscription import SQL92, SubscriptionData
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.clients import ConnectedMember, ConsumerGroup
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, no_topic
+from rmqcli.broker.request import BrokerRequest, Reply, no_topic
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.broker import ConsumeStatsList
 from rmqcli.wire.bodies.consumer import QuerySubscriptionResponseBody
@@ -42,7 +42,6 @@ from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 

@@ -18,7 +18,7 @@ from rmqcli.broker.message.delayed import (
     REAL_QID,
     real_place,
 )
-from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.broker.requests.send_message import not_stored, put_or_refuse
 from rmqcli.broker.state.transactions import CHECK_IMMUNITY, immunity_of
 from rmqcli.store.message_store import StoreError
@@ -32,7 +32,6 @@ from rmqcli.wire.message.system_flag import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.message.record import StoredMessage
 
@@ -102,9 +101,9 @@ def _commit(
         del properties[REAL_TOPIC], properties[REAL_QID]
     fields = dataclasses.replace(
         copy_fields(
+            broker,
             half,
             request.now,
-            store_host=broker.settings.address,
             topic=topic,
             queue_id=queue_id,
             properties=properties,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, no_group, no_topic, system_error
+from rmqcli.broker.request import BrokerRequest, Reply, no_group, no_topic, system_error
 from rmqcli.broker.requests.topics import part
 from rmqcli.broker.state.groups import GROUPS_MAX, group_name_fault
 from rmqcli.broker.table_json import group_json, groups_json
@@ -34,7 +34,6 @@ from rmqcli.wire.headers.config import (
 from rmqcli.wire.version import V4_9_0, V5_0_0, V5_3_1
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 _GROUPS_MAX: Final = 10_000

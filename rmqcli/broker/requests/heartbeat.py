@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Reply, system_error
 from rmqcli.broker.state.clients import ConnectedMember
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import RETRY_PREFIX
@@ -25,7 +25,6 @@ from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

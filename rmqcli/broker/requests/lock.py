@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply
+from rmqcli.broker.request import BrokerRequest, Reply
 from rmqcli.wire.bodies.heartbeat import LockBatchRequestBody, LockBatchResponseBody
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

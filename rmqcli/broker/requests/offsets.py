@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.get import is_on_disk
-from rmqcli.broker.request import Refusal, Reply, no_group, no_topic
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, no_group, no_topic
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
@@ -22,7 +22,6 @@ from rmqcli.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

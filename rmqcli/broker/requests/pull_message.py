@@ -224,7 +224,6 @@ def _store_offset_moved_event(
     fields = MessageFields(
         topic=OFFSET_MOVED_EVENT,
         body=encode_body(event),
-        queue_id=0,
         born_timestamp_ms=now.epoch_ms,
         born_host=broker.settings.address,
         store_timestamp_ms=now.epoch_ms,

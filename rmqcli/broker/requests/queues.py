@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.get import new_queue_bounds
 from rmqcli.broker.message.search_offset import offset_in_queue_by_time
-from rmqcli.broker.request import Reply
+from rmqcli.broker.request import BrokerRequest, Reply
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -23,7 +23,6 @@ from rmqcli.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

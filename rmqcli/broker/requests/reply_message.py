@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply
 from rmqcli.broker.requests.send_message import (
     ANSWER_FIELDS,
     fields_of,
@@ -27,20 +27,16 @@ from rmqcli.broker.requests.send_message import (
     need_queue,
     need_topic,
     put_or_refuse,
+    send_header,
 )
 from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ReplyMessageRequestHeader
-from rmqcli.wire.headers.send import (
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
+from rmqcli.wire.headers.send import SendMessageResponseHeader
 from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.properties import encode_properties, parse_properties
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.requests.send_message import SendHeader
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.command import RemotingCommand
@@ -55,13 +51,8 @@ _OWN_PROPERTIES_BYTES: Final = 64
 @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 def send_reply(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Push a reply to the client that it names; answer after that client (324, 325)."""
-    header: SendHeader
     try:
-        if request.command.code == RequestCode.SEND_REPLY_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
-        else:
-            header = request.header(SendMessageRequestHeaderV2)
-        return _push(broker, request, header)
+        return _push(broker, request, send_header(request))
     except Refusal as refusal:
         refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
         raise

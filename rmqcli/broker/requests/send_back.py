@@ -21,13 +21,12 @@ from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
-from rmqcli.wire.message.record import InnerMessage
+from rmqcli.wire.message.record import InnerMessage, StoredMessage
 
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
-    from rmqcli.wire.message.record import StoredMessage
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -102,9 +101,9 @@ def _put_copy(
     else:
         del properties[DELAY]
     fields = copy_fields(
+        broker,
         message,
         request.now,
-        store_host=broker.settings.address,
         topic=topic,
         queue_id=queue_id,
         properties=properties,

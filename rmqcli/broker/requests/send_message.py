@@ -24,6 +24,7 @@ from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import (
     DELAY,
+    DELIVER_MS,
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
     delay_level,
@@ -49,7 +50,7 @@ from rmqcli.broker.topic_names import (
 from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
 from rmqcli.store.batch_queue import MESSAGES_MAX
-from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.message_store import Appended, StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.send import (
     RecallMessageRequestHeader,
@@ -59,7 +60,7 @@ from rmqcli.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from rmqcli.wire.ids import encode_offset_msg_id
-from rmqcli.wire.message.batch import split_batch
+from rmqcli.wire.message.batch import ItemSpan, split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
     INNER_BASE,
@@ -67,10 +68,13 @@ from rmqcli.wire.message.properties import (
     INNER_NUM,
     LITE_TOPIC,
     POP_CK,
+    PRIORITY,
     PROPERTIES_BYTES_MAX,
     REAL_TOPIC,
+    SHARDING_KEY,
     TAGS,
     TIMER_DEL_UNIQKEY,
+    TRAN_MSG,
     UNIQ_KEY,
     lmq_name,
     parse_properties,
@@ -95,17 +99,12 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended
     from rmqcli.wire.bodies.config import TopicConfig
-    from rmqcli.wire.message.batch import ItemSpan
 
     SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 CLUSTER: Final = "CLUSTER"
 WAIT: Final = "WAIT"  # PROPERTY_WAIT_STORE_MSG_OK
-TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
-PRIORITY: Final = "_SYS_MSG_PRIORITY_"
-SHARDING_KEY: Final = "__SHARDINGKEY"
 
 _REGION: Final = {"MSG_REGION": "DefaultRegion"}
 #: Fields of each answer to a send.
@@ -127,12 +126,8 @@ def send_message(broker: BrokerState, request: BrokerRequest) -> Reply:
 
     Refusals have ANSWER_FIELDS, too.
     """
-    header: SendHeader
     try:
-        if request.command.code == RequestCode.SEND_MESSAGE:
-            header = request.header(SendMessageRequestHeader)
-        else:
-            header = request.header(SendMessageRequestHeaderV2)
+        header = send_header(request)
         text = header.properties or ""
         if broker.profile.removes_pop_handles and POP_CK in text:
             header = dataclasses.replace(
@@ -144,6 +139,16 @@ def send_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     except Refusal as refusal:
         refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
         raise
+
+
+def send_header(request: BrokerRequest) -> SendHeader:
+    """Return the header of a message or a reply, in its long or its short form."""
+    if request.command.code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+    ):
+        return request.header(SendMessageRequestHeader)
+    return request.header(SendMessageRequestHeaderV2)
 
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
@@ -175,7 +180,7 @@ def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
         TAGS: "_RECALL_TAG_",
         TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.message_id, broker.settings),
         UNIQ_KEY: handle.message_id,
-        "TIMER_DELIVER_MS": handle.timestamp_ms,
+        DELIVER_MS: handle.timestamp_ms,
         "BORN_TIMESTAMP": str(request.now.epoch_ms),
     }
     fields = MessageFields(

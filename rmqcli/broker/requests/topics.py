@@ -23,7 +23,7 @@ from rmqcli.broker.attributes import (
     changed_attributes,
 )
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, no_topic, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, no_topic, system_error
 from rmqcli.broker.state.topics import TOPICS_MAX
 from rmqcli.broker.table_json import topics_json
 from rmqcli.broker.topic_names import (
@@ -54,7 +54,6 @@ from rmqcli.wire.version import V5_0_0, V5_3_0
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 

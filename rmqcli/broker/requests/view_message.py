@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.store import (
     QueryMessageRequestHeader,
@@ -23,7 +23,6 @@ from rmqcli.wire.headers.store import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"

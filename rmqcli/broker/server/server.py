@@ -34,7 +34,7 @@ from rmqcli.broker.server.connection import (
     ServerLimits,
     host_port,
 )
-from rmqcli.clock import SYSTEM_CLOCK, Now, SystemClock
+from rmqcli.clock import SYSTEM_CLOCK, Clock, Now, SystemClock
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError, WireError
 from rmqcli.log import get_logger
 from rmqcli.timers import Timers
@@ -45,7 +45,7 @@ from rmqcli.wire.command import (
     decode_command,
     encode_command,
 )
-from rmqcli.wire.frame import FrameBuffer, SerializeType
+from rmqcli.wire.frame import Frame, FrameBuffer, SerializeType
 from rmqcli.wire.version import V5_5_0
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.faults import Action, Faults
     from rmqcli.broker.server.connection import Core
-    from rmqcli.clock import Clock
-    from rmqcli.wire.frame import Frame
 
 
 _BACKLOG = 1024

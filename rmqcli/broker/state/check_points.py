@@ -30,13 +30,14 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.broker.message.copy import copy_fields, look_message, look_messages
+from rmqcli.broker.message.delayed import DELIVER_MS
 from rmqcli.broker.request import Refusal
 from rmqcli.broker.state.deadlines import Deadlines
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import Appended, StoreError
 from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.message.encode import MessageFields
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.topics import TopicTable
     from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended
     from rmqcli.wire.message.record import StoredMessage
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
@@ -68,7 +68,6 @@ CHECK_POINTS_MAX: Final = 200_000
 _CK_TAG: Final = "ck"
 _ACK_TAG: Final = "ack"
 _BATCH_ACK_TAG: Final = "bAck"
-_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 _ACK_INTERVAL_MS: Final = 1_000  # PopAckConstants.ackTimeInterval
 _RETRY_MS: Final = 10_000
 #: A real broker's check points and acknowledgements are timer messages, which are
@@ -248,7 +247,7 @@ class CheckPoints:
             born_host=host,
             store_timestamp_ms=now.epoch_ms,
             store_host=host,
-            properties={TAGS: tag, _DELIVER_MS: str(deliver_ms)},
+            properties={TAGS: tag, DELIVER_MS: str(deliver_ms)},
         )
 
     def _ack_message(
@@ -400,9 +399,9 @@ class CheckPoints:
         is_separate = self._context.settings.use_separate_retry_queue
         times = message.reconsume_times + (not point.is_suspended)
         copy = copy_fields(
+            self._context,
             message,
             now,
-            store_host=self._context.settings.address,
             topic=retry_topic,
             queue_id=point.key.queue_id if is_separate else 0,
             properties=properties,
@@ -476,8 +475,8 @@ class CheckPoints:
         self, message: StoredMessage, now: Now, moves_offsets: bool, margin_ms: int
     ) -> None:
         body = decode_body(PopCheckPoint, message.body)
-        topic, group = body.topic, body.consumer_group
-        if topic is None or group is None:
+        key = self._key_of(body)
+        if key is None:
             return
         diffs = body.queue_offset_diff
         if not diffs:
@@ -485,18 +484,11 @@ class CheckPoints:
         offsets = {body.start_offset + diff for diff in diffs[:_OFFSETS_MAX]}
         if not offsets or not 0 <= message.queue_id < REVIVE_QUEUE_NUM:
             return
-        key = Key(
-            topic,
-            group,
-            body.queue_id,
-            body.start_offset,
-            body.pop_time,
-            body.broker_name or self._context.settings.broker_name,
-        )
         if moves_offsets:
-            known = self._offsets.query(group, topic, body.queue_id)
+            queue = key.group, key.topic, key.queue_id
+            known = self._offsets.query(*queue)
             if known is None or known <= max(offsets):
-                self._offsets.commit(group, topic, body.queue_id, max(offsets) + 1)
+                self._offsets.commit(*queue, max(offsets) + 1)
         self._keep(
             _Point(
                 key,
@@ -511,9 +503,15 @@ class CheckPoints:
         )
 
     def _read_ack(self, body: AckMsg) -> None:
+        key = self._key_of(body)
+        point = None if key is None else self._points.get(key)
+        if point is not None:
+            self._take(point, body.ack_offset_list or [body.ack_offset])
+
+    def _key_of(self, body: PopCheckPoint | AckMsg) -> Key | None:
         if body.topic is None or body.consumer_group is None:
-            return
-        key = Key(
+            return None
+        return Key(
             body.topic,
             body.consumer_group,
             body.queue_id,
@@ -521,6 +519,3 @@ class CheckPoints:
             body.pop_time,
             body.broker_name or self._context.settings.broker_name,
         )
-        point = self._points.get(key)
-        if point is not None:
-            self._take(point, body.ack_offset_list or [body.ack_offset])

@@ -10,18 +10,16 @@ Source: `Broker2Client.callClient` and `AdminBrokerProcessor.callConsumer`.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.clock import Now
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.header import Header

@@ -120,11 +120,9 @@ class Configuration:
             for name, text in properties.items()
             if shown.get(name) != text.strip()
         }
-        self._context.change_settings(
-            dataclasses.replace(
-                self._context.settings,
-                **changes,  # type: ignore[arg-type]  # read by the type of the field
-            )
+        self._context.settings = dataclasses.replace(
+            self._context.settings,
+            **changes,  # type: ignore[arg-type]  # read by the type of the field
         )
         if any(_CHANGEABLE[name] in changes for name in _OF_DEFAULT_TOPIC):
             self._topics.renew_default_topic()

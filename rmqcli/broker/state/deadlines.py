@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from rmqcli.dataclass import dataclass
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rmqcli.clock import Now
     from rmqcli.timers import Timers
@@ -23,6 +26,7 @@ T = TypeVar("T")
 _ENDED_MAX: Final = 1_000
 
 
+@dataclass(eq=False)
 class Deadlines(Generic[T]):
     """Calls `on_due` for each thing at its deadline, unless it has ended before.
 
@@ -30,46 +34,38 @@ class Deadlines(Generic[T]):
     that have not.
     """
 
-    def __init__(
-        self,
-        timers: Timers,
-        on_due: Callable[[T, Now], None],
-        *,
-        has_ended: Callable[[T], bool],
-        count: Callable[[], int],
-    ) -> None:
-        self._timers = timers
-        self._on_due = on_due
-        self._has_ended = has_ended
-        self._count = count
-        self._heap: list[tuple[int, int, T]] = []
-        self._numbers = itertools.count()
-        self._armed_ms: int | None = None
+    timers: Timers
+    on_due: Callable[[T, Now], None]
+    has_ended: Callable[[T], bool]
+    count: Callable[[], int]
+    heap: list[tuple[int, int, T]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    armed_ms: int | None = None
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def add(self, thing: T, monotonic_ms: int) -> None:
         """Call `on_due` for `thing` once `monotonic_ms` is reached."""
-        heapq.heappush(self._heap, (monotonic_ms, next(self._numbers), thing))
-        if len(self._heap) > 2 * self._count() + _ENDED_MAX:
-            self._heap = [each for each in self._heap if not self._has_ended(each[2])]
-            heapq.heapify(self._heap)
+        heapq.heappush(self.heap, (monotonic_ms, next(self.numbers), thing))
+        if len(self.heap) > 2 * self.count() + _ENDED_MAX:
+            self.heap = [each for each in self.heap if not self.has_ended(each[2])]
+            heapq.heapify(self.heap)
         self._arm()
 
     def _arm(self) -> None:
-        if not self._heap:
+        if not self.heap:
             return
-        first_ms = self._heap[0][0]
-        if self._armed_ms is None or first_ms < self._armed_ms:
-            self._armed_ms = first_ms
-            self._timers.at(first_ms, self._run)
+        first_ms = self.heap[0][0]
+        if self.armed_ms is None or first_ms < self.armed_ms:
+            self.armed_ms = first_ms
+            self.timers.at(first_ms, self._run)
 
     def _run(self, now: Now) -> None:
-        if self._armed_ms is not None and self._armed_ms <= now.monotonic_ms:
-            self._armed_ms = None
-        while self._heap and self._heap[0][0] <= now.monotonic_ms:
-            thing = heapq.heappop(self._heap)[2]
-            if not self._has_ended(thing):
-                self._on_due(thing, now)
+        if self.armed_ms is not None and self.armed_ms <= now.monotonic_ms:
+            self.armed_ms = None
+        while self.heap and self.heap[0][0] <= now.monotonic_ms:
+            thing = heapq.heappop(self.heap)[2]
+            if not self.has_ended(thing):
+                self.on_due(thing, now)
         self._arm()

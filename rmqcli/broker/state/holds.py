@@ -17,16 +17,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.broker.filter.message_filter import may_match
-from rmqcli.broker.request import answered
+from rmqcli.broker.filter.message_filter import MessageFilter, may_match
+from rmqcli.broker.request import BrokerRequest, Reply, answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.clock import Now
     from rmqcli.wire.headers.pull import PullMessageRequestHeader
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.filter.message_filter import may_match
-from rmqcli.broker.request import answered
+from rmqcli.broker.filter.message_filter import MessageFilter, may_match
+from rmqcli.broker.request import BrokerRequest, Reply, answered
 from rmqcli.broker.state.deadlines import Deadlines
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.codes import ResponseCode
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import BrokerRequest, Reply
     from rmqcli.clock import Now
 
 #: Limits of the waiting requests of one group and queue, and of all.
@@ -65,7 +63,7 @@ class PopHolds:
         self._count = 0
         self._deadlines = Deadlines[_Held](
             context.timers,
-            self._ended,
+            self._finish,
             has_ended=lambda held: not held.is_held,
             count=lambda: self._count,
         )
@@ -162,9 +160,6 @@ class PopHolds:
         """Drop the requests of a closed connection."""
         for held in self._of_peer.pop(peer.number, {}):
             self._remove(held)
-
-    def _ended(self, held: _Held, now: Now) -> None:
-        self._finish(held, now)
 
     def _finish(self, held: _Held, now: Now) -> None:
         of_peer = self._of_peer.get(held.request.peer.number)

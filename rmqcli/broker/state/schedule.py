@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields
-from rmqcli.broker.message.delayed import real_place
+from rmqcli.broker.message.delayed import Delays, real_place
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import DecodeFailure
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rmqcli.broker.context import BrokerContext
-    from rmqcli.broker.message.delayed import Delays
     from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import QueueUnit
     from rmqcli.wire.message.encode import MessageFields
 
 _AT_ONCE_MAX: Final = 200
@@ -110,9 +108,9 @@ class ScheduleMessageService:
                     topic, queue_id = place
                     messages.append(
                         copy_fields(
+                            self._context,
                             message,
                             now,
-                            store_host=self._context.settings.address,
                             topic=topic,
                             queue_id=queue_id,
                         )

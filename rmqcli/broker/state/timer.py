@@ -151,9 +151,9 @@ class TimerService:
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
         properties[_DEQUEUE_MS] = str(now.epoch_ms)
         fields = copy_fields(
+            self._context,
             message,
             now,
-            store_host=self._context.settings.address,
             topic=topic,
             queue_id=queue_id,
             properties=properties,

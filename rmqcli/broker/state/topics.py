@@ -122,7 +122,7 @@ class TopicTable:
         settings = self._context.settings
         if settings.auto_create_topic_enable:
             nums = settings.default_topic_queue_nums
-            self.put(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+            self.put(topic_with(DEFAULT_TOPIC, queue_nums=nums, perm=7))
 
     @property
     def is_full(self) -> bool:
@@ -176,12 +176,7 @@ class TopicTable:
                     f"topic {topic} was not created: the broker already has"
                     f" {TOPICS_MAX} topics"
                 )
-            found = TopicConfig(
-                topic_name=topic,
-                read_queue_nums=queue_nums,
-                write_queue_nums=queue_nums,
-                perm=perm,
-            )
+            found = topic_with(topic, queue_nums=queue_nums, perm=perm)
             self.put(found)
         return found
 
@@ -230,33 +225,34 @@ def _built_in(context: BrokerContext) -> list[TopicConfig]:
     settings, profile = context.settings, context.profile
     cluster, name = settings.cluster, settings.broker_name
     topics = [
-        _own("SELF_TEST_TOPIC"),
-        _own("BenchmarkTest", queue_nums=1024),
-        _own(cluster, queue_nums=16, perm=7),
-        _own(name, perm=7),
-        _own(OFFSET_MOVED_EVENT),
-        _own(f"{cluster}_REPLY_TOPIC"),
-        _own(HALF_TOPIC),
+        topic_with("SELF_TEST_TOPIC"),
+        topic_with("BenchmarkTest", queue_nums=1024),
+        topic_with(cluster, queue_nums=16, perm=7),
+        topic_with(name, perm=7),
+        topic_with(OFFSET_MOVED_EVENT),
+        topic_with(f"{cluster}_REPLY_TOPIC"),
+        topic_with(HALF_TOPIC),
     ]
     if settings.auto_create_topic_enable:
         nums = settings.default_topic_queue_nums
-        topics.append(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+        topics.append(topic_with(DEFAULT_TOPIC, queue_nums=nums, perm=7))
     if profile.has_schedule_topic:
         # However many levels there are (SCHEDULE_TOPIC_QUEUE_NUM).
-        topics.append(_own(SCHEDULE_TOPIC, queue_nums=18))
+        topics.append(topic_with(SCHEDULE_TOPIC, queue_nums=18))
     if profile.has_timer:
         topics += [
-            _own(OP_TOPIC),
-            _own(TIMER_TOPIC),
-            _own("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"),
-            _own("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"),
-            _own(f"rmq_sys_REVIVE_LOG_{cluster}", queue_nums=8),
-            _own(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", perm=PERM_INHERIT),
+            topic_with(OP_TOPIC),
+            topic_with(TIMER_TOPIC),
+            topic_with("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"),
+            topic_with("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"),
+            topic_with(f"rmq_sys_REVIVE_LOG_{cluster}", queue_nums=8),
+            topic_with(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", perm=PERM_INHERIT),
         ]
     return topics
 
 
-def _own(topic: str, *, queue_nums: int = 1, perm: int = 6) -> TopicConfig:
+def topic_with(topic: str, *, queue_nums: int = 1, perm: int = 6) -> TopicConfig:
+    """Return a topic with as many queues to read as to write."""
     return TopicConfig(
         topic_name=topic,
         read_queue_nums=queue_nums,

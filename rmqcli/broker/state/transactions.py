@@ -22,7 +22,7 @@ from rmqcli.broker.message.copy import copy_fields, fields_as_stored, look_messa
 from rmqcli.broker.message.delayed import REAL_QID, real_place
 from rmqcli.broker.state.groups import TRANSACTION_GROUP
 from rmqcli.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import MessageStore, StoreError
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.topics import TopicTable
     from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.message.record import StoredMessage
 
 
@@ -227,9 +226,9 @@ class Transactions:
         So the check can move past it to the messages behind it.
         """
         fields = copy_fields(
+            self._context,
             message,
             now,
-            store_host=self._context.settings.address,
             topic=HALF_TOPIC,
             queue_id=0,
             properties=properties,
@@ -241,9 +240,9 @@ class Transactions:
         """Copy a message that was never decided to TRANS_CHECK_MAX_TIME_TOPIC."""
         self._topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
         fields = copy_fields(
+            self._context,
             message,
             now,
-            store_host=self._context.settings.address,
             topic=CHECK_MAX_TIME_TOPIC,
             queue_id=0,
         )

@@ -10,38 +10,32 @@ Source: `CommitLog.asyncPutMessage(s)`, `DefaultMessageStore.ReputMessageService
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
-from rmqcli.store.message_store import StoreError, message_count
+from rmqcli.dataclass import dataclass
+from rmqcli.store.message_store import Appended, MessageStore, StoreError, message_count
 from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     TAGS,
     lmq_of,
-    parse_properties,
 )
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
 
     from rmqcli.broker.message.delayed import Delays
     from rmqcli.broker.state.holds import PullRequestHoldService
     from rmqcli.broker.state.pop_holds import PopHolds
     from rmqcli.broker.state.stats import BrokerStats
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended, MessageStore
     from rmqcli.wire.message.encode import MessageFields
 
     OnArrival: TypeAlias = Callable[["Arrival"], None]
-
-_CODES_MAX: Final = 4096
-#: Tags -> code, because a topic has few tags. As clients may send any number of
-#: different tags, the cache is emptied when it is full.
-_codes: dict[str, int] = {}
 
 
 class Arrival(NamedTuple):
@@ -54,44 +48,37 @@ class Arrival(NamedTuple):
     now: Now
 
 
+@dataclass(eq=False)
 class MessageWriter:
     """Puts messages into one broker's store."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        stats: BrokerStats,
-        holds: PullRequestHoldService,
-        delays: Delays,
-        pop_holds: Sequence[PopHolds] = (),
-    ) -> None:
-        self._store = store
-        self._stats = stats
-        self._holds = holds
-        self._delays = delays
-        self._pop_holds = pop_holds
-        self._listeners: dict[str, OnArrival] = {}
-        #: called with the LMQ of each message that was put into one
-        self.on_lmq: Callable[[str, Now], None] | None = None
+    store: MessageStore
+    stats: BrokerStats
+    holds: PullRequestHoldService
+    delays: Delays
+    pop_holds: Sequence[PopHolds]
+    listeners: dict[str, OnArrival] = field(default_factory=dict)
+    #: called with the LMQ of each message that was put into one
+    on_lmq: Callable[[str, Now], None] | None = None
 
     def listen(self, topic: str, on_arrival: OnArrival) -> None:
         """Call `on_arrival` for each message that is put into `topic`."""
-        self._listeners[topic] = on_arrival
+        self.listeners[topic] = on_arrival
 
     def put(self, messages: Sequence[MessageFields], now: Now) -> list[Appended]:
         """Store all messages or none, and wake the requests that wait for them.
 
         Raises StoreError, and ValueError if a message does not fit in a record.
         """
-        properties = [_mapping(each) for each in messages]
+        properties = [each.property_table() for each in messages]
         lmqs = self._place_in_lmqs(messages)
         codes = [
             self._code(each, of) for each, of in zip(messages, properties, strict=True)
         ]
         try:
-            places = self._store.append(messages, tags_codes=codes)
+            places = self.store.append(messages, tags_codes=codes)
         except (StoreError, ValueError):
-            self._stats.put_failed += 1
+            self.stats.put_failed += 1
             raise
         for topic in {each.topic for each in messages}:
             counts, sizes = zip(
@@ -102,8 +89,8 @@ class MessageWriter:
                 ),
                 strict=True,
             )
-            self._stats.put(topic, sum(counts), sum(sizes), now)
-        arrived, listeners = self._holds.arrived, self._listeners
+            self.stats.put(topic, sum(counts), sum(sizes), now)
+        arrived, listeners = self.holds.arrived, self.listeners
         for fields, place, code, of in zip(
             messages, places, codes, properties, strict=True
         ):
@@ -111,7 +98,7 @@ class MessageWriter:
                 continue  # prepared or rolled back: in the commit log only
             topic, queue_id = fields.topic, fields.queue_id
             arrived(topic, queue_id, place.queue_offset, code, of, now)
-            for waiting in self._pop_holds:
+            for waiting in self.pop_holds:
                 if waiting:
                     waiting.arrived(topic, queue_id, code, of, now)
             listener = listeners.get(topic)
@@ -137,7 +124,7 @@ class MessageWriter:
             lmq = lmq_of(each.topic, {**of, INNER_MULTI_QUEUE_OFFSET: "0"})
             if lmq is not None:
                 name = lmq[0]
-                bounds = self._store.queue_bounds(name, 0) or (0, 0)
+                bounds = self.store.queue_bounds(name, 0) or (0, 0)
                 offset = ends.get(name, bounds[1])
                 of[INNER_MULTI_QUEUE_OFFSET] = str(offset)
                 ends[name] = offset + 1
@@ -160,22 +147,7 @@ class MessageWriter:
     def _code(self, fields: MessageFields, properties: Mapping[str, str]) -> int:
         """Return the tags code of a message: the hash of its tags, or its due time."""
         if fields.topic == SCHEDULE_TOPIC:
-            delay_ms = self._delays.delay_ms(fields.queue_id + 1)
+            delay_ms = self.delays.delay_ms(fields.queue_id + 1)
             if delay_ms is not None:
                 return fields.store_timestamp_ms + delay_ms
-        tags = properties.get(TAGS)
-        if not tags:
-            return 0
-        code = _codes.get(tags)
-        if code is None:
-            if len(_codes) >= _CODES_MAX:
-                _codes.clear()
-            code = _codes[tags] = tags_code(tags)
-        return code
-
-
-def _mapping(fields: MessageFields) -> Mapping[str, str]:
-    properties = fields.properties
-    if isinstance(properties, (str, bytes)):
-        return parse_properties(properties)
-    return properties  # type: ignore[return-value]  # the broker puts no None values
+        return tags_code(properties.get(TAGS))

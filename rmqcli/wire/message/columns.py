@@ -13,7 +13,7 @@ Source: the layout in `rmqcli.wire.message.layout`.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -138,38 +138,28 @@ def decode_columns(
     total_bytes = sum(map(len, bodies))
     if total_bytes > BODIES_BYTES_MAX:
         raise ValueError(f"bodies of {total_bytes} bytes exceed {BODIES_BYTES_MAX}")
-    return _Decoder(
-        bodies,
-        topic=topic,
-        broker_name=broker_name,
-        schema=message_schema(columns),
-    ).run()
+    schema = message_schema(columns)
+    wanted = frozenset(schema.names)
+    return _Decoder(bodies, topic, broker_name, schema, wanted).run()
 
 
+@dataclass(eq=False)
 class _Decoder:
     """One call of `decode_columns`."""
 
-    def __init__(
-        self,
-        bodies: Sequence[bytes | bytearray | memoryview],
-        *,
-        topic: str,
-        broker_name: str,
-        schema: pa.Schema,
-    ) -> None:
-        self._bodies = bodies
-        self._topic = topic
-        self._broker_name = broker_name
-        self._schema = schema
-        self._wanted = frozenset(schema.names)
-        self._inflatable_bytes = BODIES_BYTES_MAX
-        #: Messages that were read one by one: position in `Scan.data`, message, body.
-        self._singles: list[tuple[int, StoredMessage, bytes]] = []
-        self._failures: list[tuple[int, DecodeFailure]] = []
+    bodies: Sequence[bytes | bytearray | memoryview]
+    topic: str
+    broker_name: str
+    schema: pa.Schema
+    wanted: frozenset[str]
+    inflatable_bytes: int = BODIES_BYTES_MAX
+    #: Messages that were read one by one: position in `Scan.data`, message, body.
+    singles: list[tuple[int, StoredMessage, bytes]] = field(default_factory=list)
+    failures: list[tuple[int, DecodeFailure]] = field(default_factory=list)
 
     def run(self) -> ColumnarResult:
         """Decode all bodies."""
-        found = scan(self._bodies)
+        found = scan(self.bodies)
         plain: NDArray[np.bool_] | slice = self._read_special(found)
         if isinstance(plain, np.ndarray) and plain.all():
             plain = slice(None)  # a view: the usual case copies nothing
@@ -182,17 +172,17 @@ class _Decoder:
         keep = np.ones(len(starts), dtype=np.bool_)
         keep[unreadable] = False
         properties = None
-        if self._wanted & _OF_PROPERTIES:
+        if self.wanted & _OF_PROPERTIES:
             properties = split_properties(found.data, properties_at, ends)
             for row in properties.repeated.tolist():
                 if keep[row]:
                     self._read_record(found, int(starts[row]), int(ends[row]))
                     keep[row] = False
         batch = self._plain_batch(fixed, body, properties)
-        if self._singles or not keep.all():
+        if self.singles or not keep.all():
             batch = self._merge(batch, starts, keep)
-        self._failures.sort(key=lambda pair: pair[0])
-        return ColumnarResult(batch, [failure for _, failure in self._failures])
+        self.failures.sort(key=lambda pair: pair[0])
+        return ColumnarResult(batch, [failure for _, failure in self.failures])
 
     def _read_special(self, found: Scan) -> NDArray[np.bool_]:
         """Decode records that are not plain; return a mask of those left to decode."""
@@ -216,7 +206,7 @@ class _Decoder:
             taken_to = body_end
             plain &= (found.starts < at) | (found.starts >= body_end)
             self._collect(
-                decode_messages(self._bodies[number], start=at - body_at), body_at, 0
+                decode_messages(self.bodies[number], start=at - body_at), body_at, 0
             )
         return plain
 
@@ -224,7 +214,7 @@ class _Decoder:
         number = int(np.searchsorted(found.body_starts, at, side="right")) - 1
         offset = at - int(found.body_starts[number])
         # Not from found.data: split_properties may have written a 0x02 into it.
-        record = bytes(self._bodies[number][offset : offset + end - at])
+        record = bytes(self.bodies[number][offset : offset + end - at])
         self._collect(decode_messages(record), at - offset, offset)
 
     def _collect(
@@ -234,11 +224,11 @@ class _Decoder:
         for one in found:
             at = one.at + offset
             if isinstance(one, DecodeFailure):
-                self._failures.append((body_at + at, replace(one, at=at)))
+                self.failures.append((body_at + at, replace(one, at=at)))
                 continue
             body = self._inflate(one.raw_body, one.sys_flag)
             if isinstance(body, bytes):
-                self._singles.append((body_at + at, one, body))
+                self.singles.append((body_at + at, one, body))
             else:
                 failure = DecodeFailure(
                     at=at,
@@ -248,12 +238,12 @@ class _Decoder:
                     error=body.message,
                     raw=one.buffer[one.at : one.at + one.store_bytes],
                 )
-                self._failures.append((body_at + at, failure))
+                self.failures.append((body_at + at, failure))
 
     def _inflate(self, raw: bytes, sys_flag: int) -> bytes | DecodeError:
         if not sys_flag & COMPRESSED:
             return raw
-        if self._inflatable_bytes <= 0:
+        if self.inflatable_bytes <= 0:
             return DecodeError(
                 f"bodies of one batch inflate to more than {BODIES_BYTES_MAX} bytes"
             )
@@ -261,7 +251,7 @@ class _Decoder:
             body = inflate(raw, sys_flag)
         except DecodeError as error:
             return error
-        self._inflatable_bytes -= len(body)
+        self.inflatable_bytes -= len(body)
         return body
 
     def _bodies_column(
@@ -276,7 +266,7 @@ class _Decoder:
         If bodies are not wanted, they are inflated only to find these rows.
         """
         stored = None
-        if "body" in self._wanted:
+        if "body" in self.wanted:
             stored = pieces(found.data, starts + FIXED_BYTES, body_ends)
         (compressed,) = np.nonzero(fixed["sys_flag"] & COMPRESSED)
         if not len(compressed):
@@ -311,7 +301,7 @@ class _Decoder:
             error=error.message,
             raw=found.data[start : start + int(fixed["total_bytes"])].tobytes(),
         )
-        self._failures.append((start, failure))
+        self.failures.append((start, failure))
 
     def _plain_batch(
         self,
@@ -321,9 +311,9 @@ class _Decoder:
     ) -> pa.RecordBatch:
         arrays = [
             self._plain_column(name, fixed, body, properties)
-            for name in self._schema.names
+            for name in self.schema.names
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _plain_column(
         self,
@@ -337,16 +327,16 @@ class _Decoder:
             return properties.as_map() if key is None else properties.column(key)
         match name:
             case "topic":
-                return repeated(self._topic, len(fixed))
+                return repeated(self.topic, len(fixed))
             case "broker_name":
-                return repeated(self._broker_name, len(fixed))
+                return repeated(self.broker_name, len(fixed))
             case "born_timestamp" | "store_timestamp":
                 return _timestamps(fixed[name].astype(np.int64))
             case "born_host" | "store_host":
                 return _hosts(fixed[name].astype(np.uint64))
             case "body":
                 return body
-        kind = self._schema.field(name).type
+        kind = self.schema.field(name).type
         return array_of(
             fixed[name].astype(np.int64 if kind == pa.int64() else np.int32)
         )
@@ -355,7 +345,7 @@ class _Decoder:
         self, batch: pa.RecordBatch, starts: Ints, keep: NDArray[np.bool_]
     ) -> pa.RecordBatch:
         """Return the kept rows and those read one by one, in the order of the bytes."""
-        places = np.array([at for at, _, _ in self._singles], dtype=np.int64)
+        places = np.array([at for at, _, _ in self.singles], dtype=np.int64)
         (kept,) = np.nonzero(keep)
         index = np.concatenate([kept, len(starts) + np.arange(len(places))])
         order = np.argsort(np.concatenate([starts[kept], places]), kind="stable")
@@ -365,17 +355,17 @@ class _Decoder:
         return batches[0] if batches else batch.slice(0, 0)
 
     def _singles_batch(self) -> pa.RecordBatch:
-        messages = [message for _, message, _ in self._singles]
+        messages = [message for _, message, _ in self.singles]
         count = len(messages)
         columns: dict[str, pa.Array | list[object]] = {
-            "topic": [self._topic] * count,
-            "broker_name": [self._broker_name] * count,
-            "body": [body for _, _, body in self._singles],
+            "topic": [self.topic] * count,
+            "broker_name": [self.broker_name] * count,
+            "body": [body for _, _, body in self.singles],
         }
         for name in ("born_timestamp", "store_timestamp"):
             times_ms = [getattr(message, f"{name}_ms") for message in messages]
             columns[name] = _timestamps(np.array(times_ms, dtype=np.int64))
-        if "properties" in self._wanted:
+        if "properties" in self.wanted:
             columns["properties"] = [list(one.properties.items()) for one in messages]
         arrays = [
             pa.array(
@@ -384,9 +374,9 @@ class _Decoder:
                 else [getattr(message, field.name) for message in messages],
                 field.type,
             )
-            for field in self._schema
+            for field in self.schema
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _lengths_agree(record: bytes) -> bool:

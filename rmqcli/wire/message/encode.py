@@ -9,6 +9,7 @@ Source: `MessageDecoder.encode` and `MessageExtEncoder` in apache/rocketmq.
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from dataclasses import field
@@ -24,7 +25,11 @@ from rmqcli.wire.message.layout import (
     RecordHead,
     field_struct,
 )
-from rmqcli.wire.message.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rmqcli.wire.message.properties import (
+    PROPERTIES_BYTES_MAX,
+    encode_properties,
+    parse_properties,
+)
 from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
 
 if TYPE_CHECKING:
@@ -40,11 +45,6 @@ _HEAD: Final = field_struct([*RecordHead._fields, "born_timestamp"])
 _TIME: Final = struct.Struct(">q")
 _TAIL: Final = struct.Struct(">iqI")
 _SHORT: Final = struct.Struct(">h")
-
-_CACHED_MAX: Final = 4096
-#: Emptied when full: a peer could name a different host or topic with each message.
-_hosts: dict[str, bytes] = {}
-_topics: dict[str, tuple[int, bytes]] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +75,13 @@ class MessageFields:
     properties: Mapping[str, str | None] | str | bytes = field(default_factory=dict)
     properties_bytes: bytes | None = None
 
+    def property_table(self) -> Mapping[str, str]:
+        """Return the properties by name, also of the text form."""
+        properties = self.properties
+        if isinstance(properties, (str, bytes)):
+            return parse_properties(properties)
+        return properties  # type: ignore[return-value]  # stores get no None values
+
 
 def encode_message(fields: MessageFields, *, magic: int | None = None) -> bytes:
     """Return the record's bytes; V2 only where V1 cannot hold the topic.
@@ -99,11 +106,10 @@ def encode_placed(
 ) -> bytes:
     """Encode as `encode_message` does, with the two offsets that a store assigns."""
     if magic is None:
-        topic = _topics.get(fields.topic) or _topic(fields.topic)
+        topic = _topic(fields.topic)
     else:
         topic = _topic_of(fields.topic.encode(), magic)
-    born_host = _hosts.get(fields.born_host) or _host(fields.born_host)
-    store_host = _hosts.get(fields.store_host) or _host(fields.store_host)
+    born_host, store_host = host_bytes(fields.born_host), host_bytes(fields.store_host)
     text = fields.properties_bytes
     if text is None:
         text = _properties(fields.properties)
@@ -157,7 +163,7 @@ def _properties(properties: Mapping[str, str | None] | str | bytes) -> bytes:
 
 def _head_v6(fields: MessageFields, offsets: tuple[int, int], magic: int) -> bytes:
     """Return the fields in front of the body, with 0 for the total size."""
-    born_host, store_host = _host(fields.born_host), _host(fields.store_host)
+    born_host, store_host = host_bytes(fields.born_host), host_bytes(fields.store_host)
     sys_flag = fields.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
     sys_flag |= BORN_HOST_V6 * (len(born_host) > 8)
     sys_flag |= STORE_HOST_V6 * (len(store_host) > 8)
@@ -183,15 +189,12 @@ def _body_crc(fields: MessageFields) -> int:
     return zlib.crc32(fields.body) & 0x7FFFFFFF if given is None else given
 
 
+@functools.lru_cache(4096)  # a peer could name a different topic with each message
 def _topic(topic: str) -> tuple[int, bytes]:
     """Return the magic of the version that fits the topic, and length with topic."""
     data = topic.encode()
-    magic = MAGIC_V1 if len(data) <= TOPIC_BYTES_MAX[MAGIC_V1] else MAGIC_V2
-    made = _topic_of(data, magic)
-    if len(_topics) >= _CACHED_MAX:
-        _topics.clear()
-    _topics[topic] = made
-    return made
+    fits = len(data) <= TOPIC_BYTES_MAX[MAGIC_V1]
+    return _topic_of(data, MAGIC_V1 if fits else MAGIC_V2)
 
 
 def _topic_of(data: bytes, magic: int) -> tuple[int, bytes]:
@@ -201,12 +204,3 @@ def _topic_of(data: bytes, magic: int) -> tuple[int, bytes]:
         )
     length_bytes = 1 if magic == MAGIC_V1 else 2
     return magic, len(data).to_bytes(length_bytes, "big") + data
-
-
-def _host(host: str) -> bytes:
-    made = _hosts.get(host)
-    if made is None:
-        if len(_hosts) >= _CACHED_MAX:
-            _hosts.clear()
-        _hosts[host] = made = host_bytes(host)
-    return made

@@ -12,13 +12,12 @@ import struct
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.wire.message.json import AFTER_TEXT, line_head, properties_json
+from rmqcli.wire.message.json import AFTER_TEXT, JsonWriter, line_head, properties_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.message.json import JsonWriter
     from rmqcli.wire.message.scan import RecordColumns
 
 _NEEDS_ESCAPE: Final = bytes(range(0x20)) + b'"\\'

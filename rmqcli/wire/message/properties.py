@@ -23,6 +23,7 @@ TAGS: Final = "TAGS"  # PROPERTY_TAGS
 SHARDING_KEY: Final = "__SHARDINGKEY"  # PROPERTY_SHARDING_KEY
 #: the number of the queue in which a broker (from 5.4 on) stores a single message
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"  # PROPERTY_PRIORITY
+TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
 UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 POP_CK: Final = "POP_CK"  # PROPERTY_POP_CK
 #: The topic of a message that waits in one of the broker's own.

@@ -9,6 +9,7 @@ Source: `MessageExt` and `MessageDecoder.decode`.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
 
 _V2_LAST_MAGIC_BYTE: Final = MAGIC_V2 & 0xFF
 
-_HOSTS_MAX: Final = 4096
-#: Raw host -> text, so that the few hosts of a queue are formatted once. Emptied when
-#: full: a peer could send a different host with each message.
-_hosts: dict[bytes, str] = {}
+#: The text of a raw host: a queue has few, but a peer could send others each time.
+_host: Final = functools.lru_cache(4096)(host_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,12 +337,3 @@ def has_key(message: StoredMessage | PartialMessage, key: str) -> bool:
 
 #: Everything that can be shown as a record.
 Record: TypeAlias = StoredMessage | PartialMessage | DecodeFailure
-
-
-def _host(raw: bytes) -> str:
-    text = _hosts.get(raw)
-    if text is None:
-        if len(_hosts) >= _HOSTS_MAX:
-            _hosts.clear()
-        text = _hosts[raw] = host_text(raw)
-    return text

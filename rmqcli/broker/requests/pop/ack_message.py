@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.broker.requests.pop.lite import ack_lite
 from rmqcli.broker.requests.pull_message import illegal_queue, known_topic
 from rmqcli.broker.state.check_points import Key
 from rmqcli.errors import HeaderError
-from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
+from rmqcli.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import AckMessageRequestHeader
 from rmqcli.wire.receipt_handle import (
@@ -33,10 +33,8 @@ from rmqcli.wire.receipt_handle import (
 from rmqcli.wire.version import V5_0_0, V5_1_3
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
-    from rmqcli.wire.bodies.pop import BatchAck
 
 
 @handles(RequestCode.ACK_MESSAGE, since=V5_0_0)

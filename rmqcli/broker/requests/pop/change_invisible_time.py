@@ -11,29 +11,24 @@ Source: `ChangeInvisibleTimeProcessor` in apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
-from rmqcli.broker.request import Refusal, Reply, system_error
+from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.broker.requests.pop.ack_message import check_queue, read_handle
-from rmqcli.broker.requests.pop.lite import change_lite
+from rmqcli.broker.requests.pop.lite import change_in_order, change_lite, changed
 from rmqcli.broker.requests.pop.pop_message import need_master
 from rmqcli.broker.state.check_points import REVIVE_QUEUE_NUM, Key
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
 )
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.wire.receipt_handle import ReceiptHandle
-
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, since=V5_0_0)
@@ -52,7 +47,9 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
         raise Refusal(ResponseCode.NO_MESSAGE, "")
     handle = read_handle(header.extra_info)
     if handle.is_order:
-        return _change_in_order(broker, request, header, handle)
+        queue = header.topic, header.consumer_group, header.queue_id
+        orders = broker.order_infos
+        return change_in_order(broker, orders, queue, header, handle, request.now)
     points, now = broker.check_points, request.now
     if (
         not 0 <= handle.revive_queue_id < REVIVE_QUEUE_NUM
@@ -82,43 +79,4 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
         raise system_error("") from None
     old = Key(topic, group, queue_id, handle.start_offset, handle.pop_time_ms, name)
     points.ack(old, [header.offset], now)
-    return _renewed(pop_time_ms, header.invisible_time, handle)
-
-
-def _change_in_order(
-    broker: BrokerState,
-    request: BrokerRequest,
-    header: ChangeInvisibleTimeRequestHeader,
-    handle: ReceiptHandle,
-) -> Reply:
-    """Change when a message of orderly POP is visible again.
-
-    Source: ChangeInvisibleTimeProcessor.processChangeInvisibleTimeForOrder.
-    """
-    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-    committed = broker.offsets.query(group, topic, queue_id)
-    if committed is not None and header.offset < committed:
-        return Reply(
-            header=ChangeInvisibleTimeResponseHeader(
-                pop_time=0, invisible_time=0, revive_qid=0
-            )
-        )
-    visible_ms = min(request.now.epoch_ms + header.invisible_time, _INT64_MAX)
-    broker.order_infos.set_visible(
-        (topic, group, queue_id),
-        header.offset,
-        handle.pop_time_ms,
-        visible_ms,
-        request.now,
-    )
-    return _renewed(handle.pop_time_ms, visible_ms - handle.pop_time_ms, handle)
-
-
-def _renewed(pop_time_ms: int, invisible_ms: int, handle: ReceiptHandle) -> Reply:
-    return Reply(
-        header=ChangeInvisibleTimeResponseHeader(
-            pop_time=pop_time_ms,
-            invisible_time=invisible_ms,
-            revive_qid=handle.revive_queue_id,
-        )
-    )
+    return changed(pop_time_ms, header.invisible_time, handle.revive_queue_id)

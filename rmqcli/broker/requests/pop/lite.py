@@ -41,23 +41,21 @@ from rmqcli.wire.bodies.lite import (
 )
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     PopLiteMessageRequestHeader,
     PopLiteMessageResponseHeader,
 )
 from rmqcli.wire.message.properties import lmq_name
-from rmqcli.wire.receipt_handle import ORDER_REVIVE_QUEUE_ID
+from rmqcli.wire.receipt_handle import ORDER_REVIVE_QUEUE_ID, ReceiptHandle
 from rmqcli.wire.version import V5_5_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
+    from rmqcli.broker.state.order_info import OrderInfos, QueueKey
     from rmqcli.clock import Now
-    from rmqcli.wire.headers.pop import (
-        AckMessageRequestHeader,
-        ChangeInvisibleTimeRequestHeader,
-    )
-    from rmqcli.wire.receipt_handle import ReceiptHandle
 
 _INT64_MAX: Final = (1 << 63) - 1
 
@@ -282,23 +280,45 @@ def change_lite(
     lmq = lmq_name(header.topic, header.lite_topic or "")
     if header.offset > (broker.store.queue_bounds(lmq, 0) or (0, 0))[1]:
         raise Refusal(ResponseCode.NO_MESSAGE, "")
-    committed = broker.offsets.query(group, lmq, 0)
+    orders, key = broker.lite.orders, (lmq, group, 0)
+    return change_in_order(
+        broker, orders, key, header, handle, now, is_suspended=header.suspend
+    )
+
+
+def change_in_order(
+    broker: BrokerState,
+    orders: OrderInfos,
+    key: QueueKey,
+    header: ChangeInvisibleTimeRequestHeader,
+    handle: ReceiptHandle,
+    now: Now,
+    *,
+    is_suspended: bool = False,
+) -> Reply:
+    """Change when a message that is received in order is visible again, or its batch.
+
+    Source: ChangeInvisibleTimeProcessor.processChangeInvisibleTimeForOrder.
+    """
+    topic, group, queue_id = key
+    committed = broker.offsets.query(group, topic, queue_id)
     if committed is not None and header.offset < committed:
-        return Reply(
-            header=ChangeInvisibleTimeResponseHeader(
-                pop_time=0, invisible_time=0, revive_qid=0
-            )
-        )
-    orders, pop_time_ms, key = broker.lite.orders, handle.pop_time_ms, (lmq, group, 0)
+        return changed(0, 0, 0)
+    pop_time_ms = handle.pop_time_ms
     visible_ms = min(now.epoch_ms + header.invisible_time, _INT64_MAX)
-    if header.suspend:
+    if is_suspended:
         orders.suspend(key, pop_time_ms, visible_ms, now)
     else:
         orders.set_visible(key, header.offset, pop_time_ms, visible_ms, now)
+    return changed(pop_time_ms, visible_ms - pop_time_ms, handle.revive_queue_id)
+
+
+def changed(pop_time_ms: int, invisible_ms: int, revive_queue_id: int) -> Reply:
+    """Return the answer with the fields of a new handle."""
     return Reply(
         header=ChangeInvisibleTimeResponseHeader(
             pop_time=pop_time_ms,
-            invisible_time=visible_ms - pop_time_ms,
-            revive_qid=handle.revive_queue_id,
+            invisible_time=invisible_ms,
+            revive_qid=revive_queue_id,
         )
     )

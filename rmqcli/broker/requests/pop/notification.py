@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply
+from rmqcli.broker.request import BrokerRequest, Reply
 from rmqcli.broker.requests.pop.pop_message import check_readable, with_born_time
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import (
@@ -28,7 +28,6 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 

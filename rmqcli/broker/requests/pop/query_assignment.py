@@ -11,7 +11,7 @@ Source: `QueryAssignmentProcessor`, `AllocateMessageQueueAveragely` and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import (
@@ -138,8 +138,6 @@ def allocate_averagely_by_circle(
 
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     _Strategy: TypeAlias = Callable[
         [str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]
     ]
