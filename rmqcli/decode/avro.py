@@ -81,12 +81,16 @@ def _text(schema: bytes) -> str:
         raise UsageError(f"not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _read(schema: str) -> Any:  # noqa: ANN401  # JSON
+def load_schema(text: str) -> Any:  # noqa: ANN401  # JSON
+    """Return the JSON of a schema. Raises UsageError if it is none."""
     try:
-        written = json.loads(schema)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the Avro schema is not valid JSON: {error}") from None
-    return _without_marks(written)
+
+
+def _read(schema: str) -> Any:  # noqa: ANN401  # JSON
+    return _without_marks(load_schema(schema))
 
 
 def _without_marks(schema: Any) -> Any:  # noqa: ANN401  # JSON

@@ -12,12 +12,12 @@ apache/spark (connector/avro).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from rmqcli.decode.avro import AvroReader, is_decimal, is_time
-from rmqcli.decode.build import plain_leaf_of
+from rmqcli.decode.avro import AvroReader, is_decimal, is_time, load_schema
+from rmqcli.decode.build import BodyReader, plain_leaf_of
 from rmqcli.decode.schema import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
@@ -25,9 +25,6 @@ from rmqcli.decode.schema import (
     struct_of,
 )
 from rmqcli.errors import UsageError
-
-if TYPE_CHECKING:
-    from rmqcli.decode.build import Leaf
 
 _PLAIN: Final = {
     "boolean": pa.bool_(),
@@ -55,31 +52,21 @@ def canonical(text: str) -> str:
 
     Raises UsageError for a text that is not a schema whose bodies can be decoded.
     """
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the Avro schema is not valid JSON: {error}") from None
-    found = json.dumps(schema, separators=(",", ":"), sort_keys=True)
-    AvroBody(found)
+    found = json.dumps(load_schema(text), separators=(",", ":"), sort_keys=True)
+    avro_body(found)
     return found
 
 
-class AvroBody:
-    """Reads Avro bodies with a schema that is given as JSON."""
+def avro_body(schema: str) -> BodyReader:
+    """Return the reader of bodies with a schema that is given as JSON.
 
-    def __init__(self, schema: str) -> None:
-        """Raises UsageError when the schema is invalid or has no column type."""
-        reader = AvroReader(schema)
-        kind = _Types().of(reader.parsed, "the schema")
-        if not pa.types.is_struct(kind):
-            raise UsageError("the Avro schema is not a record")
-        self.value_type: pa.StructType = check_type(kind)
-        #: Returns the record in a body. May raise any Exception for a corrupt body.
-        self.read = reader.read
-
-    def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """Return the conversion of values to columns of a plain type."""
-        return plain_leaf_of(kind)
+    Raises UsageError when the schema is invalid or has no column type.
+    """
+    reader = AvroReader(schema)
+    kind = _Types().of(reader.parsed, "the schema")
+    if not pa.types.is_struct(kind):
+        raise UsageError("the Avro schema is not a record")
+    return BodyReader(check_type(kind), reader.read, plain_leaf_of)
 
 
 class _Types:

@@ -42,6 +42,18 @@ class Leaf(NamedTuple):
     is_finite: bool = False
 
 
+class BodyReader(NamedTuple):
+    """Reads the bodies of a format.
+
+    `read` returns the value of a body, and may raise any Exception for a corrupt body.
+    `leaf_of` returns the conversion of values to columns of a plain type.
+    """
+
+    value_type: pa.StructType
+    read: Callable[[bytes], object]
+    leaf_of: Callable[[pa.DataType], Leaf]
+
+
 class Builder:
     """Builds the columns of one set of rows; `bad` has the rows that did not fit.
 
@@ -195,21 +207,22 @@ def _wrong(value: object) -> Any:  # noqa: ANN401  # never returns
     raise ValueError(f"not a value of this type: {type(value).__name__}")
 
 
-def _leaf(*exact: type) -> Leaf:
+def leaf(*exact: type) -> Leaf:
+    """Return the conversion for which no other types are converted."""
     return Leaf(frozenset(exact), _wrong)
 
 
-_DECIMAL: Final = _leaf(decimal.Decimal, int)
-_INT: Final = _leaf(int)
+_DECIMAL: Final = leaf(decimal.Decimal, int)
+_INT: Final = leaf(int)
 _LEAVES: Final = {
-    pa.bool_(): _leaf(bool),
+    pa.bool_(): leaf(bool),
     pa.int32(): _INT,
     pa.int64(): _INT,
-    pa.float32(): _leaf(float),
-    pa.float64(): _leaf(float),
-    pa.string(): _leaf(str),
-    pa.binary(): _leaf(bytes),
-    pa.date32(): _leaf(datetime.date),
-    TIMESTAMP: _leaf(datetime.datetime, int),  # ints are microseconds
-    TIMESTAMP_NTZ: _leaf(datetime.datetime),
+    pa.float32(): leaf(float),
+    pa.float64(): leaf(float),
+    pa.string(): leaf(str),
+    pa.binary(): leaf(bytes),
+    pa.date32(): leaf(datetime.date),
+    TIMESTAMP: leaf(datetime.datetime, int),  # ints are microseconds
+    TIMESTAMP_NTZ: leaf(datetime.datetime),
 }

@@ -8,16 +8,17 @@ unchanged; otherwise `_corrupt_body` is null. No body raises an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rmqcli.decode.build import CELLS_MAX, Builder, Leaf
+from rmqcli.decode.build import CELLS_MAX, Builder
 from rmqcli.decode.schema import count_fields, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqcli.decode.build import BodyReader
     from rmqcli.decode.settings import Decoding
 
 VALUE: Final = "value"
@@ -28,25 +29,12 @@ CORRUPT: Final = "_corrupt_body"
 _BYTES_MAX: Final = 4 << 20
 
 
-class BodyReader(Protocol):
-    """Reads the bodies of a format."""
-
-    value_type: pa.StructType
-
-    def read(self, body: bytes) -> object:
-        """Return the value of a body. May raise any Exception for a corrupt body."""
-
-    def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """Return the conversion of values to columns of a plain type."""
-
-
 class BodyDecoder:
     """Appends the columns. It cannot be pickled, so each worker creates its own."""
 
     def __init__(self, decoding: Decoding) -> None:
         """Raises UsageError or ConfigError for a schema that cannot be used."""
         self._body = _body(decoding)
-        self._fields = fields_of(self._body.value_type)
         cells = count_fields(self._body.value_type)
         # A list has at most one element for each byte of its body. So only a body that
         # is decoded alone can exceed the limit of `Builder`; a body is never corrupt
@@ -85,33 +73,23 @@ class BodyDecoder:
             yield start, len(bodies) - start
 
     def _columns(self, bodies: list[bytes]) -> tuple[pa.Array, pa.Array]:
-        builder = Builder(self._body.leaf_of)
-        read = self._body.read
-        values: list[dict[str, Any] | None] = []
-        for row, body in enumerate(bodies):
-            value = None
+        kind, read, leaf_of = self._body
+
+        def value_of(body: bytes) -> object:
             try:
-                value = read(body)
+                return read(body)
             except Exception:  # noqa: BLE001  # libraries raise anything on bad bytes
-                value = None
-            if type(value) is not dict:
-                builder.bad.add(row)
-                value = None
-            values.append(value)
+                return None
+
+        builder = Builder(leaf_of)
+        values = list(map(value_of, bodies))
         rows = range(len(bodies))
-        columns = [
-            builder.column(
-                [None if each is None else each.get(field.name) for each in values],
-                rows,
-                field.type,
-            )
-            for field in self._fields
-        ]
-        bad = builder.bad
+        built = builder.column(values, rows, kind)
+        bad = builder.bad.union(row for row in rows if values[row] is None)
         mask = pa.array([row in bad for row in rows], pa.bool_())
-        value_column = pa.StructArray.from_arrays(
-            columns, fields=self._fields, mask=mask
-        )
+        fields = fields_of(kind)
+        columns = [built.field(index) for index in range(len(fields))]
+        value_column = pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
         if not bad:
             return value_column, pa.nulls(len(bodies), pa.binary())
         kept = [body if row in bad else None for row, body in enumerate(bodies)]
@@ -130,13 +108,13 @@ def _body(decoding: Decoding) -> BodyReader:
     decoding.check_packages()
     schema = decoding.known_schema
     if decoding.format == "avro":
-        from rmqcli.decode.avro_body import AvroBody
+        from rmqcli.decode.avro_body import avro_body
 
-        return AvroBody(schema)
+        return avro_body(schema)
     if decoding.format == "protobuf":
-        from rmqcli.decode.protobuf_body import ProtobufBody
+        from rmqcli.decode.protobuf_body import protobuf_body
 
-        return ProtobufBody(schema)
-    from rmqcli.decode.json_body import JsonBody
+        return protobuf_body(schema)
+    from rmqcli.decode.json_body import json_body
 
-    return JsonBody(schema)
+    return json_body(schema)

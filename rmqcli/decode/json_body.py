@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from rmqcli.decode.build import Leaf
+from rmqcli.decode.build import BodyReader, Leaf, leaf
 from rmqcli.decode.json import compact_json, json_reader, read_json
 from rmqcli.decode.schema import TIMESTAMP, parse_schema, simple_string
 
@@ -45,29 +45,24 @@ _EXACT: Final = decimal.Context(
 )
 
 
-class JsonBody:
-    """Reads JSON bodies with a schema, given as DDL or as the JSON of a StructType."""
+def json_body(schema: str) -> BodyReader:
+    """Return the reader of bodies with a schema: DDL, or the JSON of a StructType.
 
-    def __init__(self, schema: str) -> None:
-        """Raises UsageError when the schema cannot be read."""
-        self.value_type: pa.StructType = parse_schema(schema)
-        kinds = simple_string(self.value_type)
-        exact = "decimal" in kinds or "string" in kinds
-        self._read_json = json_reader(parse_float=decimal.Decimal if exact else None)
+    Its `read` raises ValueError or ArithmeticError for a body that is not JSON, and
+    RecursionError for one that is nested too deeply. Raises UsageError when the schema
+    cannot be read.
+    """
+    kind = parse_schema(schema)
+    kinds = simple_string(kind)
+    exact = "decimal" in kinds or "string" in kinds
+    read = json_reader(parse_float=decimal.Decimal if exact else None)
+    return BodyReader(kind, lambda body: read(body.decode("utf-8")), _leaf_of)
 
-    def read(self, body: bytes) -> object:
-        """Return the value of a body.
 
-        Raises ValueError or ArithmeticError for a body that is not JSON, and
-        RecursionError for a body that is nested too deeply.
-        """
-        return self._read_json(body.decode("utf-8"))
-
-    def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """Return the conversion of values to columns of a plain type."""
-        if pa.types.is_decimal(kind):
-            return Leaf(frozenset(), _decimal_of(kind))
-        return _LEAVES[kind]
+def _leaf_of(kind: pa.DataType) -> Leaf:
+    if pa.types.is_decimal(kind):
+        return Leaf(frozenset(), _decimal_of(kind))
+    return _LEAVES[kind]
 
 
 def objects(bodies: list[bytes]) -> list[dict[str, Any]]:
@@ -81,10 +76,6 @@ def objects(bodies: list[bytes]) -> list[dict[str, Any]]:
         if isinstance(value, dict):
             found.append(value)
     return found
-
-
-def _wrong(value: object) -> Any:  # noqa: ANN401  # never returns
-    raise ValueError(f"not a value of this type: {type(value).__name__}")
 
 
 def _float(value: object) -> float:
@@ -166,11 +157,11 @@ def _decimal_of(kind: pa.DataType) -> Callable[[object], decimal.Decimal]:
 
 
 _LEAVES: Final = {
-    pa.bool_(): Leaf(frozenset({bool}), _wrong),
-    pa.int8(): Leaf(frozenset({int}), _wrong),
-    pa.int16(): Leaf(frozenset({int}), _wrong),
-    pa.int32(): Leaf(frozenset({int}), _wrong),
-    pa.int64(): Leaf(frozenset({int}), _wrong),
+    pa.bool_(): leaf(bool),
+    pa.int8(): leaf(int),
+    pa.int16(): leaf(int),
+    pa.int32(): leaf(int),
+    pa.int64(): leaf(int),
     pa.float32(): Leaf(frozenset(), _float32, is_finite=True),
     pa.float64(): Leaf(frozenset({float}), _float, is_finite=True),
     pa.string(): Leaf(frozenset({str}), _text),

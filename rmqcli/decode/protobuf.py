@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-    #: Turns a value of protobuf into a Python value.
-    Convert = Callable[[Any], Any]
-
 TIMESTAMP_NAME: Final = "google.protobuf.Timestamp"
 #: The most fields that the messages of a body may have together. This bounds the
 #: memory, because two bytes may be a message of many fields that are not set.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from google.protobuf import descriptor_pb2
 
-from rmqcli.decode.build import plain_leaf_of
+from rmqcli.decode.build import BodyReader, plain_leaf_of
 from rmqcli.decode.protobuf import (
     TIMESTAMP_NAME,
     ProtobufReader,
@@ -29,8 +29,6 @@ from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-
-    from rmqcli.decode.build import Leaf
 
 _FieldProto = descriptor_pb2.FieldDescriptorProto
 _BIGINT: Final = pa.int64()
@@ -71,30 +69,25 @@ def canonical(content: bytes, name: str) -> str:
         kept.file[-1].ClearField("source_code_info")
     packed = base64.b64encode(kept.SerializeToString(deterministic=True)).decode()
     text = json.dumps({"descriptor_set": packed, "message": descriptor.full_name})
-    ProtobufBody(text)
+    protobuf_body(text)
     return text
 
 
-class ProtobufBody:
-    """Reads protobuf bodies with a schema that `canonical` returned."""
+def protobuf_body(schema: str) -> BodyReader:
+    """Return the reader of bodies with a schema that `canonical` returned.
 
-    def __init__(self, schema: str) -> None:
-        """Raises UsageError when no columns can hold the message."""
-        value = json.loads(schema)
-        files = read_descriptor_set(base64.b64decode(value["descriptor_set"]))
-        descriptor = find_message(files, value["message"])
-        kind = _message(descriptor, ())
-        if kind is None or not pa.types.is_struct(kind):
-            raise UsageError(
-                f"message {descriptor.full_name} has no fields that can be columns"
-            )
-        self.value_type: pa.StructType = check_type(kind)
-        #: Returns the fields of a body. Raises protobuf's DecodeError or ValueError.
-        self.read = ProtobufReader(descriptor, timestamp=_microseconds).read
-
-    def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """Return the conversion of values to columns of a plain type."""
-        return plain_leaf_of(kind)
+    Raises UsageError when no columns can hold the message.
+    """
+    value = json.loads(schema)
+    files = read_descriptor_set(base64.b64decode(value["descriptor_set"]))
+    descriptor = find_message(files, value["message"])
+    kind = _message(descriptor, ())
+    if kind is None or not pa.types.is_struct(kind):
+        raise UsageError(
+            f"message {descriptor.full_name} has no fields that can be columns"
+        )
+    read = ProtobufReader(descriptor, timestamp=_microseconds).read
+    return BodyReader(check_type(kind), read, plain_leaf_of)
 
 
 def _microseconds(seconds: int, nanos: int) -> int:

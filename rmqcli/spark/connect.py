@@ -13,9 +13,9 @@ import ipaddress
 import os
 import re
 import warnings
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.decode.settings import missing_packages
 from rmqcli.errors import (
     ConfigError,
     ConnectError,
@@ -94,7 +94,8 @@ def remote_address(url: str) -> Address:
 
 def check_client_packages() -> None:
     """Raise ConfigError, naming all missing packages, if the client lacks any."""
-    missing = [name for module, name in CLIENT_MODULES.items() if not _is_there(module)]
+    modules = missing_packages(tuple(CLIENT_MODULES))
+    missing = [CLIENT_MODULES[module] for module in modules]
     if missing:
         raise ConfigError(
             f"this Python lacks {', '.join(missing)}, which the client of Spark Connect"
@@ -220,13 +221,6 @@ def _no_server(url: str, error: BaseException) -> RmqError:
             " server uses TLS",
         ),
     )
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent package is not installed
-        return False
 
 
 def _is_this_machine(host: str) -> bool:

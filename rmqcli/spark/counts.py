@@ -86,7 +86,7 @@ class OffsetCounts:
         illegible, undecodable = self._illegible, 0
         offsets = sorted(self._undecodable)
         missing: list[Span] = []
-        for start, end, reported in _split(holes, _joined(sorted(self._reported))):
+        for start, end, reported in _split(holes, joined(sorted(self._reported))):
             at = bisect_left(offsets, start)
             bad = at < len(offsets) and offsets[at] < end
             if not reported and not bad and illegible:
@@ -96,7 +96,7 @@ class OffsetCounts:
                 undecodable += end - start
             else:
                 missing.append((start, end))
-        return undecodable, _joined(missing)
+        return undecodable, joined(missing)
 
 
 def _split(
@@ -122,12 +122,12 @@ def _split(
             yield at, hole_end, False
 
 
-def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Join sorted spans that touch or overlap; leave out empty ones."""
-    joined: list[Span] = []
+    found: list[Span] = []
     for start, end in spans:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
         elif start < end:
-            joined.append((start, end))
-    return tuple(joined)
+            found.append((start, end))
+    return tuple(found)

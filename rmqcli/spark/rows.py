@@ -7,18 +7,19 @@ the rows to the range, and drops rows with other tags.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.model import OffsetRange
 from rmqcli.spark.counts import OffsetCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
     from rmqcli.admin.read.body import Chunk
+    from rmqcli.decode.settings import Decoding
     from rmqcli.wire.message.record import DecodeFailure
 
 #: Decode when this many messages or bytes have been gathered. Measured: decoding 32
@@ -29,28 +30,6 @@ DECODE_MESSAGES: Final = 16_384
 DECODE_BYTES: Final = 4 * 1024 * 1024
 #: Total size of the bodies from which a schema is inferred.
 SCHEMA_BYTES_MAX: Final = 64 << 20
-
-
-class Columns(Protocol):
-    """The result of a decoder: a batch of the readable records, and the failures."""
-
-    @property
-    def batch(self) -> pa.RecordBatch: ...
-    @property
-    def failures(self) -> Sequence[DecodeFailure]: ...
-
-
-class Decoder(Protocol):
-    """`decode_columns`, or a slower decoder with which a test compares it."""
-
-    def __call__(
-        self,
-        bodies: Sequence[bytes | memoryview],
-        /,
-        *,
-        topic: str,
-        broker_name: str,
-    ) -> Columns: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +52,7 @@ class RangeRows:
 
     When the iteration has ended, `counts` accounts for every offset. Iterating raises
     BodyError when records are out of order, and the errors of `chunks`. With empty
-    `tags`, every message is kept.
+    `tags`, every message is kept. `columns` are those to decode, None for all.
     """
 
     def __init__(
@@ -81,17 +60,18 @@ class RangeRows:
         wanted: OffsetRange,
         chunks: Iterator[Chunk],
         *,
-        decode: Decoder,
         tags: frozenset[str] = frozenset(),
+        columns: frozenset[str] | None = None,
     ) -> None:
         self.counts = OffsetCounts(wanted)
         self._wanted = wanted
         self._chunks = chunks
-        self._decode = decode
         self._tags = tags
+        self._columns = columns
 
     def __iter__(self) -> Iterator[Portion]:
         from rmqcli.wire.message.arrays import numbers_of
+        from rmqcli.wire.message.columns import decode_columns
 
         queue = self._wanted.queue
         for bodies, missing, position in _gathered(self._chunks):
@@ -99,12 +79,15 @@ class RangeRows:
             if not bodies:
                 yield Portion(batch=None, filtered=0, failures=[], position=position)
                 continue
-            columns = self._decode(
-                bodies, topic=queue.topic, broker_name=queue.broker_name
+            found = decode_columns(
+                bodies,
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                columns=self._columns,
             )
-            batch = self._inside(columns.batch)
+            batch = self._inside(found.batch)
             self.counts.add(numbers_of(batch.column("queue_offset")))
-            failures = [each for each in columns.failures if self._may_hold(each)]
+            failures = [each for each in found.failures if self._may_hold(each)]
             for failure in failures:
                 self.counts.add_undecodable(failure.queue_offset)
             kept = _with_tags(batch, self._tags)
@@ -127,6 +110,35 @@ class RangeRows:
         offsets = numbers_of(batch.column("queue_offset"))
         inside = (offsets >= self._wanted.start) & (offsets < self._wanted.end)
         return batch if inside.all() else batch.filter(mask_of(inside))
+
+
+def row_schema(decoding: Decoding | None) -> pa.Schema:
+    """Return the schema of rows, which have columns for the bodies if it decodes them.
+
+    Raises UsageError or ConfigError for a schema of bodies that cannot be used.
+    """
+    from rmqcli.wire.message.columns import message_schema
+
+    schema = message_schema()
+    if decoding is None:
+        return schema
+    from rmqcli.decode.decoder import BodyDecoder
+
+    return BodyDecoder(decoding).schema(schema)
+
+
+def body_decoder(
+    decoding: Decoding | None,
+) -> Callable[[pa.RecordBatch], Iterable[tuple[pa.RecordBatch, int]]]:
+    """Return what appends the columns for the bodies, if any, to a batch of rows.
+
+    It yields pieces of the batch, and how many bodies of each could not be decoded.
+    """
+    if decoding is None:
+        return lambda batch: ((batch, 0),)
+    from rmqcli.decode.decoder import BodyDecoder
+
+    return BodyDecoder(decoding).decode
 
 
 def wanted_tags(topic: str, expression: str | None) -> frozenset[str]:
@@ -191,8 +203,6 @@ def first_bodies(
     Reads at most `messages_max` offsets, and at most SCHEMA_BYTES_MAX bytes of bodies.
     With `tags`, yields only messages with one of them. Raises the errors of `read`.
     """
-    from rmqcli.wire.message.columns import decode_columns
-
     left, size = messages_max, 0
     wanted = [each for each in ranges if len(each)]
     wanted.sort(key=len)
@@ -202,8 +212,7 @@ def first_bodies(
             return
         left -= share
         first = OffsetRange(each.queue, each.start, each.start + share)
-        rows = RangeRows(first, read(first), decode=decode_columns, tags=tags)
-        for portion in rows:
+        for portion in RangeRows(first, read(first), tags=tags):
             if portion.batch is None:
                 continue
             for body in portion.batch.column("body"):

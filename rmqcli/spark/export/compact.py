@@ -17,18 +17,14 @@ from typing import TYPE_CHECKING
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.hint import Hint, Setting
+from rmqcli.spark.counts import joined
+from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import Journal, open_directory
 from rmqcli.spark.export.export import SINCE_LAST
-from rmqcli.spark.export.manifest import (
-    FileRow,
-    Manifest,
-    PartResult,
-    RunRecord,
-    joined_spans,
-)
+from rmqcli.spark.export.manifest import FileRow, Manifest, PartResult, RunRecord
 from rmqcli.spark.export.parquet_file import ParquetFile, body_crc32
-from rmqcli.spark.export.part_files import schema_of
 from rmqcli.spark.export.plan import PartSpec
+from rmqcli.spark.rows import row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -70,21 +66,6 @@ class _Merge:
     rows: tuple[FileRow, ...]
 
 
-class _Progress:
-    """Counts the rows written to merged files, and reports them with the total."""
-
-    def __init__(
-        self, merges: Iterable[_Merge], watch: Callable[[int, int], None]
-    ) -> None:
-        self._rows = sum(row.rows for merge in merges for row in merge.rows)
-        self._done = 0
-        self._watch = watch
-
-    def add(self, rows: int) -> None:
-        self._done += rows
-        self._watch(self._done, self._rows)
-
-
 def compact(
     path: str,
     *,
@@ -114,15 +95,26 @@ def compact(
                     "finish that run first: export again with ", Setting("resume", True)
                 ),
             )
-        joined = Manifest(manifest.topic, tuple(_join_runs(manifest.runs)))
         runs, merges = [], []
-        for run in joined.runs:
+        for run in _join_runs(manifest.runs):
             run, of_run = _plan_merges(run, limits)
             runs.append(run)
             merges += of_run
+        total = sum(row.rows for merge in merges for row in merge.rows)
+        done = 0
+
+        def count(rows: int) -> None:
+            nonlocal done
+            done += rows
+            watch(done, total)
+
         if merges or len(runs) < len(manifest.runs):
-            progress = _Progress(merges, watch)
-            _write(directory, Manifest(manifest.topic, tuple(runs)), merges, progress)
+            try:
+                _write(directory, Manifest(manifest.topic, tuple(runs)), merges, count)
+            finally:
+                # If an error came before the journal, this removes the merged files.
+                directory.finish_compaction()
+                directory.sweep()
         after = directory.manifest() or manifest
     return _summary(manifest, after)
 
@@ -192,23 +184,23 @@ def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
     by_queue: dict[QueueKey, list[PartResult]] = {}
     for part in parts:
         by_queue.setdefault(part.key, []).append(part)
-    joined: list[PartResult] = []
+    found: list[PartResult] = []
     for _, group in sorted(by_queue.items()):
         group.sort(key=lambda part: part.start)
-        joined.append(
+        found.append(
             replace(
                 group[0],
-                index=len(joined),
+                index=len(found),
                 end=group[-1].end,
                 rows=sum(part.rows for part in group),
                 filtered=sum(part.filtered for part in group),
                 undecodable=sum(part.undecodable for part in group),
                 corrupt=sum(part.corrupt for part in group),
-                missing=joined_spans(span for part in group for span in part.missing),
+                missing=joined(span for part in group for span in part.missing),
                 files=tuple(row for part in group for row in part.files),
             )
         )
-    return tuple(joined)
+    return tuple(found)
 
 
 def _plan_merges(run: RunRecord, limits: FileLimits) -> tuple[RunRecord, list[_Merge]]:
@@ -246,32 +238,19 @@ def _write(
     directory: ExportDirectory,
     manifest: Manifest,
     merges: Sequence[_Merge],
-    progress: _Progress,
+    count: Callable[[int], None],
 ) -> None:
-    """Write the merged files to a separate folder, then a journal; carry that out."""
-    try:
-        journal, merged = _prepare(directory, manifest, merges, progress)
-        directory.begin_replacing(journal, merged)
-    finally:
-        # If an error came before the journal, this removes the merged files.
-        directory.finish_compaction()
-        directory.sweep()
+    """Write the merged files to a separate folder, and then a journal.
 
-
-def _prepare(
-    directory: ExportDirectory,
-    manifest: Manifest,
-    merges: Sequence[_Merge],
-    progress: _Progress,
-) -> tuple[Journal, Manifest]:
-    """Write the merged files to a separate folder; return journal and new manifest."""
-    folder = directory.new_compaction()
+    `count` is called with the numbers of rows that were written.
+    """
+    disk, paths = directory.disk, directory.paths
+    folder = disk.make_folders(paths.meta, layout.COMPACTION)
     merged: dict[str, FileRow] = {}  # by the path of each file that was merged
     new: list[str] = []
     for number, merge in enumerate(merges):
-        place = directory.paths.merged_file(number)
-        row = _merge_files(directory, merge, place, progress)
-        target = os.path.join(directory.paths.root, row.path)
+        row = _merge_files(directory, merge, paths.merged_file(number), count)
+        target = os.path.join(paths.root, row.path)
         if os.path.lexists(target):
             raise RefusedError(
                 f"{target} exists and was not written by this export",
@@ -279,10 +258,10 @@ def _prepare(
             )
         new.append(row.path)
         merged |= {old.path: row for old in merge.rows}
-    directory.disk.scratch.sync_folder(folder)
+    disk.scratch.sync_folder(folder)
     runs = tuple(_with_files(run, merged) for run in manifest.runs)
     journal = Journal(new=tuple(new), old=tuple(merged), success=directory.is_success())
-    return journal, Manifest(manifest.topic, runs)
+    directory.begin_replacing(journal, Manifest(manifest.topic, runs))
 
 
 def _with_files(run: RunRecord, merged: dict[str, FileRow]) -> RunRecord:
@@ -295,7 +274,7 @@ def _with_files(run: RunRecord, merged: dict[str, FileRow]) -> RunRecord:
 
 
 def _merge_files(
-    directory: ExportDirectory, merge: _Merge, path: str, progress: _Progress
+    directory: ExportDirectory, merge: _Merge, path: str, count: Callable[[int], None]
 ) -> FileRow:
     """Write the rows of a merge's files into one file, and check each source file."""
     run, part, rows = merge.run, merge.part, merge.rows
@@ -303,14 +282,14 @@ def _merge_files(
     spec = PartSpec(part.index, part.broker_name, part.queue_id, start, end)
     file = ParquetFile(
         path,
-        schema_of(run.request),
+        row_schema(run.request.decoding),
         compression=run.request.compression,
         disk=directory.disk.scratch,
     )
     try:
         for row in rows:
             source = os.path.join(directory.paths.root, row.path)
-            _append(file, row, source, progress)
+            _append(file, row, source, count)
         folder = os.path.dirname(rows[0].path)
         return file.finish(run.run_id, run.request.topic, spec, folder, start, end)
     except BaseException:
@@ -318,7 +297,9 @@ def _merge_files(
         raise
 
 
-def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -> None:
+def _append(
+    file: ParquetFile, row: FileRow, source: str, count: Callable[[int], None]
+) -> None:
     """Add all rows of `source`. Raises PartialError unless they match `row`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -330,7 +311,7 @@ def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -
                 rows += batch.num_rows
                 crc = body_crc32(batch.column("body"), crc)
                 file.add(batch)
-                progress.add(batch.num_rows)
+                count(batch.num_rows)
     except (pa.ArrowException, FileNotFoundError) as error:
         raise PartialError(f"{source} cannot be read: {error}") from error
     if (rows, crc) != (row.rows, row.body_crc32):

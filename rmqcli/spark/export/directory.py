@@ -36,7 +36,7 @@ from rmqcli.spark.export.parquet_file import read_footer
 from rmqcli.spark.export.plan import plan_from_json, plan_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqcli.spark.export.plan import ExportPlan, PartSpec
     from rmqcli.spark.export.storage import Storage
@@ -109,39 +109,25 @@ class ExportDirectory:
         self.disk.make_folders(self.paths.meta, f"runs/{plan.run_id}")
         self._write(self.paths.plan(plan.run_id), plan_to_json(plan))
 
-    def new_attempt(self, run_id: str) -> str:
-        """Return a new local folder for the unfinished files of an attempt."""
-        return self.disk.begin_attempt(self.paths, run_id)
-
-    def log_path(self, run_id: str, temp: str) -> str:
-        """Return where Spark logs: in the run's folder if it exists, else in `temp`."""
-        return self.disk.log_path(self.paths.log(run_id), temp)
-
-    def keep_log(self, run_id: str, temp: str) -> None:
-        """Move Spark's log to the run's folder, while Spark still writes to it."""
-        self.disk.adopt_log(self.paths.log(run_id), temp)
-
-    def save_log(self, run_id: str, temp: str) -> None:
-        """Save the log of a Spark that has ended, if the run exists."""
-        self.disk.save_log(self.paths.log(run_id), temp)
-
     def sweep(self) -> None:
         """Remove all temporary files, of this run and of earlier ones."""
         self.disk.sweep(self.paths)
 
     def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
         """Return the parts whose record is consistent and whose files match it."""
-        names = set(self.disk.list_names(self.paths.run(plan.run_id)))
-        written = [
-            part
-            for part in plan.parts()
-            if os.path.basename(self.paths.part_record(plan.run_id, part.index))
-            in names
-        ]
         found = self.disk.map(
-            lambda part: self.finished_part(plan.run_id, part), written
+            lambda written: self.finished_part(plan.run_id, written[0]),
+            self._existing(plan, self.paths.part_record),
         )
         return {result.index: result for result in found if result is not None}
+
+    def _existing(
+        self, plan: ExportPlan, path_of: Callable[[str, int], str]
+    ) -> list[tuple[PartSpec, str]]:
+        """Return the parts that have a file of some kind, and its path."""
+        names = set(self.disk.list_names(self.paths.run(plan.run_id)))
+        paths = [(part, path_of(plan.run_id, part.index)) for part in plan.parts()]
+        return [(part, path) for part, path in paths if os.path.basename(path) in names]
 
     def finished_part(self, run_id: str, part: PartSpec) -> PartResult | None:
         """Return the result of a complete part; None if the part must be written.
@@ -163,8 +149,7 @@ class ExportDirectory:
 
     def check_all_files(self, run_id: str, results: list[PartResult]) -> None:
         """Raise PartialError unless each file of all parts exists and matches."""
-        for _ in self.disk.map(lambda part: self.check_files(run_id, part), results):
-            pass  # a failed check raises its error here
+        list(self.disk.map(lambda part: self.check_files(run_id, part), results))
 
     def remove_strays(
         self,
@@ -192,22 +177,14 @@ class ExportDirectory:
 
     def merge_undecodable(self, plan: ExportPlan, temp: str) -> None:
         """Join the side files of the parts into `undecodable.jsonl`, if any exist."""
-        names = set(self.disk.list_names(self.paths.run(plan.run_id)))
-        sources = [
-            path
-            for part in plan.parts()
-            if os.path.basename(
-                path := self.paths.part_undecodable(plan.run_id, part.index)
-            )
-            in names
-        ]
+        sources = self._existing(plan, self.paths.part_undecodable)
         if not sources:
             return
         scratch = self.disk.scratch
         path = os.path.join(temp, "undecodable.jsonl")
         scratch.remove(path)
         with scratch.create(path) as merged:
-            for source in sources:
+            for _, source in sources:
                 with self.disk.open_read(source) as file:
                     while data := file.read(_COPY_BYTES):
                         write_all(merged, data)
@@ -227,10 +204,6 @@ class ExportDirectory:
         last = max(_segments(self.paths, self.disk), default=0)
         self.disk.make_folders(self.paths.meta, layout.SEGMENTS)
         self._write(self.paths.segment(last + 1), text)
-
-    def new_compaction(self) -> str:
-        """Create the folder of a compaction."""
-        return self.disk.make_folders(self.paths.meta, layout.COMPACTION)
 
     def begin_replacing(self, journal: Journal, manifest: Manifest) -> None:
         """Write the journal of a compaction, after which it is sure to be completed."""
@@ -310,8 +283,7 @@ class ExportDirectory:
             for name in self.disk.list_names(folder)
             if name.startswith(("part-", "undecodable-"))
         ]
-        for _ in self.disk.map(self.disk.remove, records):
-            pass
+        list(self.disk.map(self.disk.remove, records))
 
     def _write(self, path: str, text: str) -> None:
         folder = self.disk.make_folders(self.paths.meta, layout.TEMP)

@@ -268,17 +268,6 @@ def _merged(gaps: list[Gap]) -> list[Gap]:
     return merged
 
 
-def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join sorted ranges that touch."""
-    joined: list[tuple[int, int]] = []
-    for start, end in spans:
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((start, end))
-    return tuple(joined)
-
-
 def _gap(owner: QueueRange | PartResult, span: tuple[int, int], reason: str) -> Gap:
     return Gap(
         broker_name=owner.broker_name,

@@ -17,6 +17,7 @@ import errno
 import os
 import secrets
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from rmqcli.dataclass import dataclass
@@ -25,7 +26,7 @@ from rmqcli.spark.export.directory import ExportDirectory
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
 from rmqcli.spark.export.part_files import FilesContext, PartFiles
-from rmqcli.spark.rows import RangeRows, first_bodies, wanted_tags
+from rmqcli.spark.rows import RangeRows, body_decoder, first_bodies, wanted_tags
 from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.read.body import Chunk
     from rmqcli.decode.settings import Decoding, Names
     from rmqcli.model import OffsetRange
-    from rmqcli.spark.export.plan import PartSpec
-    from rmqcli.spark.rows import Decoder
+    from rmqcli.spark.export.plan import ExportRequest, PartSpec
     from rmqcli.wire.message.record import DecodeFailure
 
 
@@ -79,7 +79,6 @@ class PartContext:
 
     files: FilesContext
     source: ChunkSource
-    decoder: Decoder | None = None
     #: Path of a file that exists while parts may be started. A worker whose disk is
     #: full removes it, which is possible even on a full disk. None if there is none.
     go_path: str | None = None
@@ -208,18 +207,11 @@ def write_part(
     files = PartFiles(part, context.files)
     side = _Undecodable(part, context.files)
     wanted = part.offset_range(context.files.request.topic)
-
-    def on_trouble(error: RmqError) -> None:
-        _tell_trouble(context.trouble_path(part.index), part, error)
-
+    on_trouble = partial(_tell_trouble, context.trouble_path(part.index), part)
     with _Progress(context.progress_path(part.index)) as progress:
         try:
-            result = _fill(
-                part,
-                context,
-                reader.read(wanted, on_trouble=on_trouble),
-                _Outputs(files, side, progress),
-            )
+            chunks = reader.read(wanted, on_trouble=on_trouble)
+            result = _fill(part, context.files.request, chunks, files, side, progress)
             _write_record(result, context.files)
         finally:
             files.abort()
@@ -227,46 +219,32 @@ def write_part(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Outputs:
-    files: PartFiles
-    side: _Undecodable
-    progress: _Progress
-
-
 def _fill(
     part: PartSpec,
-    context: PartContext,
+    request: ExportRequest,
     chunks: Iterator[Chunk],
-    outputs: _Outputs,
+    files: PartFiles,
+    side: _Undecodable,
+    progress: _Progress,
 ) -> PartResult:
-    request = context.files.request
     rows = RangeRows(
         part.offset_range(request.topic),
         chunks,
-        decode=context.decoder or _columnar(),
         tags=wanted_tags(request.topic, request.tag),
     )
-    decoder = None
-    if request.decoding is not None:
-        from rmqcli.decode.decoder import BodyDecoder
-
-        decoder = BodyDecoder(request.decoding)
+    decode = body_decoder(request.decoding)
     filtered = corrupt = 0
     for portion in rows:
         filtered += portion.filtered
         for failure in portion.failures:
-            outputs.side.add(failure)
-        if portion.batch is not None and decoder is None:
-            outputs.files.add(portion.batch)
-        elif portion.batch is not None and decoder is not None:
-            for batch, corrupt_rows in decoder.decode(portion.batch):
-                outputs.files.add(batch)
+            side.add(failure)
+        if portion.batch is not None:
+            for batch, corrupt_rows in decode(portion.batch):
+                files.add(batch)
                 corrupt += corrupt_rows
-        outputs.progress.set(portion.position - part.start)
+        progress.set(portion.position - part.start)
     undecodable, gone = rows.counts.close()
-    outputs.side.publish()
-    files = outputs.files.finish()
+    side.publish()
     result = PartResult(
         index=part.index,
         broker_name=part.broker_name,
@@ -277,17 +255,11 @@ def _fill(
         filtered=filtered,
         undecodable=undecodable,
         missing=gone,
-        files=files,
+        files=files.finish(),
         corrupt=corrupt,
     )
     result.check(part)
     return result
-
-
-def _columnar() -> Decoder:
-    from rmqcli.wire.message.columns import decode_columns
-
-    return decode_columns
 
 
 def _write_record(result: PartResult, context: FilesContext) -> None:

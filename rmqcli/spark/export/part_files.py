@@ -16,6 +16,7 @@ from rmqcli.spark.export import layout
 from rmqcli.spark.export.manifest import EmptyFile
 from rmqcli.spark.export.parquet_file import ROW_GROUP_BYTES, ParquetFile, read_footer
 from rmqcli.spark.export.plan import PartSpec
+from rmqcli.spark.rows import row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,18 +155,6 @@ class PartFiles:
         return [(folder, piece) for folder, rows in pieces.items() for piece in rows]
 
 
-def schema_of(request: ExportRequest) -> pa.Schema:
-    """Return the Arrow schema of the files of an export."""
-    from rmqcli.wire.message.columns import message_schema  # loads numpy
-
-    schema = message_schema()
-    if request.decoding is None:
-        return schema
-    from rmqcli.decode.decoder import BodyDecoder
-
-    return BodyDecoder(request.decoding).schema(schema)
-
-
 def write_empty(
     queue: QueueRange, context: FilesContext, *, epoch_ms: int
 ) -> EmptyFile:
@@ -183,7 +172,7 @@ def write_empty(
     elif context.request.partition_by != "none":
         with_hour = context.request.partition_by == "hour"
         folder = layout.time_folder(epoch_ms // 3_600_000, with_hour=with_hour)
-    file = context.new_file(schema_of(context.request))
+    file = context.new_file(row_schema(context.request.decoding))
     try:
         row = file.finish(context.run_id, context.request.topic, part, folder, at, at)
         _publish(context, file.path, row.path)

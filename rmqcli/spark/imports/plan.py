@@ -113,8 +113,7 @@ def read_export(
         # It becomes a part of the name of the state's file.
         if not is_run_id(run_id):
             raise ConfigError(f"{paths.manifest} lists {run_id!r}, which is not a run")
-    for _ in storage.map(lambda run: _check_files(paths, run, storage), manifest.runs):
-        pass  # a failed check raises its error here
+    list(storage.map(lambda run: _check_files(paths, run, storage), manifest.runs))
     return _content(paths.root, manifest, storage)
 
 

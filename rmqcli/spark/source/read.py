@@ -7,7 +7,6 @@ are lost or cannot be decoded are never skipped silently: they fail the task or,
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.clock import Deadline
@@ -19,7 +18,7 @@ from rmqcli.errors import (
     RmqError,
     TransportError,
 )
-from rmqcli.spark.rows import RangeRows
+from rmqcli.spark.rows import RangeRows, body_decoder, row_schema
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.pinned import data_loss
 
@@ -67,16 +66,11 @@ class Reading:
     def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.api.client import Client
-        from rmqcli.wire.message.columns import decode_columns
 
         tags = self._tags()
         if tags is not None and not tags:
             return  # the option and WHERE have no tag in common
-        decoder = None
-        if self.options.decoding is not None:
-            from rmqcli.decode.decoder import BodyDecoder
-
-            decoder = BodyDecoder(self.options.decoding)
+        decode = body_decoder(self.options.decoding)
         retry = ReadOptions(
             retry_for_ms=self.options.retry_for_ms,
             on_trouble=lambda queue, error: _warn_of_trouble(queue.broker_name, error),
@@ -86,18 +80,14 @@ class Reading:
             rows = RangeRows(
                 wanted,
                 iter(RangeReader(client, [wanted], retry)),
-                decode=functools.partial(
-                    decode_columns, columns=self._decoded(with_tags=bool(tags))
-                ),
                 tags=tags or frozenset(),
+                columns=self._decoded(with_tags=bool(tags)),
             )
             for portion in rows:
                 for failure in portion.failures:
                     self._undecodable(wanted, failure)
-                if portion.batch is not None and decoder is None:
-                    yield from self._shaped(portion.batch)
-                elif portion.batch is not None and decoder is not None:
-                    for batch, _ in decoder.decode(portion.batch):
+                if portion.batch is not None:
+                    for batch, _ in decode(portion.batch):
                         yield from self._shaped(batch)
             _, missing = rows.counts.close()
             if missing:
@@ -156,19 +146,13 @@ class Reading:
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
     """The schema of every batch."""
-    from rmqcli.wire.message.columns import message_schema
-
-    schema = message_schema()
+    schema = row_schema(options.decoding)
     for name, is_there in (
         ("properties", options.with_properties),
         ("body", options.with_body),
     ):
         if not is_there:
             schema = schema.remove(schema.get_field_index(name))
-    if options.decoding is not None:
-        from rmqcli.decode.decoder import BodyDecoder
-
-        schema = BodyDecoder(options.decoding).schema(schema)
     return schema
 
 

@@ -27,15 +27,13 @@ from rmqcli.spark.extent import (
     refuse_lost,
     refuse_other_tag,
 )
-from rmqcli.spark.rows import wanted_tags
+from rmqcli.spark.rows import row_schema, wanted_tags
 from rmqcli.spark.tables.record import TableRecord, merged, overlap, with_last
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-
-    import pyarrow as pa
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
@@ -361,7 +359,7 @@ class TableExport:
             return
         from rmqcli.decode.schema import simple_string
 
-        wanted = {each.name: simple_string(each.type) for each in _schema(decoding)}
+        wanted = {each.name: simple_string(each.type) for each in row_schema(decoding)}
         found = dict(state.columns)
         if wanted == found:
             return
@@ -409,17 +407,6 @@ class TableExport:
             decoding=decoding,
         )
         return TopicView(options, {each.queue_in(topic): each for each in queues})
-
-
-def _schema(decoding: Decoding | None) -> pa.Schema:
-    from rmqcli.wire.message.columns import message_schema
-
-    schema = message_schema()
-    if decoding is not None:
-        from rmqcli.decode.decoder import BodyDecoder
-
-        schema = BodyDecoder(decoding).schema(schema)
-    return schema
 
 
 def _decoding_of(state: TableState, asked: Decoding | None) -> Decoding | None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from rmqcli.spark.tables.formats import Format
 
 _TEXT_MAX: Final = 400
+_FILE_SYSTEM_PACKAGE: Final = Setting(
+    "conf", "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
+)
 #: Java's errors for a class that was built against another version of a class it uses.
 _LINKAGE: Final = re.compile(
     r"java\.lang\.((?:NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod"
@@ -47,15 +50,36 @@ _SDK: Final = re.compile(
     r"NoClassDefFoundError: (?:Could not initialize class )?"
     r"((?:software[/.]amazon|com[/.]amazonaws)[/.][\w/.$]+)"
 )
-#: The errors of Hadoop's S3A and of the AWS SDK, in the order in which they are sought.
-_NO_BUCKET: Final = re.compile(r"\b(?:UnknownStoreException|NoSuchBucketException)\b")
-_DENIED: Final = re.compile(
-    r"AccessDeniedException: s3a?:|\bNoAuthWithAWSException\b"
-    r"|\(Service: S3, Status Code: 40[13]\b"
-)
-_UNREACHABLE: Final = re.compile(
-    r"SdkClientException: Unable to execute HTTP request"
-    r"|\(Service: S3, Status Code: 5\d\d\b"
+#: The errors of Hadoop's S3A and of the AWS SDK in the order in which they are sought,
+#: with the class, the text and the hint of ours.
+_STORAGE: Final = (
+    (
+        re.compile(r"\b(?:UnknownStoreException|NoSuchBucketException)\b"),
+        StorageNotFoundError,
+        "the bucket of {} does not exist",
+        "create the bucket, or check its name, region and endpoint",
+    ),
+    (
+        re.compile(
+            r"AccessDeniedException: s3a?:|\bNoAuthWithAWSException\b"
+            r"|\(Service: S3, Status Code: 40[13]\b"
+        ),
+        StorageDeniedError,
+        "access to {} was denied",
+        "check the credentials in Spark's settings and in the environment",
+    ),
+    (
+        re.compile(
+            r"SdkClientException: Unable to execute HTTP request"
+            r"|\(Service: S3, Status Code: 5\d\d\b"
+        ),
+        StorageUnreachableError,
+        "the storage of {} cannot be reached",
+        (
+            "check that the endpoint is right and can be reached from the cluster and"
+            " from this machine"
+        ),
+    ),
 )
 #: The part of an AWS SDK error that is different for every request.
 _REQUEST_ID: Final = re.compile(r", Request ID: [^)]*")
@@ -104,9 +128,7 @@ def table_error(
             f"Spark has no file system for {table}: {found[1] or found[2]}",
             hint=Hint(
                 "give its package, such as ",
-                Setting(
-                    "conf", "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
-                ),
+                _FILE_SYSTEM_PACKAGE,
                 ", and for an object store a URL such as s3a://BUCKET/PATH",
             ),
         )
@@ -116,9 +138,7 @@ def table_error(
             f"the file system for {table} lacks the class {found[1].replace('/', '.')}",
             hint=Hint(
                 "give its package with all dependencies, such as ",
-                Setting(
-                    "conf", "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
-                ),
+                _FILE_SYSTEM_PACKAGE,
             ),
         )
     found = _LINKAGE.search(text)
@@ -158,26 +178,10 @@ def _storage_error(text: str, table: str) -> RmqError | None:
     reason = _REQUEST_ID.sub("", java_reason(text) or text)
     if reason.startswith("null ("):  # S3 gave no reason, only a status
         reason = reason.removeprefix("null ").strip("()")
-    reason = _line(reason)
-    if _NO_BUCKET.search(text):
-        return StorageNotFoundError(
-            f"the bucket of {table} does not exist: {reason}",
-            place=table,
-            hint="create the bucket, or check its name, region and endpoint",
-        )
-    if _DENIED.search(text):
-        return StorageDeniedError(
-            f"access to {table} was denied: {reason}",
-            place=table,
-            hint="check the credentials in Spark's settings and in the environment",
-        )
-    if _UNREACHABLE.search(text):
-        return StorageUnreachableError(
-            f"the storage of {table} cannot be reached: {reason}",
-            place=table,
-            hint="check that the endpoint is right and can be reached from the cluster"
-            " and from this machine",
-        )
+    for pattern, kind, what, hint in _STORAGE:
+        if pattern.search(text):
+            what = f"{what.format(table)}: {_line(reason)}"
+            return kind(what, place=table, hint=hint)
     return None
 
 

@@ -8,6 +8,7 @@ table.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import tempfile
@@ -118,9 +119,9 @@ def open_table(options: TableOptions) -> Iterator[SparkTable]:
         with spark_context(session) as context:
             if not is_local(options.master):
                 _check_cluster(context, options)
-            errors = _Errors(options, given, log_path)
+            errors = functools.partial(_errors, options, given, log_path)
             try:
-                with errors:
+                with errors():
                     spark = SparkSession(context)
                     if not _has_class(context, options.format.marker):
                         raise missing_error(options.format, pyspark=pyspark_version())
@@ -210,37 +211,35 @@ def _has_class(context: SparkContext, name: str) -> bool:
     return True
 
 
-class _Errors:
-    """Converts exceptions of Spark that a block raises to errors of rmqcli."""
-
-    def __init__(
-        self, options: TableOptions, given: dict[str, str], log_path: str
-    ) -> None:
-        self._options = options
-        self._given = given
-        self._log_path = log_path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        kinds = (PySparkException, Py4JError, OSError, EOFError)
-        # Errors of brokers are OSErrors, too.
-        if isinstance(error, kinds) and not isinstance(error, RmqError):
-            raise table_error(
-                error,
-                self._options.format,
-                table=self._options.target,
-                pyspark=pyspark_version(),
-                given=self._given,
-                keep_log=lambda: keep_log(self._log_path),
-            ) from error
+@contextlib.contextmanager
+def _errors(
+    options: TableOptions, given: dict[str, str], log_path: str
+) -> Iterator[None]:
+    """Convert exceptions of Spark that the block raises to errors of rmqcli."""
+    try:
+        yield
+    except RmqError:  # errors of brokers are OSErrors, too
+        raise
+    except (PySparkException, Py4JError, OSError, EOFError) as error:
+        raise table_error(
+            error,
+            options.format,
+            table=options.target,
+            pyspark=pyspark_version(),
+            given=given,
+            keep_log=lambda: keep_log(log_path),
+        ) from error
 
 
 class SparkTable:
     """A table in a Spark session. Use it from the main thread."""
 
     def __init__(
-        self, spark: SparkSession, table: Table, errors: _Errors, log_path: str
+        self,
+        spark: SparkSession,
+        table: Table,
+        errors: Callable[[], contextlib.AbstractContextManager[None]],
+        log_path: str,
     ) -> None:
         self._spark = spark
         self._table = table
@@ -250,17 +249,17 @@ class SparkTable:
 
     def state(self) -> TableState:
         """The current state of the table."""
-        with self._errors:
+        with self._errors():
             return self._table.state()
 
     def is_empty(self) -> bool:
         """Whether the table has no rows."""
-        with self._errors:
+        with self._errors():
             return self._table.is_empty()
 
     def committed(self, run_id: str, before: TableState) -> Commit:
         """The commit of a run."""
-        with self._errors:
+        with self._errors():
             return self._table.committed(run_id, before)
 
     def warnings(self) -> list[str]:
@@ -278,7 +277,7 @@ class SparkTable:
         watch: Callable[[JobProgress], None],
     ) -> None:
         """Write the rows of a range in one commit."""
-        with self._errors:
+        with self._errors():
             self._spark.dataSource.register(source_of({record.topic: view}))
             reader = self._spark.read.format("rocketmq")
             frame = reader.option("subscribe", record.topic).load()

@@ -237,7 +237,7 @@ def test_only_the_temporary_files_of_an_attempt_are_removed(tmp_path):
     meta = tmp_path / "_rmq"
     (meta / "temp").mkdir(exist_ok=True)
     with opened(tmp_path) as directory:
-        temp = directory.new_attempt("r1")
+        temp = directory.disk.begin_attempt(directory.paths, "r1")
         assert os.path.isdir(temp)
         directory.sweep()
         assert not os.path.exists(temp)

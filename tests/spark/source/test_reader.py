@@ -25,7 +25,6 @@ from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.disk import Disk, walk_files
 from rmqcli.spark.export.export import Export, ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
-from rmqcli.spark.rows import RangeRows
 from rmqcli.spark.source.filters import conditions_to_json
 from rmqcli.spark.sql.scans import COLUMNS, CONDITIONS
 from rmqcli.spark.sql.views import pin_topic, source_of
@@ -215,18 +214,14 @@ def test_a_record_that_cannot_be_read_is_not_left_out(cluster, monkeypatch, caps
     fill(cluster, 6, queue_id=0)
     from rmqcli.wire.message.columns import decode_columns
 
-    def damage(self, wanted, chunks, *, decode, tags):
-        def damaged(bodies, **names):
-            whole = b"".join(map(bytes, bodies))
-            second = int.from_bytes(whole[:4], "big")
-            broken = bytearray(whole)
-            broken[second + 4 : second + 8] = b"\x01\x02\x03\x04"
-            return decode_columns([bytes(broken)], **names)
+    def damaged(bodies, **names):
+        whole = b"".join(map(bytes, bodies))
+        second = int.from_bytes(whole[:4], "big")
+        broken = bytearray(whole)
+        broken[second + 4 : second + 8] = b"\x01\x02\x03\x04"
+        return decode_columns([bytes(broken)], **names)
 
-        plain(self, wanted, chunks, decode=damaged, tags=tags)
-
-    plain = RangeRows.__init__
-    monkeypatch.setattr(RangeRows, "__init__", damage)
+    monkeypatch.setattr("rmqcli.wire.message.columns.decode_columns", damaged)
     reader = batch_reader(data_source(cluster))
     with pytest.raises(DecodeError, match="orders@broker-a:0: the record at"):
         rows_of(reader)
