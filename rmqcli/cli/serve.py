@@ -180,10 +180,10 @@ class ServeOptions:
         from rmqcli.broker.proxy.options import ProxyOptions
 
         cert, key = self.proxy_tls_cert, self.proxy_tls_key
-        accounts = self.proxy_accounts
+        tls, accounts = key if cert is None else cert, self.proxy_accounts
         if self.proxy_port is None:
             for names, value in (
-                ("--proxy-tls-cert and --proxy-tls-key need", cert or key),
+                ("--proxy-tls-cert and --proxy-tls-key need", tls),
                 ("--proxy-remoting-port needs", self.proxy_remoting_port),
                 ("--proxy-accounts needs", accounts),
             ):
