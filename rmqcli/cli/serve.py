@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import Common, choice_option, command_options, option, switch
 from rmqcli.cli.ui.output import Column, write_rows
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -46,16 +47,17 @@ _ACCOUNT_EXAMPLE = (
 )
 
 
-@command_options(fields=COLUMNS, connects=False)
-def serve(
-    common: Common,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """The options of `rmq serve` as they were typed, and checks of combinations."""
+
     listen: str = option(
         default="127.0.0.1:9876",
         metavar="HOST:PORT",
         help="Address of the name server; the first broker listens on PORT + 1035."
         " PORT 0: any free ports.",
         section=_ADDRESSES,
-    ),
+    )
     broker_port: int | None = option(
         min=3,
         max=65_535,
@@ -63,52 +65,52 @@ def serve(
         help="Port of the first broker; further ones listen on PORT + 10, PORT +"
         " 20, ...",
         section=_ADDRESSES,
-    ),
+    )
     allow_remote: bool = switch(
         help="Allow --listen on an address that other machines can reach. There is "
         "no authentication.",
         section=_ADDRESSES,
-    ),
+    )
     store: str | None = option(
         metavar="DIR", help="Keep all data in this folder.", section=_DATA
-    ),
+    )
     flush: str = choice_option(
         default="async",
         choices=("async", "sync"),
         help="Flush messages to disk before (sync) or after (async) answering.",
         section=_DATA,
-    ),
+    )
     faults: str | None = option(
         metavar="FILE",
         help="Inject the faults listed in this JSON file.",
         section=_BROKERS,
-    ),
+    )
     like: str = choice_option(
         default="5.5.0",
         choices=("4.6.0", "4.9.7", "5.5.0"),
         help="RocketMQ version to imitate.",
         section=_BROKERS,
-    ),
+    )
     brokers: int = option(
         default=1, min=1, max=26, help="Number of master brokers.", section=_BROKERS
-    ),
+    )
     queues: int = option(
         default=8,
         min=1,
         max=1024,
         help="Number of queues of topics that are created by sending.",
         section=_BROKERS,
-    ),
+    )
     vip_channel: bool = switch(
         help="Also listen on the VIP port, broker port - 2.", section=_ADDRESSES
-    ),
+    )
     proxy_port: int | None = option(
         min=0,
         max=65_535,
         metavar="PORT",
         help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
         section=_PROXY,
-    ),
+    )
     proxy_remoting_port: int | None = option(
         min=0,
         max=65_535,
@@ -116,24 +118,59 @@ def serve(
         help="Let remoting clients use the proxy as name server and brokers, on"
         " this port; 0 is any free port.",
         section=_PROXY,
-    ),
+    )
     proxy_tls_cert: str | None = option(
         metavar="FILE",
         help="TLS certificate of the proxy, which then accepts only TLS connections.",
         section=_PROXY,
-    ),
+    )
     proxy_tls_key: str | None = option(
         metavar="FILE", help="Key of the proxy's certificate.", section=_PROXY
-    ),
+    )
     proxy_accounts: str | None = option(
         metavar="FILE",
         help="TOML file with the accounts that the proxy serves, and their rights.",
         section=_PROXY,
-    ),
+    )
     property_filter: bool = switch(
         help="Allow SQL92 filters (enablePropertyFilter).", section=_BROKERS
-    ),
-) -> None:
+    )
+
+    def proxy(self) -> ProxyOptions | bool:
+        """Return the settings of the proxy, or False without one.
+
+        Raises UsageError, and ConfigError for an invalid file of accounts.
+        """
+        from rmqcli.broker.proxy.options import ProxyOptions
+
+        cert, key = self.proxy_tls_cert, self.proxy_tls_key
+        tls, accounts = key if cert is None else cert, self.proxy_accounts
+        if self.proxy_port is None:
+            for names, value in (
+                ("--proxy-tls-cert and --proxy-tls-key need", tls),
+                ("--proxy-remoting-port needs", self.proxy_remoting_port),
+                ("--proxy-accounts needs", accounts),
+            ):
+                if value is not None:
+                    raise UsageError(f"{names} --proxy-port", hint="add --proxy-port")
+            return False
+        if (cert is None) != (key is None):
+            raise UsageError(
+                "--proxy-tls-cert and --proxy-tls-key must be used together"
+            )
+        secrets, rights = (None, None) if accounts is None else read_accounts(accounts)
+        return ProxyOptions(
+            port=self.proxy_port,
+            remoting_port=self.proxy_remoting_port,
+            tls_cert=None if cert is None else Path(cert),
+            tls_key=None if key is None else Path(key),
+            accounts=secrets,
+            rights=rights,
+        )
+
+
+@command_options(ServeOptions, fields=COLUMNS, connects=False)
+def serve(common: Common, options: ServeOptions) -> None:
     """Run a name server and brokers, for development and tests.
 
     Example: rmq serve --store ~/rmq-store --listen 127.0.0.1:9876
@@ -143,39 +180,33 @@ def serve(
     """
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
 
-    host, port = parse_listen(listen, allow_remote=allow_remote)
-    options = ClusterOptions(
-        brokers=brokers,
-        queues=queues,
-        like=like,
-        store=None if store is None else Path(store),
-        flush="sync" if flush == "sync" else "async",
+    host, port = parse_listen(options.listen, allow_remote=options.allow_remote)
+    settings = ClusterOptions(
+        brokers=options.brokers,
+        queues=options.queues,
+        like=options.like,
+        store=None if options.store is None else Path(options.store),
+        flush="sync" if options.flush == "sync" else "async",
         host=host,
         namesrv_port=port,
-        broker_ports=broker_ports(port, brokers, first=broker_port),
-        vip_channel=vip_channel,
-        proxy=proxy_options(
-            proxy_port,
-            remoting_port=proxy_remoting_port,
-            cert=proxy_tls_cert,
-            key=proxy_tls_key,
-            accounts=proxy_accounts,
-        ),
+        broker_ports=broker_ports(port, options.brokers, first=options.broker_port),
+        vip_channel=options.vip_channel,
+        proxy=options.proxy(),
         settings={
-            "default_topic_queue_nums": queues,
-            "enable_property_filter": property_filter,
+            "default_topic_queue_nums": options.queues,
+            "enable_property_filter": options.property_filter,
         },
     )
     rules = []
-    if faults is not None:
+    if options.faults is not None:
         from rmqcli.broker.fault_file import read_fault_file
 
-        rules = read_fault_file(Path(faults))
+        rules = read_fault_file(Path(options.faults))
     _allow_many_connections()
-    with suppress(KeyboardInterrupt), EmbeddedCluster(options) as cluster:
+    with suppress(KeyboardInterrupt), EmbeddedCluster(settings) as cluster:
         for rule in rules:
             cluster.faults.add_rule(rule)
-        _show(common, cluster, options)
+        _show(common, cluster, settings)
         threading.Event().wait()
     common.messages.info("stopped")
 
@@ -245,45 +276,6 @@ def broker_ports(
                 hint="choose another --broker-port or --listen",
             )
     return ports
-
-
-def proxy_options(
-    port: int | None,
-    *,
-    remoting_port: int | None = None,
-    cert: str | None = None,
-    key: str | None = None,
-    accounts: str | None = None,
-) -> ProxyOptions | bool:
-    """Return the settings of the proxy, or False without one.
-
-    Raises UsageError, and ConfigError for an invalid file of accounts.
-    """
-    from rmqcli.broker.proxy.options import ProxyOptions
-
-    if port is None:
-        for names, value in (
-            (
-                "--proxy-tls-cert and --proxy-tls-key need",
-                key if cert is None else cert,
-            ),
-            ("--proxy-remoting-port needs", remoting_port),
-            ("--proxy-accounts needs", accounts),
-        ):
-            if value is not None:
-                raise UsageError(f"{names} --proxy-port", hint="add --proxy-port")
-        return False
-    if (cert is None) != (key is None):
-        raise UsageError("--proxy-tls-cert and --proxy-tls-key must be used together")
-    secrets, rights = (None, None) if accounts is None else read_accounts(accounts)
-    return ProxyOptions(
-        port=port,
-        remoting_port=remoting_port,
-        tls_cert=None if cert is None else Path(cert),
-        tls_key=None if key is None else Path(key),
-        accounts=secrets,
-        rights=rights,
-    )
 
 
 def read_accounts(path: str) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
