@@ -581,7 +581,7 @@ class LagMemory:
             if value["version"] != _VERSION or value["namesrv"] != self._namesrv:
                 return
             brokers = {
-                str(name): SeenBroker(_text(each["address"]), _count(each["seen_ms"]))
+                str(name): SeenBroker(_text(each["address"]), count_of(each["seen_ms"]))
                 for name, each in value["brokers"].items()
             }
             groups = {
@@ -625,7 +625,8 @@ def _text(value: Any) -> str | None:  # noqa: ANN401  # JSON
     return value
 
 
-def _count(value: Any) -> int:  # noqa: ANN401  # JSON
+def count_of(value: Any) -> int:  # noqa: ANN401  # JSON
+    """Return a count of a file. Raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is not a count")
     return value
@@ -633,9 +634,9 @@ def _count(value: Any) -> int:  # noqa: ANN401  # JSON
 
 def _pair(value: Any) -> tuple[int, int | None]:  # noqa: ANN401  # JSON
     queues, lag = value
-    if _count(queues) > _QUEUES_MAX:
+    if count_of(queues) > _QUEUES_MAX:
         raise ValueError(counted(queues, "queue"))
-    return queues, None if lag is None else _count(lag)
+    return queues, None if lag is None else count_of(lag)
 
 
 def _left(name: str, seen: SeenBroker, topics: Topics, *, now_ms: int) -> str:
