@@ -294,12 +294,10 @@ def _judged(
             furthest = max(point.progress for point in series.points)
             words = f"{where}{more} went back from offset {furthest}"
             words += f" to {series.points[-1].progress}"
-        case GroupState.GROWING:
+        case GroupState.GROWING | GroupState.BEHIND:
+            shrinks = "shrinks" if worst is GroupState.BEHIND else "does not shrink"
             words = f"{where}{more}: messages wait for {window} or more, and the lag"
-            words += " does not shrink"
-        case GroupState.BEHIND:
-            words = f"{where}{more}: messages wait for {window} or more, and the lag"
-            words += " shrinks"
+            words += f" {shrinks}"
         case _:
             words = f"{where}{more}: {first.reason}"
     return Behaviour(worst, words)

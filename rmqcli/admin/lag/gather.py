@@ -74,15 +74,13 @@ class LagReading:
     hidden: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class LagGatherer:
     """Reads the groups of a query, any number of times. Not thread-safe."""
 
-    def __init__(
-        self, client: Client, query: LagQuery, memory: LagMemory | None = None
-    ) -> None:
-        self._client = client
-        self._query = query
-        self._memory = memory
+    _client: Client
+    _query: LagQuery
+    _memory: LagMemory | None = None
 
     def on_turn(self, action: Callable[[], None]) -> None:
         """Call `action` at least once a second while `read` waits for answers."""

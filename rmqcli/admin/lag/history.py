@@ -22,7 +22,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.lag.behaviour import History, Point, Series
-from rmqcli.admin.lag.memory import make_folder, remove_file
+from rmqcli.admin.lag.memory import count_of, make_folder, remove_file
 from rmqcli.files import read_regular, replace_file, state_folder
 from rmqcli.log import get_logger
 from rmqcli.units import DAY_MS, counted
@@ -153,7 +153,7 @@ class HistoryFolder:
 def _history(value: Any) -> History:  # noqa: ANN401  # JSON
     queues: dict[QueueKey, Series] = {}
     for topic, broker, queue_id, is_bounded, is_assumed, points in value["queues"]:
-        key = _text(topic), _text(broker), _count(queue_id)
+        key = _text(topic), _text(broker), count_of(queue_id)
         queues[key] = Series(
             tuple(_points(points)), _flag(is_bounded), _flag(is_assumed)
         )
@@ -167,8 +167,8 @@ def _points(value: Any) -> Iterator[Point]:  # noqa: ANN401  # JSON
     for at_ms, progress, max_offset in value:
         if max_offset < last:
             raise ValueError("the end of a queue moved back")
-        last = _count(max_offset)
-        yield Point(_count(at_ms), _signed(progress), last)
+        last = count_of(max_offset)
+        yield Point(count_of(at_ms), _signed(progress), last)
 
 
 def _text(value: Any) -> str:  # noqa: ANN401  # JSON
@@ -181,12 +181,6 @@ def _flag(value: Any) -> bool:  # noqa: ANN401  # JSON
     if not isinstance(value, bool):
         raise TypeError(f"{value!r} is not a boolean")
     return value
-
-
-def _count(value: Any) -> int:  # noqa: ANN401  # JSON
-    if _signed(value) < 0:
-        raise ValueError(f"{value!r} is negative")
-    return int(value)
 
 
 def _signed(value: Any) -> int:  # noqa: ANN401  # JSON

@@ -16,7 +16,7 @@ from rmqcli.dataclass import dataclass
 from rmqcli.units import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rmqcli.admin.lag.process_queues import ClientQueues
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
@@ -71,7 +71,7 @@ class Members:
 def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
     """Describe the topics to which members subscribe differently, by filter."""
     tables = {
-        client_id: _table(client.subscriptions)
+        client_id: {each.topic: _expression(each) for each in client.subscriptions}
         for client_id, client in sorted(clients.items())
         if client.failure is None
     }
@@ -92,10 +92,6 @@ def _names(client_ids: list[str]) -> str:
     """Return up to three client ids, the number of others, and `has` or `have`."""
     verb = "has" if len(client_ids) == 1 else "have"
     return f"{listed(client_ids, _NAMED_MAX)} {verb}"
-
-
-def _table(subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
-    return {item.topic: _expression(item) for item in subscriptions}
 
 
 def _expression(subscription: SubscriptionData) -> str:

@@ -186,20 +186,6 @@ def departed_queues_of(client: Client, topic: str) -> dict[MessageQueue, RmqErro
     }
 
 
-def departed_brokers_of_group(
-    client: Client, group: str, brokers: Collection[str]
-) -> dict[str, SeenBroker]:
-    """Return those of them on which a group had queues, without `brokers`.
-
-    Name servers are asked for their brokers only if there is such a broker.
-    """
-    memory = open_memory(client)
-    if memory is None:
-        return {}
-    had = [name for name in memory.brokers if group in memory.groups_on([name])]
-    return _departed_of(client, [name for name in had if name not in brokers])
-
-
 def _departed_of(client: Client, names: Collection[str]) -> dict[str, SeenBroker]:
     if not names:
         return {}
@@ -281,9 +267,14 @@ def departed_errors_of_group(
 ) -> dict[str, RmqError]:
     """Return what stands for the answers of brokers on which a group had queues.
 
-    `brokers` are there: they are left out, unless only slaves of them are left.
+    `brokers` are there: they are left out, unless only slaves of them are left. Name
+    servers are asked for their brokers only if there is another one.
     """
-    departed = departed_brokers_of_group(client, group, brokers)
+    memory = open_memory(client)
+    departed: dict[str, SeenBroker] = {}
+    if memory is not None:
+        had = [name for name in memory.brokers if group in memory.groups_on([name])]
+        departed = _departed_of(client, [name for name in had if name not in brokers])
     errors = slave_errors(client.cluster_info().brokers.values())
     return errors | {name: seen.as_error(name) for name, seen in departed.items()}
 
@@ -373,13 +364,14 @@ def check_complete(client: Client, topic: str, hint: str = "") -> None:
     get what is left, without one the setting `allow_gaps`.
     """
     check_readable(client.route(topic), PartialError)
+    hint = hint or Hint("for what is left, use ", Setting("allow_gaps", True))
     for name in departed_brokers_of(client, [topic]):
         raise PartialError(
             f"groups had queues of {topic} on {name}, which is no longer in the route",
-            hint=hint or Hint("for what is left, use ", Setting("allow_gaps", True)),
+            hint=hint,
         )
     for error in slave_errors(client.route(topic).brokers).values():
-        error.hint = hint or Hint("for what is left, use ", Setting("allow_gaps", True))
+        error.hint = hint
         raise error
 
 
@@ -588,7 +580,7 @@ class LagMemory:
             if value["version"] != _VERSION or value["namesrv"] != self._namesrv:
                 return
             brokers = {
-                str(name): SeenBroker(_text(each["address"]), _count(each["seen_ms"]))
+                str(name): SeenBroker(_text(each["address"]), count_of(each["seen_ms"]))
                 for name, each in value["brokers"].items()
             }
             groups = {
@@ -632,7 +624,8 @@ def _text(value: Any) -> str | None:  # noqa: ANN401  # JSON
     return value
 
 
-def _count(value: Any) -> int:  # noqa: ANN401  # JSON
+def count_of(value: Any) -> int:  # noqa: ANN401  # JSON
+    """Return a count of a file. Raises ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is not a count")
     return value
@@ -640,9 +633,9 @@ def _count(value: Any) -> int:  # noqa: ANN401  # JSON
 
 def _pair(value: Any) -> tuple[int, int | None]:  # noqa: ANN401  # JSON
     queues, lag = value
-    if _count(queues) > _QUEUES_MAX:
+    if count_of(queues) > _QUEUES_MAX:
         raise ValueError(counted(queues, "queue"))
-    return queues, None if lag is None else _count(lag)
+    return queues, None if lag is None else count_of(lag)
 
 
 def _left(name: str, seen: SeenBroker, topics: Topics, *, now_ms: int) -> str:

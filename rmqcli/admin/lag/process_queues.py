@@ -120,7 +120,14 @@ def read_running_info(
     """
     is_orderly = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
     is_broadcast = info.properties.get("messageModel") == "BROADCASTING"
-    limits = _limits(info.properties)
+    properties = info.properties
+    limits = QueueLimits(
+        count=_number(properties, "pullThresholdForQueue", COUNT_LIMIT_DEFAULT),
+        size_mib=_number(
+            properties, "pullThresholdSizeForQueue", SIZE_LIMIT_MIB_DEFAULT
+        ),
+        span=_number(properties, "consumeConcurrentlyMaxSpan", MAX_SPAN_DEFAULT),
+    )
     return ClientQueues(
         client_id=client_id,
         started_ms=_number(info.properties, "PROP_CONSUMER_START_TIMESTAMP", 0) or None,
@@ -140,16 +147,6 @@ def read_running_info(
         ),
         statuses=info.statuses,
         threads=_number(info.properties, "PROP_THREADPOOL_CORE_SIZE", 0) or None,
-    )
-
-
-def _limits(properties: Mapping[str, str]) -> QueueLimits:
-    return QueueLimits(
-        count=_number(properties, "pullThresholdForQueue", COUNT_LIMIT_DEFAULT),
-        size_mib=_number(
-            properties, "pullThresholdSizeForQueue", SIZE_LIMIT_MIB_DEFAULT
-        ),
-        span=_number(properties, "consumeConcurrentlyMaxSpan", MAX_SPAN_DEFAULT),
     )
 
 

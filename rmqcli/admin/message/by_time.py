@@ -179,25 +179,17 @@ def _joined(spans: Iterable[Times]) -> list[Times]:
     return joined
 
 
+@dataclass(slots=True, eq=False)
 class _Search:
-    def __init__(
-        self,
-        client: Client,
-        topic: str,
-        texts: tuple[str, ...],
-        queues: set[MessageQueue],
-        on_search: Callable[[str], None],
-    ) -> None:
-        self.found = TimeSearch()
-        self._client = client
-        self._topic = topic
-        self._texts = texts
-        self._needles = [each.encode() for each in texts]
-        #: those whose brokers answer
-        self._queues = queues
-        self._on_search = on_search
-        #: offsets that were read, half-open and joined
-        self._read: dict[MessageQueue, list[tuple[int, int]]] = {}
+    _client: Client
+    _topic: str
+    _texts: tuple[str, ...]
+    #: those whose brokers answer
+    _queues: set[MessageQueue]
+    _on_search: Callable[[str], None]
+    found: TimeSearch = field(default_factory=TimeSearch)
+    #: offsets that were read, half-open and joined
+    _read: dict[MessageQueue, list[tuple[int, int]]] = field(default_factory=dict)
 
     def reach(self, moment_ms: int) -> bool:
         """Read around a moment of UTC; return whether the search is at its end."""
@@ -307,7 +299,7 @@ class _Search:
                 gaps = sum(end - start for start, end in chunk.missing)
                 self.found.count += chunk.end - chunk.start - gaps
                 # An id is in the properties, which are not compressed.
-                if any(needle in chunk.body for needle in self._needles):
+                if self._is_in(chunk.body):
                     self._take(chunk.body, chunk.queue.broker_name)
             for queue, error in reader.abandoned.items():
                 self._drop(queue, error)
@@ -315,10 +307,13 @@ class _Search:
                 done = self._read.get(queue, [])
                 self._read[queue] = _joined([*done, span])
 
+    def _is_in(self, data: bytes) -> bool:
+        return any(text.encode() in data for text in self._texts)
+
     def _take(self, body: bytes, broker_name: str) -> None:
         messages, failures = decode_all(body, broker_name)
         for failure in failures:
-            if any(needle in failure.raw for needle in self._needles):
+            if self._is_in(failure.raw):
                 self.found.damaged[broker_name] += 1
         self.found.messages += [
             each

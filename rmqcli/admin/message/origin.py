@@ -45,36 +45,30 @@ def find_origins(
         for broker in client.cluster_info().brokers.values()
         for address in broker.addresses.values()
     }
-    places: list[tuple[str, int, str] | None] = []
-    for letter in letters:
-        place = None
+    places: dict[int, tuple[str, int, str]] = {}
+    ids: dict[int, str | None] = {}
+    for number, letter in enumerate(letters):
         if isinstance(letter, StoredMessage):
             facts = facts_of(group, letter)
             if facts.origin_topic is not None and facts.origin_msg_id is not None:
                 place = _place(facts.origin_msg_id, facts.origin_topic)
-        places.append(place if place is not None and place[0] in names else None)
+                if place is not None and place[0] in names:
+                    places[number], ids[number] = place, letter.msg_id
     origins: list[tuple[MessageQueue, int] | None] = [None] * len(letters)
-    asked = [number for number, place in enumerate(places) if place is not None]
+    asked = list(places)
     for start in range(0, len(asked), _AT_ONCE):
-        answers = client.ask_many(
-            {
-                number: (place[0], view_message_by_id(place[1], topic=place[2]))
-                for number in asked[start : start + _AT_ONCE]
-                if (place := places[number]) is not None
-            },
-        )
+        questions = {}
+        for number in asked[start : start + _AT_ONCE]:
+            address, offset, topic = places[number]
+            questions[number] = address, view_message_by_id(offset, topic=topic)
         there: dict[int, PulledMessage] = {}
-        for number, answer in answers.items():
-            place, letter = places[number], letters[number]
-            if isinstance(answer, RmqError) or place is None:
+        for number, answer in client.ask_many(questions).items():
+            if isinstance(answer, RmqError):
                 continue
-            for found in decode_found(answer, names[place[0]])[:1]:
-                if (
-                    isinstance(letter, StoredMessage)
-                    and found.topic == place[2]
-                    and found.commit_log_offset == place[1]
-                    and found.msg_id == letter.msg_id
-                ):
+            address, *wanted = places[number]
+            for found in decode_found(answer, names[address])[:1]:
+                is_there = [found.commit_log_offset, found.topic] == wanted
+                if is_there and found.msg_id == ids[number]:
                     there[number] = found
         gone = {
             id(found)

@@ -15,7 +15,6 @@ ScheduleMessageService, TimerMessageStore, RecallMessageProcessor in apache/rock
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.delayed import (
@@ -52,7 +51,7 @@ from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rmqcli.api.client import Client
     from rmqcli.engine.message import PulledMessage
@@ -82,18 +81,6 @@ class PendingOutcome:
     next_at_ms: int | None = None
 
 
-@dataclass(slots=True)
-class _Copies:
-    """All records with the message's id on its broker, by their topics."""
-
-    by_topic: dict[str, list[PulledMessage]] = field(default_factory=dict)
-    #: why there may be more, or None
-    no_more: str | None = None
-
-    def of(self, topic: str) -> list[PulledMessage]:
-        return self.by_topic.get(topic, [])
-
-
 def is_pending(message: PulledMessage) -> bool:
     """Whether a message is in a topic of those that wait, for a topic of its own."""
     topic = message.message_queue.topic
@@ -107,143 +94,271 @@ def judge_pending(
 
     `address` is that of its broker. Raises RmqError when that does not answer.
     """
+    waiting = _Waiting(client, address, message)
     if message.message_queue.topic in (HALF_TOPIC, ROCKSDB_HALF_TOPIC):
-        return _half(client, address, message)
+        return waiting.half()
     if message.message_queue.topic == TIMER_TOPIC:
-        return _timed(client, address, message)
-    return _levelled(client, address, message)
+        return waiting.timed()
+    return waiting.levelled()
 
 
-def _copies(
-    client: Client, address: str, message: PulledMessage, topics: Iterable[str]
-) -> _Copies:
-    """Look up the records with the message's id in these topics, and in its own one."""
-    found = _Copies()
-    if not message.msg_id:
-        found.no_more = "it has no unique id, by which its copies are found"
-        return found
-    call = {
-        topic: query_message(
-            topic,
-            message.msg_id,
-            begin_ms=1,
-            end_ms=QUERY_END_MS,
-            max_num=QUERY_MESSAGE_MAX,
+class _Waiting:
+    """A message that waits, or waited, for `topic`; reads what became of it."""
+
+    def __init__(self, client: Client, address: str, message: PulledMessage) -> None:
+        self._client = client
+        self._address = address
+        self._message = message
+        self._topic = message.properties[REAL_TOPIC]
+        #: all records with the message's id on its broker, by their topics
+        self._copies: dict[str, list[PulledMessage]] = {}
+        #: why there may be more, or None
+        self._no_more: str | None = None
+
+    def half(self) -> PendingOutcome:
+        """Return what became of a half message."""
+        message = self._message
+        try:
+            ended, why = self._ends()
+        except RmqError as error:
+            ended, why = {}, error.message
+        self._look_up(self._topic, _GIVEN_UP_TOPIC)
+        delivered = self._delivered()
+        if delivered is not None:
+            return delivered
+        if self._copies.get(_GIVEN_UP_TOPIC):
+            return PendingOutcome(
+                verdict=MessageVerdict.ROLLED_BACK,
+                evidence="the broker gave its transaction up: a copy is in"
+                f" {_GIVEN_UP_TOPIC}",
+            )
+        if message.message_queue.topic == ROCKSDB_HALF_TOPIC:
+            at = format_rfc3339(message.store_timestamp_ms)
+            return PendingOutcome(
+                evidence=f"a half message is there since {at}",
+                reason="whether its transaction is open is not known: its broker notes"
+                " that in RocksDB (transRocksDBEnable)",
+            )
+        # A check that finds it still open writes it again.
+        others = self._copies.get(HALF_TOPIC, ())
+        halves = [message, *(each for each in others if _is_same_half(each, message))]
+        offsets = {each.queue_offset for each in halves}
+        for each in halves:
+            prepared = read_count(each.properties.get(PREPARED_OFFSET))
+            if prepared is not None:
+                offsets.add(prepared)
+        at_ms = next((ended[each] for each in offsets if each in ended), None)
+        if at_ms is not None:
+            evidence = f"its transaction ended at {format_rfc3339(at_ms)}"
+            if self._no_more is not None:
+                return PendingOutcome(evidence=evidence, reason=self._no_more)
+            return PendingOutcome(
+                verdict=MessageVerdict.ROLLED_BACK,
+                evidence=f"{evidence}, and no copy is in {self._topic}",
+            )
+        since = format_rfc3339(min(halves, key=_commit_log_offset).store_timestamp_ms)
+        reason = why or self._no_more  # what the broker gave up leaves only a copy
+        if reason is not None:
+            return PendingOutcome(
+                evidence=f"a half message is there since {since}",
+                reason=f"whether its transaction has ended is not known: {reason}",
+            )
+        checks = max(map(checks_of, halves))
+        is_late = self._client.broker_version(self._address) >= V5_0_0
+        late = "brokers of 5.x write its end up to three seconds late"
+        return PendingOutcome(
+            verdict=MessageVerdict.HALF,
+            evidence=f"its transaction is open since {since}, with {checks} checks so"
+            " far",
+            reason=late if is_late else None,
         )
-        for topic in {message.message_queue.topic, *topics}
-    }
-    answers = client.ask_many({topic: (address, each) for topic, each in call.items()})
-    damaged = 0
-    for topic, answer in answers.items():
-        if isinstance(answer, RmqError):
-            raise answer
-        records, failures = decode_all(answer, message.broker_name)
-        damaged += len(failures)
-        found.by_topic[topic] = [
+
+    def timed(self) -> PendingOutcome:
+        """Return what became of a message with a delivery time."""
+        runtime = self._client.invoke(self._address, get_broker_runtime_info())
+        self._look_up(self._topic)
+        records = [self._message, *self._copies.get(TIMER_TOPIC, ())]
+        waiting = [each for each in records if TIMER_DEL_UNIQKEY not in each.properties]
+        # One that is due later than the wheel reaches is written again.
+        last = max(waiting, key=lambda each: each.queue_offset, default=self._message)
+        due_ms = read_count(last.properties.get(_DUE))
+        if due_ms is None:
+            return PendingOutcome(reason="its record does not say when it is due")
+        delivered = self._delivered(from_ms=due_ms - _EARLY_MS)
+        if delivered is not None:
+            return delivered
+        for each in records:
+            if (
+                TIMER_DEL_UNIQKEY in each.properties
+                and read_count(each.properties.get(_DUE)) == due_ms
+            ):
+                at = format_rfc3339(each.store_timestamp_ms)
+                return PendingOutcome(
+                    verdict=MessageVerdict.RECALLED, evidence=f"it was recalled at {at}"
+                )
+        if self._no_more is not None:
+            return PendingOutcome(
+                evidence=f"it is due at {format_rfc3339(due_ms)}",
+                reason=f"whether it was recalled is not known: {self._no_more}",
+                next_at_ms=due_ms,
+            )
+        return self._due(due_ms, runtime)
+
+    def levelled(self) -> PendingOutcome:
+        """Return what became of a message in a delay level."""
+        message = self._message
+        runtime, config = runtime_and_config(self._client, self._address)
+        self._look_up(self._topic)
+        level = message.queue_id + 1  # ScheduleMessageService.queueId2DelayLevel
+        due_ms = level_due_ms(message, delay_levels_ms(config))
+        from_ms = 0 if due_ms is None else due_ms - _EARLY_MS
+        delivered = self._delivered(from_ms=from_ms)
+        if delivered is not None:
+            return delivered
+        done = delivered_levels(runtime).get(level)
+        if done is not None and message.queue_offset < done:
+            return PendingOutcome(
+                evidence="the broker has delivered its delay level up to this message",
+                reason=f"no copy of it was found in {self._topic}: it may be deleted,"
+                " or not yet in the index",
+            )
+        if due_ms is None:
+            return PendingOutcome(
+                verdict=MessageVerdict.DELAYED,
+                evidence=f"it waits in delay level {level}",
+                reason="the broker does not show its delays"
+                if isinstance(config, RmqError)
+                else "messageDelayLevel of the broker does not have it",
+            )
+        return self._due(due_ms, runtime)
+
+    def _due(self, due_ms: int, runtime: Mapping[str, str]) -> PendingOutcome:
+        if due_ms + _LATE_MS <= delivered_until_ms(self._client, runtime):
+            return PendingOutcome(
+                evidence=f"it was due at {format_rfc3339(due_ms)}",
+                reason=f"no copy of it was found in {self._topic}: it may be late,"
+                " deleted, or not yet in the index"
+                if self._message.msg_id
+                else "it has no unique id, by which its copy is found",
+            )
+        return PendingOutcome(
+            verdict=MessageVerdict.DELAYED,
+            evidence="it waits for its delay to end",
+            next_at_ms=due_ms,
+        )
+
+    def _look_up(self, *topics: str) -> None:
+        """Look up the copies with the message's id in these topics, and in its own."""
+        message = self._message
+        own_topic, msg_id = message.message_queue.topic, message.msg_id
+        if not msg_id:
+            self._no_more = "it has no unique id, by which its copies are found"
+            return
+        questions = {}
+        for topic in {own_topic, *topics}:
+            call = query_message(
+                topic,
+                msg_id,
+                begin_ms=1,
+                end_ms=QUERY_END_MS,
+                max_num=QUERY_MESSAGE_MAX,
+            )
+            questions[topic] = (self._address, call)
+        damaged = 0
+        for topic, answer in self._client.ask_many(questions).items():
+            if isinstance(answer, RmqError):
+                raise answer
+            records, failures = decode_all(answer, message.broker_name)
+            damaged += len(failures)
+            self._copies[topic] = [
+                each
+                for each in records
+                if each.msg_id == msg_id and each.message_queue.topic == topic
+            ]
+        own = self._copies[own_topic]
+        if message.offset_msg_id not in {each.offset_msg_id for each in own}:
+            self._no_more = (
+                "the index does not find the message itself, so not its copies either"
+            )
+        elif damaged:
+            self._no_more = (
+                f"{counted(damaged, 'record')} with its id cannot be read: it may be"
+                " its copy"
+            )
+
+    def _delivered(self, *, from_ms: int = 0) -> PendingOutcome | None:
+        """Return the message's copy in its own topic, the first one stored since then.
+
+        A producer that sends the same message again gives it the same id, so that an
+        older record with its id is not its copy. What is older, its broker's commit log
+        tells; times do not where a clock was set back.
+        """
+        found = [
             each
-            for each in records
-            if each.msg_id == message.msg_id and each.message_queue.topic == topic
+            for each in self._copies.get(self._topic, ())
+            if each.commit_log_offset > self._message.commit_log_offset
+            and each.store_timestamp_ms >= from_ms
         ]
-    own = found.of(message.message_queue.topic)
-    if message.offset_msg_id not in {each.offset_msg_id for each in own}:
-        found.no_more = (
-            "the index does not find the message itself, so not its copies either"
-        )
-    elif damaged:
-        found.no_more = (
-            f"{counted(damaged, 'record')} with its id cannot be read: it may be its"
-            " copy"
-        )
-    return found
+        if not found:
+            return None
+        return PendingOutcome(delivered=min(found, key=_commit_log_offset))
 
+    def _ends(self) -> tuple[dict[int, int], str | None]:
+        """Return the half messages that ended since this one was stored, and when.
 
-def _delivered(
-    copies: _Copies, message: PulledMessage, *, from_ms: int = 0
-) -> PendingOutcome | None:
-    """Return the message's copy in its own topic, the first one stored since then.
+        Also why there may be more, or None.
+        """
+        client, address, message = self._client, self._address, self._message
+        queue = MessageQueue(OP_TOPIC, message.broker_name, 0)
+        try:
+            end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
+        except NotFoundError:
+            return {}, None  # no transaction has ended
+        start = self._first_behind(queue, end)
+        until = min(end, start + _ENDS_READ_MAX)
+        found: dict[int, int] = {}
+        wanted = message.queue_offset
+        for record in stored_messages(client, address, queue, start, until):
+            for each in ended_offsets(record):
+                found.setdefault(each, record.store_timestamp_ms)
+            if wanted in found:
+                return found, None
+        if until < end:
+            return found, (
+                f"since then {counted(end - start, 'record')} of ends were stored, and"
+                f" {_ENDS_READ_MAX:,} are read"
+            )
+        return found, None
 
-    A producer that sends the same message again gives it the same id, so that an older
-    record with its id is not its copy. What is older, its broker's commit log tells;
-    times do not where a clock was set back.
-    """
-    found = [
-        each
-        for each in copies.of(message.properties[REAL_TOPIC])
-        if each.commit_log_offset > message.commit_log_offset
-        and each.store_timestamp_ms >= from_ms
-    ]
-    if not found:
-        return None
-    return PendingOutcome(delivered=min(found, key=_commit_log_offset))
+    def _first_behind(self, queue: MessageQueue, end: int) -> int:
+        """Return the offset of the first record in a queue that is behind the message.
+
+        The broker's search by time tells where to look, and the places in its commit
+        log decide: where the clock was set back, what is behind the message may look
+        older.
+        """
+        client, address, message = self._client, self._address, self._message
+        place = queue.topic, queue.queue_id
+        at_ms = message.store_timestamp_ms - 1
+        near = client.invoke(address, search_offset_by_timestamp(*place, at_ms))
+        low = client.invoke(address, get_min_offset(*place))
+        high = end
+        probes = [near, near - 1]
+        while low < high:
+            probe = (low + high) // 2
+            if probes:
+                probe = min(max(probes.pop(), low), high - 1)
+            found = stored_messages(client, address, queue, probe, probe + 1)
+            record = next(found, None)
+            if record is None or record.commit_log_offset > message.commit_log_offset:
+                high = probe
+            else:
+                low = probe + 1
+        return high
 
 
 def _commit_log_offset(message: PulledMessage) -> int:
     return message.commit_log_offset
-
-
-def _half(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
-    try:
-        ended, why = _ends(client, address, message)
-        end_error = None
-    except RmqError as error:
-        ended, why, end_error = {}, None, error
-    topic = message.properties[REAL_TOPIC]
-    copies = _copies(client, address, message, (topic, _GIVEN_UP_TOPIC))
-    delivered = _delivered(copies, message)
-    if delivered is not None:
-        return delivered
-    if copies.of(_GIVEN_UP_TOPIC):
-        return PendingOutcome(
-            verdict=MessageVerdict.ROLLED_BACK,
-            evidence="the broker gave its transaction up: a copy is in"
-            f" {_GIVEN_UP_TOPIC}",
-        )
-    if message.message_queue.topic == ROCKSDB_HALF_TOPIC:
-        at = format_rfc3339(message.store_timestamp_ms)
-        return PendingOutcome(
-            evidence=f"a half message is there since {at}",
-            reason="whether its transaction is open is not known: its broker notes that"
-            " in RocksDB (transRocksDBEnable)",
-        )
-    # A check that finds it still open writes it again.
-    others = copies.of(HALF_TOPIC)
-    halves = [message, *(each for each in others if _is_same_half(each, message))]
-    offsets = {each.queue_offset for each in halves}
-    for each in halves:
-        prepared = read_count(each.properties.get(PREPARED_OFFSET))
-        if prepared is not None:
-            offsets.add(prepared)
-    at_ms = next((ended[each] for each in offsets if each in ended), None)
-    since = format_rfc3339(min(halves, key=_commit_log_offset).store_timestamp_ms)
-    if at_ms is not None and copies.no_more is not None:
-        return PendingOutcome(
-            evidence=f"its transaction ended at {format_rfc3339(at_ms)}",
-            reason=copies.no_more,
-        )
-    if at_ms is not None:
-        return PendingOutcome(
-            verdict=MessageVerdict.ROLLED_BACK,
-            evidence=f"its transaction ended at {format_rfc3339(at_ms)}, and no copy is"
-            f" in {topic}",
-        )
-    evidence = f"a half message is there since {since}"
-    reason = why if end_error is None else end_error.message
-    if reason is None:  # what the broker gave up leaves only a copy
-        reason = copies.no_more
-    if reason is not None:
-        return PendingOutcome(
-            evidence=evidence,
-            reason=f"whether its transaction has ended is not known: {reason}",
-        )
-    checks = max(map(checks_of, halves))
-    is_late = client.broker_version(address) >= V5_0_0
-    return PendingOutcome(
-        verdict=MessageVerdict.HALF,
-        evidence=f"its transaction is open since {since}, with {checks} checks so far",
-        reason="brokers of 5.x write its end up to three seconds late"
-        if is_late
-        else None,
-    )
 
 
 def _is_same_half(other: PulledMessage, message: PulledMessage) -> bool:
@@ -258,138 +373,6 @@ def _is_same_half(other: PulledMessage, message: PulledMessage) -> bool:
         for each in (other, message)
     )
     return is_checked and other.born_timestamp_ms == message.born_timestamp_ms
-
-
-def _ends(
-    client: Client, address: str, message: PulledMessage
-) -> tuple[dict[int, int], str | None]:
-    """Return the half messages that ended since this one was stored, and when.
-
-    Also why there may be more, or None.
-    """
-    queue = MessageQueue(OP_TOPIC, message.broker_name, 0)
-    try:
-        end = client.invoke(address, get_max_offset(OP_TOPIC, 0))
-    except NotFoundError:
-        return {}, None  # no transaction has ended
-    start = _first_behind(client, address, queue, message, end)
-    until = min(end, start + _ENDS_READ_MAX)
-    found: dict[int, int] = {}
-    wanted = message.queue_offset
-    for record in stored_messages(client, address, queue, start, until):
-        for each in ended_offsets(record):
-            found.setdefault(each, record.store_timestamp_ms)
-        if wanted in found:
-            return found, None
-    if until < end:
-        return found, (
-            f"since then {counted(end - start, 'record')} of ends were stored, and"
-            f" {_ENDS_READ_MAX:,} are read"
-        )
-    return found, None
-
-
-def _first_behind(
-    client: Client, address: str, queue: MessageQueue, message: PulledMessage, end: int
-) -> int:
-    """Return the offset of the first record in a queue that is behind a message.
-
-    The broker's search by time tells where to look, and the places in its commit log
-    decide: where the clock was set back, what is behind the message may look older.
-    """
-    at_ms = message.store_timestamp_ms - 1
-    near = client.invoke(
-        address, search_offset_by_timestamp(queue.topic, queue.queue_id, at_ms)
-    )
-    low = client.invoke(address, get_min_offset(queue.topic, queue.queue_id))
-    high = end
-    probes = [near, near - 1]
-    while low < high:
-        probe = min(max(probes.pop(), low), high - 1) if probes else (low + high) // 2
-        record = next(stored_messages(client, address, queue, probe, probe + 1), None)
-        if record is None or record.commit_log_offset > message.commit_log_offset:
-            high = probe
-        else:
-            low = probe + 1
-    return high
-
-
-def _timed(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
-    runtime = client.invoke(address, get_broker_runtime_info())
-    topic = message.properties[REAL_TOPIC]
-    copies = _copies(client, address, message, (topic,))
-    records = [message, *copies.of(TIMER_TOPIC)]
-    waiting = [each for each in records if TIMER_DEL_UNIQKEY not in each.properties]
-    # One that is due later than the wheel reaches is written again.
-    last = max(waiting, key=lambda each: each.queue_offset, default=message)
-    due_ms = read_count(last.properties.get(_DUE))
-    if due_ms is None:
-        return PendingOutcome(reason="its record does not say when it is due")
-    delivered = _delivered(copies, message, from_ms=due_ms - _EARLY_MS)
-    if delivered is not None:
-        return delivered
-    for each in records:
-        if (
-            TIMER_DEL_UNIQKEY in each.properties
-            and read_count(each.properties.get(_DUE)) == due_ms
-        ):
-            at = format_rfc3339(each.store_timestamp_ms)
-            return PendingOutcome(
-                verdict=MessageVerdict.RECALLED, evidence=f"it was recalled at {at}"
-            )
-    if copies.no_more is not None:
-        return PendingOutcome(
-            evidence=f"it is due at {format_rfc3339(due_ms)}",
-            reason=f"whether it was recalled is not known: {copies.no_more}",
-            next_at_ms=due_ms,
-        )
-    return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
-
-
-def _levelled(client: Client, address: str, message: PulledMessage) -> PendingOutcome:
-    runtime, config = runtime_and_config(client, address)
-    topic = message.properties[REAL_TOPIC]
-    copies = _copies(client, address, message, (topic,))
-    level = message.queue_id + 1  # ScheduleMessageService.queueId2DelayLevel
-    due_ms = level_due_ms(message, delay_levels_ms(config))
-    from_ms = 0 if due_ms is None else due_ms - _EARLY_MS
-    delivered = _delivered(copies, message, from_ms=from_ms)
-    if delivered is not None:
-        return delivered
-    done = delivered_levels(runtime).get(level)
-    if done is not None and message.queue_offset < done:
-        return PendingOutcome(
-            evidence="the broker has delivered its delay level up to this message",
-            reason=f"no copy of it was found in {topic}: it may be deleted, or not yet"
-            " in the index",
-        )
-    if due_ms is None:
-        return PendingOutcome(
-            verdict=MessageVerdict.DELAYED,
-            evidence=f"it waits in delay level {level}",
-            reason="the broker does not show its delays"
-            if isinstance(config, RmqError)
-            else "messageDelayLevel of the broker does not have it",
-        )
-    return _due(due_ms, delivered_until_ms(client, runtime), topic, message)
-
-
-def _due(
-    due_ms: int, until_ms: int, topic: str, message: PulledMessage
-) -> PendingOutcome:
-    if due_ms + _LATE_MS <= until_ms:
-        return PendingOutcome(
-            evidence=f"it was due at {format_rfc3339(due_ms)}",
-            reason=f"no copy of it was found in {topic}: it may be late, deleted, or"
-            " not yet in the index"
-            if message.msg_id
-            else "it has no unique id, by which its copy is found",
-        )
-    return PendingOutcome(
-        verdict=MessageVerdict.DELAYED,
-        evidence="it waits for its delay to end",
-        next_at_ms=due_ms,
-    )
 
 
 def level_due_ms(message: PulledMessage, delays_ms: Mapping[int, int]) -> int | None:

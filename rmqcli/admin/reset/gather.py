@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.admin.lag.model import PopLag
-    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.admin.reset.plan import MethodKey
     from rmqcli.api.client import Client
@@ -143,8 +142,17 @@ def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
     if departed and not facts:
         check_departed(client, "broker", min(departed).broker_name)
         raise next(iter(departed.values()))
-    cluster = identity_of(client.route(request.topic))
-    group = replace(_group_facts(request, cluster, members, retry), pop=pop)
+    group = GroupFacts(
+        group=request.group,
+        topic=request.topic,
+        cluster=identity_of(client.route(request.topic)),
+        client_ids=members.client_ids(request.topic),
+        clients_unknown=members.proxied_unknown,
+        is_broadcast=members.is_broadcast,
+        retry_pending=0 if retry is None else sum(map(_pending, retry.every.values())),
+        retry_unknown=0 if retry is None else len(retry.unknown),
+        pop=pop,
+    )
     plan = make_plan(group, facts, methods)
     plan = _with_departed(client, _with_unknown(plan, unknown, members), departed)
     if isinstance(request.target, ToOffsets):
@@ -234,25 +242,6 @@ def _read_topics(
     if isinstance(request.target, Restore | ToOffsets):
         return [*topics, replace(retry, chosen=_named(request.target, retry))], None
     return topics, retry
-
-
-def _group_facts(
-    request: ResetRequest,
-    cluster: ClusterIdentity,
-    members: Membership,
-    retry: _Topic | None,
-) -> GroupFacts:
-    every = {} if retry is None else retry.every
-    return GroupFacts(
-        group=request.group,
-        topic=request.topic,
-        cluster=cluster,
-        client_ids=members.client_ids(request.topic),
-        clients_unknown=members.proxied_unknown,
-        is_broadcast=members.is_broadcast,
-        retry_pending=sum(map(_pending, every.values())),
-        retry_unknown=0 if retry is None else len(retry.unknown),
-    )
 
 
 def _read_topic(

@@ -81,20 +81,18 @@ def read_last(
     options = replace(options, raise_abandoned=False)
     while count and (wanted_more := _windows(ends, count)):
         reader = RangeReader(client, wanted_more, options)
-        before = {
-            w.queue: (ends[w.queue].stored, ends[w.queue].items) for w in wanted_more
-        }
-        for w in wanted_more:
-            ends[w.queue].stored, ends[w.queue].items = [], []
+        new: dict[MessageQueue, tuple[list[Stored], list[T]]]
+        new = {w.queue: ([], []) for w in wanted_more}
         for chunk in reader:
             on_chunk(chunk)
             batch = batcher.batch(chunk)
-            ends[chunk.queue].stored += _stored(chunk, batch.queue_offsets)
-            ends[chunk.queue].items += batch.items
+            stored, items = new[chunk.queue]
+            stored += _stored(chunk, batch.queue_offsets)
+            items += batch.items
         for w in wanted_more:
-            end = ends[w.queue]
-            end.stored = (end.stored + before[w.queue][0])[-count:]
-            end.items = (end.items + before[w.queue][1])[-count:]
+            end, (stored, items) = ends[w.queue], new[w.queue]
+            end.stored = (stored + end.stored)[-count:]
+            end.items = (items + end.items)[-count:]
             end.read_from = w.start
             end.window = min(end.window * 4, _WINDOW_MAX)
         for queue, error in reader.abandoned.items():

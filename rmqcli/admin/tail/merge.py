@@ -10,8 +10,11 @@ Pure; knows only offsets and store times, and does not look into the items.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,19 +43,17 @@ class Batch(NamedTuple, Generic[T]):
     reached_ms: int | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Run(Generic[T]):
     """The buffered items of one queue."""
 
-    __slots__ = ("end", "is_open", "items", "key", "keys", "offsets", "size_bytes")
-
-    def __init__(self, start: int) -> None:
-        self.keys: list[int] = []
-        self.offsets: list[int] = []
-        self.items: list[T] = []
-        self.key = _NEVER_MS
-        self.end = start
-        self.is_open = True
-        self.size_bytes = 0
+    end: int
+    keys: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    items: list[T] = field(default_factory=list)
+    key: int = _NEVER_MS
+    is_open: bool = True
+    size_bytes: int = 0
 
     def cut(self, count: int) -> None:
         """Remove the first `count` items."""

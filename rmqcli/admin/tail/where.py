@@ -196,33 +196,17 @@ class Where:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Row:
     """A message whose body is read at most once."""
 
-    __slots__ = (
-        "_body",
-        "_decode",
-        "_error",
-        "_value",
-        "broker_name",
-        "is_damaged",
-        "is_undecodable",
-        "message",
-    )
-
-    def __init__(
-        self,
-        message: StoredMessage | PartialMessage,
-        broker_name: str | None,
-        decode: ValueReader | None,
-    ) -> None:
-        self.message = message
-        self.broker_name = broker_name
-        self.is_damaged = False
-        self.is_undecodable = False
-        self._decode = decode
-        self._value: Any = _UNREAD
-        self._error: str | None = None
+    message: StoredMessage | PartialMessage
+    broker_name: str | None
+    _decode: ValueReader | None
+    is_damaged: bool = False
+    is_undecodable: bool = False
+    _value: Any = _UNREAD
+    _error: str | None = None
 
     def body(self) -> bytes | None:
         """The body; None for a damaged one."""
