@@ -175,10 +175,6 @@ _checks_types = checks_arguments(
 )
 
 
-#: Methods that make no request.
-_UNTYPED = ("start", "close")
-
-
 def _typed(
     method: Callable[Concatenate[Admin, Parameters], Result],
 ) -> Callable[Concatenate[Admin, Parameters], Result]:
@@ -205,9 +201,10 @@ def _typed(
 
 
 def _all_typed(kind: type[Admin]) -> type[Admin]:
-    """Check the arguments of all methods that a program calls to ask or change."""
+    """Check the arguments of all methods that ask or change something."""
     for name, method in [*vars(kind).items()]:
-        if inspect.isfunction(method) and name not in _UNTYPED and name[0] != "_":
+        is_request = name[0] != "_" and name not in ("start", "close")
+        if is_request and inspect.isfunction(method):
             setattr(kind, name, _typed(method))
     return kind
 
