@@ -32,6 +32,7 @@ _ENDPOINTS_PORT = 8081  # of a proxy, for gRPC
 #: What may be an IPv6 address, with or without a port.
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _TIMEOUT_MS_MAX = 24 * 60 * 60 * 1_000
+_ADDRESS_HINT = "write HOST:PORT, or several separated by commas"
 _MAPPING_HINT = (
     "write ADVERTISED=REACHABLE, such as 172.18.0.3:10911=127.0.0.1:10911, or two hosts"
     " without ports"
@@ -235,7 +236,7 @@ def parse_address_mapping(text: str) -> tuple[str, str]:
     other = _parse_mapped(text, reachable, at)
     if one[1] != other[1]:
         what = "one side has a port and the other has none"
-        raise TextError(text, what, start=0, end=len(text), hint=_MAPPING_HINT)
+        raise TextError(text, what, hint=_MAPPING_HINT)
     return one[0], other[0]
 
 
@@ -300,34 +301,31 @@ def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
             addresses.append(_parse_address(text, stripped, at, port))
         start += len(part) + 1
     if not addresses:
-        what = f"no {kind} in it"
-        hint = "write HOST:PORT, or several separated by commas"
-        raise TextError(text, what, start=0, end=len(text), hint=hint)
+        raise TextError(text, f"no {kind} in it", hint=_ADDRESS_HINT)
     return tuple(dict.fromkeys(addresses))
 
 
 def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
-    hint = "write HOST:PORT, or several separated by commas"
+    hint, end = _ADDRESS_HINT, at + len(address)
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
         host, port = address, str(port_default)
-    port_at = at + len(address) - len(port) if colon else at
+    port_at = end - len(port) if colon else at
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        end = at + len(address)
-        raise TextError(
-            text, "the port is not a number", start=port_at, end=end, hint=hint
-        )
+        what = "the port is not a number"
+        raise TextError(text, what, start=port_at, end=end, hint=hint)
     if not 0 < int(port) < 65_536:
         what = f"port {int(port)} is not in 1..65535"
-        raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
+        raise TextError(text, what, start=port_at, end=end, hint=hint)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     is_odd = any(c.isspace() or not c.isprintable() or c in "/@=+" for c in bare)
     if not bare or is_odd or bare.startswith("-"):
         end = at + max(1, len(host))
         raise TextError(text, "not a host name", start=at, end=end, hint=hint)
     if bare.isdigit() and not colon:
-        what, end = "a number is not an address", at + len(address)
-        raise TextError(text, what, start=at, end=end, hint=hint)
+        raise TextError(
+            text, "a number is not an address", start=at, end=end, hint=hint
+        )
     if ":" in bare and bare is host:
         what = "not a host name"  # such as ipv4:10.0.0.1:8081, gRPC's name of a target
         if _IPV6.fullmatch(address):

@@ -205,11 +205,10 @@ def parse_position(text: str, *, tz: tzinfo | None = None) -> Position:
     if text.startswith("+"):
         return PlusN(_parse_long(text, start=1))
     if _TIME.fullmatch(text):
-        hint = f"write @{text}"
-        raise TextError(text, NO_AT_SIGN, start=0, end=len(text), hint=hint)
+        raise TextError(text, NO_AT_SIGN, hint=f"write @{text}")
     if _TIME_OF_DAY.fullmatch(text):
         hint = "write the day, too, as in @2026-01-02T03:04, or a time ago, as in -15m"
-        raise TextError(text, "a time without a day", start=0, end=len(text), hint=hint)
+        raise TextError(text, "a time without a day", hint=hint)
     if _is_number(text[:1]):
         return AtOffset(_parse_long(text, start=0))
     raise _not_a_position(text)
@@ -221,9 +220,7 @@ def _parse_ago(text: str) -> Ago:
     except TextError as error:
         if error.end == 0:
             hint = "write -100 for the last 100 messages, or -15m for a time ago"
-            raise TextError(
-                text, "nothing after '-'", start=0, end=1, hint=hint
-            ) from None
+            raise TextError(text, "nothing after '-'", end=1, hint=hint) from None
         hint = error.hint and "write for example -100, -500ms, -15m, -2h, -1d"
         raise TextError(
             text, error.what, start=error.start + 1, end=error.end + 1, hint=hint
@@ -234,13 +231,11 @@ def _parse_group(text: str) -> AtGroup:
     name = text.removeprefix("group:")
     start = len("group:")
     if not name:
-        what = "no group name after 'group:'"
-        raise TextError(text, what, start=0, end=len(text), hint="write group:NAME")
+        raise TextError(text, "no group name after 'group:'", hint="write group:NAME")
     match = STORED_NAME.match(name)
     if match is None or match.end() != len(name):
         at = start + (match.end() if match else 0)
-        what = "not allowed in a group's name"
-        raise TextError(text, what, start=at, end=at + 1)
+        raise TextError(text, "not allowed in a group's name", start=at, end=at + 1)
     return AtGroup(name)
 
 
@@ -258,7 +253,7 @@ def _parse_long(text: str, *, start: int) -> int:
         raise TextError(text, what, start=at, end=end, hint=_HINT)
     if len(digits) > 19 or int(digits) > LONG_MAX:
         what = f"greater than {LONG_MAX}, the largest offset"
-        raise TextError(text, what, start=start, end=len(text))
+        raise TextError(text, what, start=start)
     return int(digits)
 
 
@@ -273,7 +268,7 @@ def _parse_time(text: str, tz: tzinfo | None, name: str = "local") -> AtTime:
         what = "not a time" if at < len(text) else "no time after '@'"
         if at >= len(text):
             at = 0
-        raise TextError(text, what, start=at, end=len(text), hint=hint)
+        raise TextError(text, what, start=at, hint=hint)
     naive = _naive_time(text, match)
     zone = match.group(8)
     if zone is None:
@@ -285,12 +280,10 @@ def _parse_time(text: str, tz: tzinfo | None, name: str = "local") -> AtTime:
 def _parse_epoch(text: str, digits: str) -> AtTime:
     if len(digits) < _EPOCH_MS_DIGITS_MIN and int(digits):
         hint = f"times are in milliseconds; for seconds write @{digits}000"
-        what = "too early: this looks like seconds"
-        raise TextError(text, what, start=1, end=len(text), hint=hint)
+        raise TextError(text, "too early: this looks like seconds", start=1, hint=hint)
     if len(digits) > 15 or int(digits) > _EPOCH_MS_MAX:
-        what = "after the year 9999"
         hint = "times are in milliseconds"
-        raise TextError(text, what, start=1, end=len(text), hint=hint)
+        raise TextError(text, "after the year 9999", start=1, hint=hint)
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(digits))
     return AtTime(int(digits), _iso(moment))
 
@@ -303,8 +296,7 @@ def _naive_time(text: str, match: re.Match[str]) -> datetime:
         time_of_day = time(numbers[3], numbers[4], numbers[5], micros)
     except ValueError as error:
         end = match.start(8) if match.group(8) else len(text)
-        what = f"no such time: {error}"
-        raise TextError(text, what, start=1, end=end) from None
+        raise TextError(text, f"no such time: {error}", start=1, end=end) from None
     return datetime.combine(day, time_of_day)
 
 
@@ -314,8 +306,7 @@ def _parse_zone(text: str, match: re.Match[str]) -> tzinfo:
         return UTC
     hours, minutes = int(zone[1:3]), int(zone[3:].removeprefix(":") or 0)
     if hours > 18 or minutes > 59:
-        what = f"{zone} is not a valid UTC offset"
-        raise TextError(text, what, start=match.start(8), end=len(text))
+        raise TextError(text, f"{zone} is not a valid UTC offset", start=match.start(8))
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if zone[0] == "-" else offset)
 
@@ -328,13 +319,13 @@ def _local_time(text: str, naive: datetime, tz: tzinfo | None, name: str) -> AtT
         )
     except (OverflowError, ValueError, OSError):
         what = "outside the years that the local time zone covers"
-        raise TextError(text, what, start=1, end=len(text)) from None
+        raise TextError(text, what, start=1) from None
     local = first.astimezone(tz)
     if local.replace(tzinfo=None) != naive.replace(fold=0):
         after = _iso(max(first, second).astimezone(tz))
         what = "this local time does not exist: clocks were set forward past it"
         hint = f"write it with a zone, for example @{after}"
-        raise TextError(text, what, start=1, end=len(text), hint=hint)
+        raise TextError(text, what, start=1, hint=hint)
     echo = f"{_iso(local)} ({name})"
     if second != first:
         other = _iso(second.astimezone(tz))
@@ -346,7 +337,7 @@ def _epoch_ms(text: str, moment: datetime) -> int:
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     epoch_ms = delta // timedelta(milliseconds=1)
     if epoch_ms < 0:
-        raise TextError(text, "before 1970", start=1, end=len(text))
+        raise TextError(text, "before 1970", start=1)
     return epoch_ms
 
 
@@ -360,4 +351,4 @@ def _not_a_position(text: str) -> TextError:
 
     near = difflib.get_close_matches(text.lower(), (*_WORDS, "group:"), n=1)
     hint = f"did you mean {near[0]}?" if near else _HINT
-    return TextError(text, "not a position", start=0, end=len(text), hint=hint)
+    return TextError(text, "not a position", hint=hint)

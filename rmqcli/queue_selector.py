@@ -58,7 +58,7 @@ def parse_queue(text: str) -> MessageQueue:
     is_id = digits.isascii() and digits.isdigit() and len(digits) <= 5
     if not (topic and broker_name and is_id and int(digits) <= QUEUE_ID_MAX):
         hint = "write TOPIC@BROKER:ID, for example orders@broker-a:3"
-        raise TextError(text, "not a queue", start=0, end=len(text), hint=hint)
+        raise TextError(text, "not a queue", hint=hint)
     return MessageQueue(topic, broker_name, int(digits))
 
 

@@ -50,7 +50,7 @@ def parse_duration_ms(text: str) -> int:
     """
     total = _sum_of_parts(text, DURATION_UNITS_MS, example="500ms, 5s, 2m, 1h, 7d")
     if total > DURATION_MAX_MS:
-        raise TextError(text, "longer than a century", start=0, end=len(text))
+        raise TextError(text, "longer than a century")
     return total
 
 
@@ -61,7 +61,7 @@ def parse_size_bytes(text: str) -> int:
     """
     total = _sum_of_parts(text, SIZE_UNITS_BYTES, example="100B, 64KiB, 4MiB, 1GiB")
     if total > SIZE_MAX_BYTES:
-        raise TextError(text, "more than 1024 TiB", start=0, end=len(text))
+        raise TextError(text, "more than 1024 TiB")
     return total
 
 
@@ -74,8 +74,7 @@ def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
     while at < len(text):
         part = parts.match(text, at)
         if part is None:
-            what = "expected a number"
-            raise TextError(text, what, start=at, end=at + 1, hint=hint)
+            raise TextError(text, "expected a number", start=at, end=at + 1, hint=hint)
         digits, unit = part.groups()
         if len(digits) > 18:
             what = "the number is too large"

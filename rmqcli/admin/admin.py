@@ -17,6 +17,7 @@ started: methods do their I/O in the caller's thread, one call at a time.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
 from collections import Counter
@@ -199,6 +200,16 @@ def _typed(
     return call
 
 
+def _all_typed(kind: type[Admin]) -> type[Admin]:
+    """Check the arguments of all methods that ask or change something."""
+    for name, method in [*vars(kind).items()]:
+        is_request = name[0] != "_" and name not in ("start", "close")
+        if is_request and inspect.isfunction(method):
+            setattr(kind, name, _typed(method))
+    return kind
+
+
+@_all_typed
 class Admin(InOneProcess):
     """Queries a cluster and changes it.
 
@@ -283,7 +294,6 @@ class Admin(InOneProcess):
 
     # --- lag ---
 
-    @_typed
     def lag(self, group: str, *, topics: Collection[str] = ()) -> GroupLag:
         """Return how far a group is behind, by topic and queue.
 
@@ -294,7 +304,6 @@ class Admin(InOneProcess):
         """
         return self.lags([group], topics=topics).groups[0]
 
-    @_typed
     def lags(
         self, groups: Collection[str] = (), *, topics: Collection[str] = ()
     ) -> LagList:
@@ -308,7 +317,6 @@ class Admin(InOneProcess):
 
         return self._lags(LagQuery(groups=tuple(groups), topics=tuple(topics)))
 
-    @_typed
     def explain_lag(self, group: str, *, topics: Collection[str] = ()) -> list[str]:
         """Say in sentences why a group is behind, the most important ones first.
 
@@ -347,7 +355,6 @@ class Admin(InOneProcess):
 
     # --- resetting offsets ---
 
-    @_typed
     def plan_reset(
         self,
         group: str,
@@ -392,7 +399,6 @@ class Admin(InOneProcess):
             group, topic, target, queues=queues or (), include_retry=include_retry
         )
 
-    @_typed
     def backups(
         self, *, group: str | None = None, topic: str | None = None
     ) -> list[Backup]:
@@ -405,7 +411,6 @@ class Admin(InOneProcess):
 
         return list_backups(self._backup_folder(), group=group, topic=topic)
 
-    @_typed
     def plan_undo(
         self,
         group: str,
@@ -455,7 +460,6 @@ class Admin(InOneProcess):
         target = Restore(found.committed, noted)
         return self._planned(group, topic, target, undo_of=found.backup_id)
 
-    @_typed
     def apply_reset(self, planned: PlannedReset, *, watch: bool = False) -> ResetResult:
         """Carry out a plan, and read back the committed offsets.
 
@@ -497,7 +501,6 @@ class Admin(InOneProcess):
             plan=plan, outcomes=run.outcomes(), backup_id=backup_id, errors=run.errors
         )
 
-    @_typed
     def undo_reset(
         self,
         group: str,
@@ -544,7 +547,6 @@ class Admin(InOneProcess):
 
     # --- topics, groups, brokers ---
 
-    @_typed
     def topics(self) -> TopicList:
         """List all topics, and the brokers that did not answer.
 
@@ -554,7 +556,6 @@ class Admin(InOneProcess):
         found = topics_admin.list_topics(self._client)
         return replace(found, untold=untold_errors(self._client))
 
-    @_typed
     def topic_counts(self, *, since: TopicCounts | None = None) -> TopicCounts:
         """Return how many messages the topics of users have.
 
@@ -567,12 +568,10 @@ class Admin(InOneProcess):
         check_type(since, (TopicCounts, type(None)), "since")
         return count_topics(self._client, since=since)
 
-    @_typed
     def topic(self, topic: str) -> TopicDetail:
         """Return one topic: its settings on each broker, its queues and its groups."""
         return topics_admin.show_topic(self._client, topic)
 
-    @_typed
     def create_topic(
         self,
         topic: str,
@@ -607,7 +606,6 @@ class Admin(InOneProcess):
         steps = topics_admin.create_topic(client, topic, masters, change)
         return self._published(topic, steps)
 
-    @_typed
     def update_topic(
         self,
         topic: str,
@@ -664,7 +662,6 @@ class Admin(InOneProcess):
             )
         return found
 
-    @_typed
     def delete_topic(self, topic: str) -> list[TopicResult]:
         """Delete a topic and its messages on every broker and name server.
 
@@ -676,7 +673,6 @@ class Admin(InOneProcess):
         self._client.forget(topic)
         return _checked(steps, f"topic {topic}")
 
-    @_typed
     def groups(self) -> GroupList:
         """List all consumer groups, and the brokers that did not answer.
 
@@ -685,12 +681,10 @@ class Admin(InOneProcess):
         found = groups_admin.list_groups(self._client)
         return replace(found, untold=untold_errors(self._client))
 
-    @_typed
     def group(self, group: str) -> GroupDetail:
         """Return one consumer group: its settings on each broker, members, topics."""
         return groups_admin.show_group(self._client, group)
 
-    @_typed
     def member_stacks(self, group: str, *, client_id: str | None = None) -> StackList:
         """Ask the members of a group, or one of them, for the stacks of their threads.
 
@@ -703,7 +697,6 @@ class Admin(InOneProcess):
 
         return member_stacks(self._client, group, client_id)
 
-    @_typed
     def plan_resend(
         self,
         ref: str,
@@ -724,7 +717,6 @@ class Admin(InOneProcess):
             self._client, ref, topic=topic, group=group, client_id=client_id
         )
 
-    @_typed
     def apply_resend(self, planned: ResendPlan) -> ResendResult:
         """Have the member consume the message now, and return what it answered.
 
@@ -733,7 +725,6 @@ class Admin(InOneProcess):
         """
         return apply_resend(self._client, planned)
 
-    @_typed
     def plan_recall(self, ref: str, *, topic: str | None = None) -> RecallPlan:
         """Find a message that waits for its delivery time, to recall it.
 
@@ -743,7 +734,6 @@ class Admin(InOneProcess):
         """
         return plan_recall(self._client, ref, topic=topic)
 
-    @_typed
     def apply_recall(self, planned: RecallPlan) -> None:
         """Recall the message, and check that it waits no longer.
 
@@ -752,7 +742,6 @@ class Admin(InOneProcess):
         """
         apply_recall(self._client, planned)
 
-    @_typed
     def open_transactions(self, topic: str, *, limit: int = 100) -> OpenTransactions:
         """Find the transactions of a topic that are neither committed nor rolled back.
 
@@ -764,7 +753,6 @@ class Admin(InOneProcess):
 
         return find_open_transactions(self._client, topic, limit=limit)
 
-    @_typed
     def delayed(self, topic: str, *, limit: int = 10) -> DelayedMessages:
         """Find the messages of a topic that wait for a delay level or a delivery time.
 
@@ -776,7 +764,6 @@ class Admin(InOneProcess):
 
         return find_delayed(self._client, topic, limit=limit)
 
-    @_typed
     def producers(
         self, topic: str | None = None, *, group: str | None = None
     ) -> ProducerList:
@@ -794,7 +781,6 @@ class Admin(InOneProcess):
             return found
         return replace(found, untold=untold_errors(self._client))
 
-    @_typed
     def dead_letters(self) -> LetterList:
         """List the dead letters of all groups that have a topic of them: how many.
 
@@ -804,7 +790,6 @@ class Admin(InOneProcess):
 
         return list_letters(self._client)
 
-    @_typed
     def read_dead_letters(
         self,
         group: str,
@@ -838,7 +823,6 @@ class Admin(InOneProcess):
             wanted=parse_filter(where=where, decode=decode),
         )
 
-    @_typed
     def retries(self, group: str, *, limit: int = 100) -> WaitingMessages:
         """Find what waits to be delivered to a group again: failed messages.
 
@@ -850,7 +834,6 @@ class Admin(InOneProcess):
 
         return find_waiting(self._client, group, limit=limit)
 
-    @_typed
     def create_group(
         self,
         group: str,
@@ -872,7 +855,6 @@ class Admin(InOneProcess):
         results = groups_admin.create_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
-    @_typed
     def update_group(
         self,
         group: str,
@@ -887,7 +869,6 @@ class Admin(InOneProcess):
         results = groups_admin.update_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
-    @_typed
     def pause_group(
         self,
         group: str,
@@ -904,7 +885,6 @@ class Admin(InOneProcess):
         """
         return self._set_consumption(group, cluster, brokers, is_on=False)
 
-    @_typed
     def resume_group(
         self,
         group: str,
@@ -930,7 +910,6 @@ class Admin(InOneProcess):
         results = groups_admin.update_group(client, group, there, change)
         return _checked(results, f"group {group}")
 
-    @_typed
     def delete_group(
         self,
         group: str,
@@ -959,7 +938,6 @@ class Admin(InOneProcess):
         )
         return _checked(results, f"group {group}")
 
-    @_typed
     def definitions(
         self, *, cluster: str | None = None, kinds: Collection[Kind] = ()
     ) -> Definitions:
@@ -975,7 +953,6 @@ class Admin(InOneProcess):
 
         return export_definitions(self._client, cluster, kinds)
 
-    @_typed
     def plan_definitions(
         self,
         definitions: Definitions,
@@ -995,7 +972,6 @@ class Admin(InOneProcess):
         check_type(definitions, Definitions, "definitions")
         return plan_definitions(self._client, definitions, cluster=cluster, prune=prune)
 
-    @_typed
     def accounts(
         self, *, cluster: str | None = None, brokers: Collection[str] = ()
     ) -> AclEntries:
@@ -1008,7 +984,6 @@ class Admin(InOneProcess):
 
         return list_accounts(self._client, cluster=cluster, brokers=brokers)
 
-    @_typed
     def explain_access(
         self,
         user: str,
@@ -1037,7 +1012,6 @@ class Admin(InOneProcess):
             brokers=brokers,
         )
 
-    @_typed
     def plan_user(
         self,
         user: str,
@@ -1067,7 +1041,6 @@ class Admin(InOneProcess):
             brokers=_chosen(cluster, brokers),
         )
 
-    @_typed
     def plan_rule(
         self,
         user: str,
@@ -1103,7 +1076,6 @@ class Admin(InOneProcess):
             brokers=_chosen(cluster, brokers),
         )
 
-    @_typed
     def plan_acl_deletion(
         self,
         user: str,
@@ -1129,7 +1101,6 @@ class Admin(InOneProcess):
             brokers=_chosen(cluster, brokers),
         )
 
-    @_typed
     def plan_acl_copy(
         self, kind: Kind, user: str, *, source: str, to: Collection[str] | None = None
     ) -> DefinitionsPlan:
@@ -1148,7 +1119,6 @@ class Admin(InOneProcess):
         to = _chosen(None, to, "to")
         return plan_acl_copy(self._client, kind, user, source=source, to=to)
 
-    @_typed
     def apply_definitions(self, planned: DefinitionsPlan) -> DefinitionsResult:
         """Carry out a plan, and read back what each broker has.
 
@@ -1161,7 +1131,6 @@ class Admin(InOneProcess):
         check_type(planned, DefinitionsPlan, "planned")
         return apply_definitions(self._client, planned)
 
-    @_typed
     def brokers(self) -> list[BrokerRow]:
         """List all brokers that name servers know, with their runtime information.
 
@@ -1170,7 +1139,6 @@ class Admin(InOneProcess):
         """
         return brokers_admin.list_brokers(self._client)
 
-    @_typed
     def cluster(self) -> ClusterSummary:
         """Sum the cluster up: brokers, topics, groups, dead letters, what is wrong.
 
@@ -1180,7 +1148,6 @@ class Admin(InOneProcess):
 
         return read_cluster(self._client)
 
-    @_typed
     def doctor(
         self, *, only: Collection[str] = (), skip: Collection[str] = ()
     ) -> Diagnosis:
@@ -1194,7 +1161,6 @@ class Admin(InOneProcess):
 
         return diagnose(self._client, only=only, skip=skip)
 
-    @_typed
     def broker(self, broker_name: str) -> list[BrokerDetail]:
         """Return all that a broker reports, and its settings: the master, then slaves.
 
@@ -1205,7 +1171,6 @@ class Admin(InOneProcess):
 
     # --- settings of servers ---
 
-    @_typed
     def broker_settings(
         self, *, brokers: Collection[str] = (), cluster: str | None = None
     ) -> list[ShownSettings]:
@@ -1218,14 +1183,12 @@ class Admin(InOneProcess):
 
         return broker_settings(self._client, brokers=brokers, cluster=cluster)
 
-    @_typed
     def namesrv_settings(self) -> list[ShownSettings]:
         """Read the settings of each name server; as `broker_settings` otherwise."""
         from rmqcli.admin.settings import namesrv_settings
 
         return namesrv_settings(self._client)
 
-    @_typed
     def compare_broker_settings(
         self,
         *,
@@ -1243,7 +1206,6 @@ class Admin(InOneProcess):
         found = self.broker_settings(brokers=brokers, cluster=cluster)
         return diff_settings(found, with_all=with_all)
 
-    @_typed
     def plan_broker_settings(
         self,
         settings: Mapping[str, str],
@@ -1263,14 +1225,12 @@ class Admin(InOneProcess):
         found = self.broker_settings(brokers=brokers, cluster=cluster)
         return plan_settings(found, settings)
 
-    @_typed
     def plan_namesrv_settings(self, settings: Mapping[str, str]) -> SettingsPlan:
         """Plan to change settings of all name servers; nothing is changed."""
         from rmqcli.admin.settings import plan_settings
 
         return plan_settings(self.namesrv_settings(), settings)
 
-    @_typed
     def apply_settings(self, planned: SettingsPlan) -> list[SettingResult]:
         """Carry out a plan, and read back each setting.
 
@@ -1282,14 +1242,12 @@ class Admin(InOneProcess):
         check_type(planned, SettingsPlan, "planned")
         return _checked(apply_settings(self._client, planned), "settings")
 
-    @_typed
     def kv_values(self, namespace: str) -> list[KVValues]:
         """Read the key-value store of each name server, of one namespace."""
         from rmqcli.admin.kv import kv_values
 
         return kv_values(self._client, namespace)
 
-    @_typed
     def put_kv(self, namespace: str, key: str, value: str) -> list[KVResult]:
         """Set a value on each name server, and read it back.
 
@@ -1301,7 +1259,6 @@ class Admin(InOneProcess):
         steps = plan_kv(self._client, namespace, key, value)
         return _checked(apply_kv(self._client, steps), f"{namespace} {key}")
 
-    @_typed
     def delete_kv(self, namespace: str, key: str) -> list[KVResult]:
         """Remove a value from each name server; as `put_kv` otherwise."""
         from rmqcli.admin.kv import apply_kv, plan_kv
@@ -1311,7 +1268,6 @@ class Admin(InOneProcess):
 
     # --- clean-ups ---
 
-    @_typed
     def clean_expired_queues(
         self, *, cluster: str | None = None, brokers: Collection[str] | None = None
     ) -> list[CleanStep]:
@@ -1327,7 +1283,6 @@ class Admin(InOneProcess):
         done = clean.apply_clean_expired(self._client, steps)
         return _checked(done, "clean-up", servers=masters)
 
-    @_typed
     def clean_unused_topics(
         self, *, cluster: str | None = None, brokers: Collection[str] | None = None
     ) -> list[CleanStep]:
@@ -1351,7 +1306,6 @@ class Admin(InOneProcess):
 
     # --- draining brokers ---
 
-    @_typed
     def plan_drain(self, broker_name: str) -> DrainPlan:
         """Look at what taking the write permission from a broker would do.
 
@@ -1361,7 +1315,6 @@ class Admin(InOneProcess):
 
         return plan_drain(self._client, broker_name)
 
-    @_typed
     def apply_drain(self, planned: DrainPlan) -> list[DrainStep]:
         """Take the write permission from the broker's topics, and read back routes.
 
@@ -1374,7 +1327,6 @@ class Admin(InOneProcess):
         steps = apply_drain(self._client, planned)
         return _checked(steps, f"broker {planned.broker_name}")
 
-    @_typed
     def drain_progress(
         self,
         broker_name: str,
@@ -1406,7 +1358,6 @@ class Admin(InOneProcess):
             settle_ms=SETTLE_MS if settle_ms is None else settle_ms,
         )
 
-    @_typed
     def undrain_broker(self, broker_name: str) -> list[DrainStep]:
         """Give a broker's topics the permissions back that the broker has for them.
 
@@ -1420,12 +1371,10 @@ class Admin(InOneProcess):
 
     # --- messages ---
 
-    @_typed
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, sorted."""
         return self._client.route(topic).read_queues()
 
-    @_typed
     def message_at(self, queue: MessageQueue, queue_offset: int) -> PulledMessage:
         """Return the message at an offset.
 
@@ -1451,7 +1400,6 @@ class Admin(InOneProcess):
             name=ResponseCode.NO_MESSAGE.name,
         )
 
-    @_typed
     def message_by_id(self, topic: str, message_id: str) -> PulledMessage:
         """Return the message of a topic with this id: its UNIQ_KEY or its offset id.
 
@@ -1464,7 +1412,6 @@ class Admin(InOneProcess):
         found = find_message(self._client, topic, message_id)
         return self.message_at(found.message_queue, found.queue_offset)
 
-    @_typed
     def find_messages(
         self, ref: str, *, topic: str | None = None, pending: bool = False
     ) -> FoundMessages:
@@ -1484,7 +1431,6 @@ class Admin(InOneProcess):
         with self._client.ask_silent_once():
             return find_messages(self._client, ref, topic, pending=pending)
 
-    @_typed
     def message_outcome(
         self, message: PulledMessage, *, groups: Collection[str] = ()
     ) -> MessageOutcome:
@@ -1504,7 +1450,6 @@ class Admin(InOneProcess):
             )
             return found
 
-    @_typed
     def message_trace(
         self,
         ref: str,
@@ -1530,7 +1475,6 @@ class Admin(InOneProcess):
                 self._client, ref, topic=topic, trace_topic=trace_topic, scan=scan
             )
 
-    @_typed
     def messages_by_key(
         self,
         topic: str,
@@ -1581,7 +1525,6 @@ class Admin(InOneProcess):
                 )
         return found.messages
 
-    @_typed
     def read(
         self,
         topic: str,

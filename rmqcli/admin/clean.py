@@ -58,9 +58,9 @@ class CleanStep:
 
     broker_name: str
     address: str | None
-    topic: str | None
-    queue_id: int | None
-    max_offset: int | None
+    topic: str | None = None
+    queue_id: int | None = None
+    max_offset: int | None = None
     result: str
     error: RmqError | None = None
 
@@ -186,7 +186,6 @@ def plan_clean_unused(client: Client, masters: Addresses) -> list[CleanStep]:
                 address=address,
                 topic=topic,
                 queue_id=queue_id,
-                max_offset=None,
                 result="planned",
                 error=exists if isinstance(exists, RmqError) else None,
             )
@@ -317,12 +316,5 @@ def _is_undone(written: RmqError | None) -> bool:
 
 
 def _failed(name: str, address: str | None, error: RmqError) -> CleanStep:
-    return CleanStep(
-        broker_name=name,
-        address=address,
-        topic=None,
-        queue_id=None,
-        max_offset=None,
-        result=failed_word(error),
-        error=error,
-    )
+    word = failed_word(error)
+    return CleanStep(broker_name=name, address=address, result=word, error=error)

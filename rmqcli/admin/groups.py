@@ -424,24 +424,16 @@ def _member(
     *,
     is_pop: bool,
 ) -> GroupMember:
+    member = GroupMember(connection=connection, brokers=brokers)
     if reported is None:
         reason = f"not asked: only {_MEMBERS_ASKED_MAX} members are"
         if is_grpc_client(connection.client_id):
             reason = PROXY_ONLY
-        return GroupMember(connection=connection, brokers=brokers, reason=reason)
-    if reported.failure is not None:
-        return GroupMember(
-            connection=connection,
-            brokers=brokers,
-            reason=reported.failure,
-            is_silent=not is_pop,  # those that receive by POP need not answer
-        )
-    return GroupMember(
-        connection=connection,
-        brokers=brokers,
-        subscriptions=reported.subscriptions,
-        started_ms=reported.started_ms,
-    )
+        return replace(member, reason=reason)
+    if reported.failure is not None:  # those that receive by POP need not answer
+        return replace(member, reason=reported.failure, is_silent=not is_pop)
+    started_ms = reported.started_ms
+    return replace(member, subscriptions=reported.subscriptions, started_ms=started_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

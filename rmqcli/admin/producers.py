@@ -59,11 +59,11 @@ class ProducerRow:
     """
 
     group: str | None
-    client_id: str | None
+    client_id: str | None = None
     address: str
-    language: int | None
-    version: int | None
-    last_heartbeat_ms: int | None
+    language: int | None = None
+    version: int | None = None
+    last_heartbeat_ms: int | None = None
     broker_name: str
     messages: int | None = None
 
@@ -175,7 +175,6 @@ def _connected(
             address=each.client_addr,
             language=each.language,
             version=each.version,
-            last_heartbeat_ms=None,
             broker_name=name,
         )
         for name, members in connected.items()
@@ -215,11 +214,7 @@ def _senders(
     rows = {
         place: ProducerRow(
             group=groups.get(place),
-            client_id=None,
             address=place[1],
-            language=None,
-            version=None,
-            last_heartbeat_ms=None,
             broker_name=place[0],
             messages=count,
         )

@@ -217,22 +217,15 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
         if _may_be_passed_on(error):
             raise _unknown(plan, error) from error
         raise
+    remark, spent_ms = answer.remark, answer.spent_time_mills
     if is_grpc_client(plan.client_id):
         # The proxy answers "from gRPC client" and 0 ms, whatever happened.
-        return ResendResult(
-            plan=plan,
-            consume_result=answer.consume_result,
-            remark=None,
-            spent_ms=None,
-        )
-    remark = answer.remark
-    if remark is not None and len(remark) > _REMARK_MAX:
+        remark = spent_ms = None
+    elif remark is not None and len(remark) > _REMARK_MAX:
         remark = remark[:_REMARK_MAX] + "..."
+    result = answer.consume_result
     return ResendResult(
-        plan=plan,
-        consume_result=answer.consume_result,
-        remark=remark,
-        spent_ms=answer.spent_time_mills,
+        plan=plan, consume_result=result, remark=remark, spent_ms=spent_ms
     )
 
 

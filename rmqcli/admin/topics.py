@@ -842,9 +842,7 @@ def _write(
     failed = dict(failed)
     at = with_address(masters, failed)
     results = {
-        name: TopicResult(
-            server=name, address=at[name], result="unchanged", config=config
-        )
+        name: _result(name, at[name], "unchanged", config)
         for name, config in unchanged.items()
     }
     both = {**unchanged, **wanted}
@@ -890,13 +888,9 @@ def _write(
             error = fault or PartialError(f"{name} does not show topic {topic}")
             failed[name] = answer if isinstance(answer, RmqError) else error
             continue
-        results[name] = TopicResult(
-            server=name, address=at[name], result=done, config=found
-        )
+        results[name] = _result(name, at[name], done, found)
     for name, error in failed.items():
-        results[name] = TopicResult(
-            server=name, address=masters[name], result=failed_word(error), error=error
-        )
+        results[name] = _result(name, masters[name], error)
     refused = {name for name in wanted if results[name].result == "failed"}
     if order is not None and steps and refused:
         order = replace(order, listed=order.listed or "")  # there is one now
@@ -1163,28 +1157,27 @@ def _read_back_deletion(
 
 def _failures(errors: Mapping[str, RmqError]) -> list[TopicResult]:
     """The results of brokers that could not be asked."""
-    return [
-        TopicResult(server=name, address=None, result="failed", error=error)
-        for name, error in errors.items()
-    ]
+    return [_result(name, None, error) for name, error in errors.items()]
 
 
 def _steps(
-    addresses: Mapping[str, str],
-    answers: Mapping[str, RmqError | None],
-    *,
-    done: str,
+    addresses: Mapping[str, str], answers: Mapping[str, RmqError | None], *, done: str
 ) -> list[TopicResult]:
-    return [
-        TopicResult(
-            server=name,
-            address=address,
-            result=done if error is None else failed_word(error),
-            error=error,
-        )
-        for name, address in addresses.items()
-        for error in [answers[name]]
-    ]
+    return [_result(n, at, answers[n] or done) for n, at in addresses.items()]
+
+
+def _result(
+    server: str,
+    address: str | None,
+    result: str | RmqError,
+    config: TopicConfig | None = None,
+) -> TopicResult:
+    """Return the result of a server: a word, or the error that it failed with."""
+    error = result if isinstance(result, RmqError) else None
+    word = failed_word(result) if isinstance(result, RmqError) else result
+    return TopicResult(
+        server=server, address=address, result=word, config=config, error=error
+    )
 
 
 def _how_to_look(topic: str) -> str:

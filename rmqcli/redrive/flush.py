@@ -31,10 +31,10 @@ from rmqcli.admin.brokers import (
 )
 from rmqcli.admin.delayed import clock_of_broker
 from rmqcli.admin.dlq.letter import FLUSHED_FROM, facts_of, place_of
-from rmqcli.admin.dlq.read import raise_if_missing
 from rmqcli.admin.dlq.retries import delayed_retries
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.memory import departed_errors_of_group
+from rmqcli.admin.positions import check_group_names
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.checked import check_int
@@ -201,7 +201,7 @@ def plan_flush(
         target = find_target(client, retry_topic(group))
         rules = _Rules(request, target, committed, pop)
     except NotFoundError:
-        raise_if_missing(client, group)  # nothing of the group has failed yet
+        check_group_names(client, [group])  # nothing of the group has failed yet
 
     def found_in(rules: _Rules) -> Iterator[_Found]:
         nonlocal scanned

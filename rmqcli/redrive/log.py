@@ -21,7 +21,7 @@ from array import array
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from rmqcli.admin.reset.cluster_identity import (
     ClusterIdentity,
@@ -246,15 +246,6 @@ class ScatteredStates(LetterStates):
             found[offset] = log_offset, _time(time_ms), state
 
 
-class LogFile(Protocol):
-    """A file to which lines are appended."""
-
-    def append(self, data: bytes) -> None:
-        """Write all of `data` at the end, and flush it to the disk."""
-
-    def close(self) -> None: ...
-
-
 class LockedFile:
     """The log of one process at a time, on the disk. `what` runs while it is open.
 
@@ -284,7 +275,7 @@ class LockedFile:
             raise RmqError(f"{path} cannot be opened: {error.strerror}") from error
 
     def append(self, data: bytes) -> None:
-        """See LogFile."""
+        """Write all of `data` at the end, and flush it to the disk."""
         try:
             view = memoryview(data)
             while view:
@@ -461,7 +452,7 @@ def _place(row: Sequence[object], time_ms: Sequence[object]) -> LetterPlace:
 class RedriveLog:
     """Writes intents and outcomes, and knows the states of the letters."""
 
-    def __init__(self, file: LogFile, states: LetterStates, next_batch: int) -> None:
+    def __init__(self, file: LockedFile, states: LetterStates, next_batch: int) -> None:
         self._file = file
         self.states = states
         self._batch = next_batch - 1

@@ -71,11 +71,6 @@ def _perm_fault(value: object) -> str | None:
     return "must be rw, r, w or none"
 
 
-def _filter_type_fault(value: object) -> str | None:
-    words = ("SINGLE_TAG", "MULTI_TAG")
-    return None if value in words else "must be SINGLE_TAG or MULTI_TAG"
-
-
 def _attributes_fault(value: object) -> str | None:
     if not isinstance(value, dict):
         return "must be an object whose values are strings"
@@ -125,7 +120,7 @@ TOPIC_SETTINGS: Final[dict[str, SettingSpec]] = {
     "write_queue_nums": SettingSpec(8, _range(1, 65_535)),
     "perm": SettingSpec("rw", _perm_fault),
     "order": SettingSpec(False, _bool_fault),
-    "topic_filter_type": SettingSpec("SINGLE_TAG", _filter_type_fault),
+    "topic_filter_type": SettingSpec("SINGLE_TAG", _one_of("SINGLE_TAG", "MULTI_TAG")),
     "topic_sys_flag": SettingSpec(0, _range(0, _INT32_MAX)),
     "attributes": SettingSpec({}, _attributes_fault, V5_0_0),
 }

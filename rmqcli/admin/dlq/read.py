@@ -15,19 +15,17 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers import reader_addresses, split_answers
+from rmqcli.admin.brokers import split_answers
 from rmqcli.admin.dlq.letter import facts_of
 from rmqcli.admin.lag.memory import departed_errors_of_group, how_to_read
 from rmqcli.admin.positions import (
-    is_missing,
+    check_group_names,
     resolve_ranges_each,
     warn_of_unsorted,
 )
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.admin.tail.sql import check_sql
-from rmqcli.api.broker_errors import not_found
 from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
-from rmqcli.api.runner import run_task
 from rmqcli.checked import check_int
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
@@ -197,7 +195,7 @@ def letter_route(client: Client, group: str) -> TopicRoute:
                 f" {name} is no longer in the route, and may have some",
                 hint=error.hint,
             ) from missing
-        raise_if_missing(client, group)
+        check_group_names(client, [group])
         missing.message = f"group {group} has no dead letters: there is no {topic}"
         missing.missing = None  # no topic of that name was meant
         missing.hint = Hint(
@@ -205,15 +203,6 @@ def letter_route(client: Client, group: str) -> TopicRoute:
             LibraryCall("Admin.dead_letters"),
         )
         raise
-
-
-def raise_if_missing(client: Client, group: str) -> None:
-    """Raise NotFoundError if a group certainly does not exist."""
-    brokers = client.cluster_info().brokers
-    addresses = reader_addresses(brokers.values())
-    is_complete = len(addresses) == len(brokers)
-    if run_task(client, is_missing(group, addresses, is_complete=is_complete)):
-        raise not_found("group", group)
 
 
 def check_pullable(client: Client, group: str) -> None:
@@ -398,10 +387,8 @@ class LetterReader:
     ) -> tuple[Letters, int]:
         """Return the letters from offset `at` on, and the offset after them."""
         client = self._client
-        answer = client.invoke(
-            address,
-            query_consume_queue(queue.topic, queue.queue_id, at, count=count),
-        )
+        call = query_consume_queue(queue.topic, queue.queue_id, at, count=count)
+        answer = client.invoke(address, call)
         entries = (answer.queue_data or [])[:count]
         if not entries and not answer.max_queue_index:
             raise DeniedError(
@@ -422,16 +409,16 @@ class LetterReader:
                 raise PartialError(f"{queue}: {address} has no entry for offset {at}")
             self.missing.setdefault(queue, []).append((at, low))
             return [], low
+        letters: Letters = []
         bodies = client.ask_many(
             {
                 offset: (
                     address,
-                    view_message_by_id(entry.physic_offset, topic=queue.topic),
+                    view_message_by_id(e.physic_offset, topic=queue.topic),
                 )
-                for offset, entry in enumerate(entries, at)
-            },
+                for offset, e in enumerate(entries, at)
+            }
         )
-        letters: Letters = []
         for offset, body in bodies.items():
             if isinstance(body, RmqError):
                 raise body

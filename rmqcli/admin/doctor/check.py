@@ -59,9 +59,10 @@ class CheckEach(Generic[T]):
 
     things: Callable[[Facts], Iterable[T]]
     name_of: Callable[[T], str]
+    works_without_master: bool = False
 
     def __call__(
-        self, name: str, title: str, *needs: str, **flags: bool
+        self, name: str, title: str, *needs: str
     ) -> Callable[[Callable[[Facts, T], Findings]], Check]:
         """Make a check of the function that follows."""
 
@@ -70,13 +71,14 @@ class CheckEach(Generic[T]):
                 for thing in self.things(facts):
                     yield from about(self.name_of(thing), judge(facts, thing))
 
-            return check(name, title, *needs, **flags)(judge_all)
+            alone = self.works_without_master
+            return check(name, title, *needs, works_without_master=alone)(judge_all)
 
         return make
 
 
 #: Make checks of each broker that answered, and of each master.
-check_brokers = CheckEach(Facts.answering, process_name)
+check_brokers = CheckEach(Facts.answering, process_name, works_without_master=True)
 check_masters = CheckEach(Facts.masters, process_name)
 
 

@@ -124,11 +124,7 @@ def _known_cves(facts: Facts) -> Findings:
             )
 
 
-@check_brokers(
-    "access-control",
-    "brokers ask for accounts and check rights",
-    works_without_master=True,
-)
+@check_brokers("access-control", "brokers ask for accounts and check rights")
 def _access_control(facts: Facts, detail: BrokerDetail) -> Findings:
     settings = detail.settings
     if settings is None:
@@ -164,9 +160,7 @@ def _access_control(facts: Facts, detail: BrokerDetail) -> Findings:
     )
 
 
-@check_brokers(
-    "encryption", "connections over a network are encrypted", works_without_master=True
-)
+@check_brokers("encryption", "connections over a network are encrypted")
 def _encryption(facts: Facts, detail: BrokerDetail) -> Findings:
     host = detail.row.address.rpartition(":")[0].strip("[]")
     if facts.config.tls is None and not _is_loopback(host):

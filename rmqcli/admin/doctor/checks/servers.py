@@ -251,9 +251,7 @@ def _broker_settings(facts: Facts) -> Findings:
                 )
 
 
-@check_brokers(
-    "clock-skew", "clocks of brokers and this machine agree", works_without_master=True
-)
+@check_brokers("clock-skew", "clocks of brokers and this machine agree")
 def _clock_skew(facts: Facts, detail: BrokerDetail) -> Findings:
     skew_ms = facts.clock_skew_ms.get(detail.row.address)
     if skew_ms is None:
@@ -415,10 +413,7 @@ def _write_perms(facts: Facts, broker_name: str) -> tuple[int, int]:
 
 
 @check_brokers(
-    "flow-control",
-    "few requests wait for a thread of a broker",
-    Fact.SETTINGS,
-    works_without_master=True,
+    "flow-control", "few requests wait for a thread of a broker", Fact.SETTINGS
 )
 def _flow_control(facts: Facts, detail: BrokerDetail) -> Findings:
     for pool, wait_setting in _POOLS.items():

@@ -32,7 +32,7 @@ _NEAR: Final = 5
 _check_groups = CheckEach(attrgetter("lags"), attrgetter("group"))
 
 
-@check_brokers("disk", "disks have room", Fact.SETTINGS, works_without_master=True)
+@check_brokers("disk", "disks have room", Fact.SETTINGS)
 def _disk(facts: Facts, detail: BrokerDetail) -> Findings:
     ratio = detail.row.disk_ratio
     if ratio is None:
