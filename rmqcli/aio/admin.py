@@ -18,16 +18,15 @@ async with AsyncAdmin(namesrv="127.0.0.1:9876") as admin:
 
 from __future__ import annotations
 
-import functools
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.admin import Admin
-from rmqcli.aio.handover import AsyncClient, BlockingCalls
+from rmqcli.aio.handover import AsyncClient, BlockingCalls, awaited
 from rmqcli.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
     from pathlib import Path
 
     from rmqcli.clock import Clock
@@ -36,26 +35,9 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
 #: How much a read hands over to the event loop at once.
 _MESSAGES_MAX: Final = 500
 _BYTES_MAX: Final = 1024 * 1024
-
-
-def _awaited(
-    method: Callable[Concatenate[Admin, Parameters], Result],
-) -> Callable[Concatenate[AsyncAdmin, Parameters], Coroutine[Any, Any, Result]]:
-    """The method of AsyncAdmin that calls this method of Admin in the thread."""
-
-    @functools.wraps(method)
-    async def call(
-        self: AsyncAdmin, /, *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        return await self._call_admin(method, *args, **kwargs)
-
-    return call
 
 
 class AsyncAdmin(AsyncClient):
@@ -79,10 +61,7 @@ class AsyncAdmin(AsyncClient):
         self._make = partial(
             Admin, namesrv=namesrv, client=client, backups=backups, clock=clock
         )
-        self._admin = self._make()
-
-    def __repr__(self) -> str:
-        return f"Async{self._admin!r}"
+        self._client = self._admin = self._make()
 
     async def start(self) -> None:
         """Start the admin. It contacts no server before the first request.
@@ -106,73 +85,73 @@ class AsyncAdmin(AsyncClient):
             self._closing = self._calls.close_after_calls(self._admin.close)
         await self._closing.wait()
 
-    lag = _awaited(Admin.lag)
-    lags = _awaited(Admin.lags)
-    explain_lag = _awaited(Admin.explain_lag)
-    plan_reset = _awaited(Admin.plan_reset)
-    backups = _awaited(Admin.backups)
-    plan_undo = _awaited(Admin.plan_undo)
-    apply_reset = _awaited(Admin.apply_reset)
-    undo_reset = _awaited(Admin.undo_reset)
-    topics = _awaited(Admin.topics)
-    topic_counts = _awaited(Admin.topic_counts)
-    topic = _awaited(Admin.topic)
-    create_topic = _awaited(Admin.create_topic)
-    update_topic = _awaited(Admin.update_topic)
-    delete_topic = _awaited(Admin.delete_topic)
-    groups = _awaited(Admin.groups)
-    group = _awaited(Admin.group)
-    member_stacks = _awaited(Admin.member_stacks)
-    producers = _awaited(Admin.producers)
-    open_transactions = _awaited(Admin.open_transactions)
-    delayed = _awaited(Admin.delayed)
-    plan_resend = _awaited(Admin.plan_resend)
-    apply_resend = _awaited(Admin.apply_resend)
-    plan_recall = _awaited(Admin.plan_recall)
-    apply_recall = _awaited(Admin.apply_recall)
-    dead_letters = _awaited(Admin.dead_letters)
-    read_dead_letters = _awaited(Admin.read_dead_letters)
-    retries = _awaited(Admin.retries)
-    create_group = _awaited(Admin.create_group)
-    update_group = _awaited(Admin.update_group)
-    pause_group = _awaited(Admin.pause_group)
-    resume_group = _awaited(Admin.resume_group)
-    delete_group = _awaited(Admin.delete_group)
-    definitions = _awaited(Admin.definitions)
-    plan_definitions = _awaited(Admin.plan_definitions)
-    apply_definitions = _awaited(Admin.apply_definitions)
-    accounts = _awaited(Admin.accounts)
-    explain_access = _awaited(Admin.explain_access)
-    plan_user = _awaited(Admin.plan_user)
-    plan_rule = _awaited(Admin.plan_rule)
-    plan_acl_deletion = _awaited(Admin.plan_acl_deletion)
-    plan_acl_copy = _awaited(Admin.plan_acl_copy)
-    brokers = _awaited(Admin.brokers)
-    cluster = _awaited(Admin.cluster)
-    doctor = _awaited(Admin.doctor)
-    broker = _awaited(Admin.broker)
-    broker_settings = _awaited(Admin.broker_settings)
-    namesrv_settings = _awaited(Admin.namesrv_settings)
-    compare_broker_settings = _awaited(Admin.compare_broker_settings)
-    plan_broker_settings = _awaited(Admin.plan_broker_settings)
-    plan_namesrv_settings = _awaited(Admin.plan_namesrv_settings)
-    apply_settings = _awaited(Admin.apply_settings)
-    kv_values = _awaited(Admin.kv_values)
-    put_kv = _awaited(Admin.put_kv)
-    delete_kv = _awaited(Admin.delete_kv)
-    clean_expired_queues = _awaited(Admin.clean_expired_queues)
-    clean_unused_topics = _awaited(Admin.clean_unused_topics)
-    plan_drain = _awaited(Admin.plan_drain)
-    apply_drain = _awaited(Admin.apply_drain)
-    drain_progress = _awaited(Admin.drain_progress)
-    undrain_broker = _awaited(Admin.undrain_broker)
-    queues = _awaited(Admin.queues)
-    message_at = _awaited(Admin.message_at)
-    message_by_id = _awaited(Admin.message_by_id)
-    find_messages = _awaited(Admin.find_messages)
-    message_outcome = _awaited(Admin.message_outcome)
-    message_trace = _awaited(Admin.message_trace)
-    messages_by_key = _awaited(Admin.messages_by_key)
+    lag = awaited(Admin.lag)
+    lags = awaited(Admin.lags)
+    explain_lag = awaited(Admin.explain_lag)
+    plan_reset = awaited(Admin.plan_reset)
+    backups = awaited(Admin.backups)
+    plan_undo = awaited(Admin.plan_undo)
+    apply_reset = awaited(Admin.apply_reset)
+    undo_reset = awaited(Admin.undo_reset)
+    topics = awaited(Admin.topics)
+    topic_counts = awaited(Admin.topic_counts)
+    topic = awaited(Admin.topic)
+    create_topic = awaited(Admin.create_topic)
+    update_topic = awaited(Admin.update_topic)
+    delete_topic = awaited(Admin.delete_topic)
+    groups = awaited(Admin.groups)
+    group = awaited(Admin.group)
+    member_stacks = awaited(Admin.member_stacks)
+    producers = awaited(Admin.producers)
+    open_transactions = awaited(Admin.open_transactions)
+    delayed = awaited(Admin.delayed)
+    plan_resend = awaited(Admin.plan_resend)
+    apply_resend = awaited(Admin.apply_resend)
+    plan_recall = awaited(Admin.plan_recall)
+    apply_recall = awaited(Admin.apply_recall)
+    dead_letters = awaited(Admin.dead_letters)
+    read_dead_letters = awaited(Admin.read_dead_letters)
+    retries = awaited(Admin.retries)
+    create_group = awaited(Admin.create_group)
+    update_group = awaited(Admin.update_group)
+    pause_group = awaited(Admin.pause_group)
+    resume_group = awaited(Admin.resume_group)
+    delete_group = awaited(Admin.delete_group)
+    definitions = awaited(Admin.definitions)
+    plan_definitions = awaited(Admin.plan_definitions)
+    apply_definitions = awaited(Admin.apply_definitions)
+    accounts = awaited(Admin.accounts)
+    explain_access = awaited(Admin.explain_access)
+    plan_user = awaited(Admin.plan_user)
+    plan_rule = awaited(Admin.plan_rule)
+    plan_acl_deletion = awaited(Admin.plan_acl_deletion)
+    plan_acl_copy = awaited(Admin.plan_acl_copy)
+    brokers = awaited(Admin.brokers)
+    cluster = awaited(Admin.cluster)
+    doctor = awaited(Admin.doctor)
+    broker = awaited(Admin.broker)
+    broker_settings = awaited(Admin.broker_settings)
+    namesrv_settings = awaited(Admin.namesrv_settings)
+    compare_broker_settings = awaited(Admin.compare_broker_settings)
+    plan_broker_settings = awaited(Admin.plan_broker_settings)
+    plan_namesrv_settings = awaited(Admin.plan_namesrv_settings)
+    apply_settings = awaited(Admin.apply_settings)
+    kv_values = awaited(Admin.kv_values)
+    put_kv = awaited(Admin.put_kv)
+    delete_kv = awaited(Admin.delete_kv)
+    clean_expired_queues = awaited(Admin.clean_expired_queues)
+    clean_unused_topics = awaited(Admin.clean_unused_topics)
+    plan_drain = awaited(Admin.plan_drain)
+    apply_drain = awaited(Admin.apply_drain)
+    drain_progress = awaited(Admin.drain_progress)
+    undrain_broker = awaited(Admin.undrain_broker)
+    queues = awaited(Admin.queues)
+    message_at = awaited(Admin.message_at)
+    message_by_id = awaited(Admin.message_by_id)
+    find_messages = awaited(Admin.find_messages)
+    message_outcome = awaited(Admin.message_outcome)
+    message_trace = awaited(Admin.message_trace)
+    messages_by_key = awaited(Admin.messages_by_key)
 
     async def read(
         self,
@@ -213,14 +192,6 @@ class AsyncAdmin(AsyncClient):
                     yield message
         finally:
             await calls.close_after_calls(admin.close).wait()
-
-    async def _call_admin(
-        self,
-        method: Callable[Concatenate[Admin, Parameters], Result],
-        *args: Parameters.args,
-        **kwargs: Parameters.kwargs,
-    ) -> Result:
-        return await self._call(partial(method, self._admin, *args, **kwargs))
 
 
 def _portions(messages: Iterator[PulledMessage]) -> Iterator[list[PulledMessage]]:

@@ -30,7 +30,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from rmqcli.aio.handover import AsyncClient
+from rmqcli.aio.handover import AsyncClient, awaited
 from rmqcli.aio.listening import (
     CANCEL_MS,
     AsyncMessageIterator,
@@ -67,11 +67,9 @@ if TYPE_CHECKING:
         ListenerResult,
     )
     from rmqcli.engine.message import UndecodableMessage
-    from rmqcli.engine.queue_lag import QueueLag
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import Message, MessageQueue
     from rmqcli.position import Position
-    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     Result = TypeVar("Result")
     OnMessageAsync: TypeAlias = Callable[[Message], Coroutine[Any, Any, ListenerResult]]
@@ -96,7 +94,8 @@ class AsyncConsumer(AsyncClient):
     coroutine functions (`async def`), and that `concurrency` replaces
     `consume_threads`: it is how many calls of the listener may be under way at once
     (default: 20). With `orderly` the messages of each queue are consumed one after the
-    other. Every method must be called in the loop that started the consumer.
+    other. Every method must be called in the loop that started the consumer, and what
+    it shares with `Consumer` is documented there; a commit that is cancelled continues.
 
     A listener that raises has failed, and its message is delivered again later, as with
     `Consumer`. Two things are different. A listener whose task is cancelled, by a close
@@ -155,7 +154,7 @@ class AsyncConsumer(AsyncClient):
             else ListenerTasks(function, on_lost=self._lost)
         )
         call = runner.call if isinstance(runner, ListenerTasks) else None
-        self._member = _Member(
+        self._client = self._member = _Member(
             runner,
             self._is_loop_closed,
             self._ended,
@@ -181,9 +180,6 @@ class AsyncConsumer(AsyncClient):
         )
         self.group = group
         self.config = self._member.config
-
-    def __repr__(self) -> str:
-        return f"Async{self._member!r}"
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
@@ -289,19 +285,11 @@ class AsyncConsumer(AsyncClient):
             raise UsageError("a consumer with a listener cannot be iterated")
         return AsyncMessageIterator(self._runner, idle_timeout_ms)
 
-    async def commit(self, *, timeout_ms: int = 10_000) -> None:
-        """Commit the offsets of this member's queues, and wait until they are stored.
-
-        See `Consumer.commit`. A commit that is cancelled continues.
-        """
-        await self._call(partial(self._member.commit, timeout_ms=timeout_ms))
-
-    async def lag(self, *, timeout_ms: int = 10_000) -> tuple[QueueLag, ...]:
-        """Return the lag of each of this member's queues.
-
-        See `Consumer.lag`.
-        """
-        return await self._call(partial(self._member.lag, timeout_ms=timeout_ms))
+    commit = awaited(Consumer.commit)
+    lag = awaited(Consumer.lag)
+    queues = awaited(Consumer.queues)
+    offsets = awaited(Consumer.offsets)
+    running_info = awaited(Consumer.running_info)
 
     def pause(self) -> None:
         """Stop pulling. Messages that were already pulled are still consumed."""
@@ -320,21 +308,6 @@ class AsyncConsumer(AsyncClient):
         """
         self._opened()
         self._member.seek(queue, offset)
-
-    async def queues(self) -> list[MessageQueue]:
-        """The queues that this member owns now, sorted; see `Consumer.queues`."""
-        return await self._call(self._member.queues)
-
-    async def offsets(self) -> dict[MessageQueue, int]:
-        """The next offset to be consumed, by queue; see `Consumer.offsets`."""
-        return await self._call(self._member.offsets)
-
-    async def running_info(self) -> ConsumerRunningInfo:
-        """The state of this member as brokers request it (307).
-
-        See `Consumer.running_info`.
-        """
-        return await self._call(self._member.running_info)
 
     def _posted(
         self, callback: Callable[[Any], None] | None, name: str

@@ -8,19 +8,21 @@ hand-over of one message.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections import deque
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from rmqcli.errors import UsageError
 from rmqcli.process.end import InOneProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 #: Threads for the calls of one client that block; started when they are needed.
@@ -187,11 +189,28 @@ async def in_own_thread(
         await calls.close_after_calls(lambda: None).wait()
 
 
+def awaited(
+    method: Callable[Concatenate[Any, Parameters], Result],
+) -> Callable[Concatenate[AsyncClient, Parameters], Coroutine[Any, Any, Result]]:
+    """The method of an asynchronous client that calls this one in a thread."""
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncClient, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        return await self._call(partial(method, self._client, *args, **kwargs))
+
+    return call
+
+
 class AsyncClient(InOneProcess):
     """The event loop and the life of an asynchronous client, called `kind` in errors.
 
     It is made anywhere, started and used in one event loop, and closed once.
     """
+
+    #: the client that is called in threads, and in whose place this one is
+    _client: Any
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -204,6 +223,9 @@ class AsyncClient(InOneProcess):
     def is_closed(self) -> bool:
         """Whether a close has begun, also that of a start that failed."""
         return self._closing is not None
+
+    def __repr__(self) -> str:
+        return f"Async{self._client!r}"
 
     async def __aenter__(self) -> Self:
         if self._loop is None:

@@ -29,7 +29,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.aio.handover import AsyncClient, EventLoop
+from rmqcli.aio.handover import AsyncClient, EventLoop, awaited
 from rmqcli.checked import check_callback, check_int, check_returned, check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.producer.transactions import (
         LocalTransactionState,
-        TransactionSendResult,
     )
 
     Result = TypeVar("Result")
@@ -68,6 +67,10 @@ class AsyncProducer(AsyncClient):
     `in_flight_max` replaces `async_messages_max`: it is the number of messages that may
     wait for an answer before `send` waits for room. `on_check` is a plain function,
     called in the thread rmq-check_0.
+
+    At most 4 calls other than `send` run at a time. In `send_in_transaction`, `execute`
+    is a plain function, called in the thread rmq-aio_N, and may block; a cancelled call
+    that has begun continues to the transaction's end.
 
     Raises ConfigError for invalid settings, and TypeError for values of a wrong type.
     """
@@ -90,7 +93,7 @@ class AsyncProducer(AsyncClient):
         in_flight_max = check_int(in_flight_max, "in_flight_max", 1, 1_000_000)
         # With as much room there as here, `submit` never blocks.
         config = replace(config or ProducerConfig(), async_messages_max=in_flight_max)
-        self._producer = _Producer(
+        self._client = self._producer = _Producer(
             group,
             namesrv=namesrv,
             endpoints=endpoints,
@@ -102,9 +105,6 @@ class AsyncProducer(AsyncClient):
         )
         self._room = _Room(in_flight_max)
         self._producer.on_ended = self._answered
-
-    def __repr__(self) -> str:
-        return f"Async{self._producer!r}"
 
     @property
     def client_id(self) -> str | None:
@@ -233,38 +233,9 @@ class AsyncProducer(AsyncClient):
         """
         await self._call(partial(self._producer.send_oneway, message, queue=queue))
 
-    async def send_in_transaction(
-        self,
-        message: ProducerMessage,
-        execute: Callable[[ProducerMessage, SendResult], LocalTransactionState | None],
-        *,
-        timeout_ms: int | None = None,
-    ) -> TransactionSendResult:
-        """Store a half message, run the local transaction, and commit or roll back.
-
-        See `Producer.send_in_transaction`. `execute` is a plain function, called in the
-        thread rmq-aio_N, and may block; at most 4 of these calls run at a time. A
-        cancelled call that has begun continues to the transaction's end.
-        """
-        return await self._call(
-            partial(
-                self._producer.send_in_transaction,
-                message,
-                execute,
-                timeout_ms=timeout_ms,
-            )
-        )
-
-    async def recall(self, topic: str, recall_handle: str) -> str:
-        """Recall a delayed message that has not been delivered yet; return its id.
-
-        See `Producer.recall`.
-        """
-        return await self._call(partial(self._producer.recall, topic, recall_handle))
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The writable queues of a topic, sorted. Raises the errors of `send`."""
-        return await self._call(partial(self._producer.queues, topic))
+    send_in_transaction = awaited(Producer.send_in_transaction)
+    recall = awaited(Producer.recall)
+    queues = awaited(Producer.queues)
 
 
 class _Room:

@@ -25,7 +25,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.aio.handover import AsyncClient, EventLoop
+from rmqcli.aio.handover import AsyncClient, EventLoop, awaited
 from rmqcli.checked import check_type
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.consumer import (
@@ -73,7 +73,7 @@ class AsyncSimpleConsumer(AsyncClient):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__("consumer")
-        self._member = _Member(
+        self._client = self._member = _Member(
             group,
             topics,
             invisible_duration_ms=invisible_duration_ms,
@@ -86,9 +86,6 @@ class AsyncSimpleConsumer(AsyncClient):
             clock=clock,
         )
         self.group = group
-
-    def __repr__(self) -> str:
-        return f"Async{self._member!r}"
 
     @property
     def client_id(self) -> str | None:
@@ -169,14 +166,7 @@ class AsyncSimpleConsumer(AsyncClient):
         """
         await self._member.change_in(self._opened(), message, invisible_duration_ms)
 
-    async def subscribe(
-        self, topic: str, expression: str | SubscriptionData = "*"
-    ) -> None:
-        """Subscribe to another topic, or replace the expression of a subscribed topic.
-
-        See `SimpleConsumer.subscribe`.
-        """
-        await self._call(partial(self._member.subscribe, topic, expression))
+    subscribe = awaited(SimpleConsumer.subscribe)
 
     def unsubscribe(self, topic: str) -> None:
         """Cancel the subscription of a topic. Raises ConfigError for the last one."""

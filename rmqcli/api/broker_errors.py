@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: A remark is a sentence, or a stack trace whose first lines are enough.
 REMARK_MAX = 500
+_LIST_TOPICS: Final = Hint("list topics with: ", LibraryCall("Admin.topics"))
+_LIST_GROUPS: Final = Hint("list groups with: ", LibraryCall("Admin.groups"))
+_LIST_BROKERS: Final = Hint("list brokers with: ", LibraryCall("Admin.brokers"))
 
 _TABLE: dict[int, tuple[type[BrokerError], str]] = {
     ResponseCode.SYSTEM_BUSY: (BusyError, "try again in a moment"),
@@ -40,21 +43,12 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
         DeniedError,
         "check the topic's permissions and the credentials",
     ),
-    ResponseCode.TOPIC_NOT_EXIST: (
-        NotFoundError,
-        Hint("list topics with: ", LibraryCall("Admin.topics")),
-    ),
+    ResponseCode.TOPIC_NOT_EXIST: (NotFoundError, _LIST_TOPICS),
     ResponseCode.QUERY_NOT_FOUND: (NotFoundError, ""),
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (
-        NotFoundError,
-        Hint("list groups with: ", LibraryCall("Admin.groups")),
-    ),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (NotFoundError, _LIST_GROUPS),
     ResponseCode.CONSUMER_NOT_ONLINE: (NotFoundError, ""),
     ResponseCode.NO_MESSAGE: (NotFoundError, ""),
-    ResponseCode.BROKER_NOT_EXIST: (
-        NotFoundError,
-        Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-    ),
+    ResponseCode.BROKER_NOT_EXIST: (NotFoundError, _LIST_BROKERS),
     ResponseCode.USER_NOT_EXIST: (DeniedError, "check the access key"),
 }
 
@@ -67,18 +61,9 @@ _MISSING: Final[dict[int, tuple[NameKind, tuple[str, ...]]]] = {
 }
 #: The code of RocketMQ for each kind of name, and how to list those that exist.
 _KINDS: Final[dict[NameKind, tuple[ResponseCode, str]]] = {
-    "topic": (
-        ResponseCode.TOPIC_NOT_EXIST,
-        Hint("list topics with: ", LibraryCall("Admin.topics")),
-    ),
-    "group": (
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        Hint("list groups with: ", LibraryCall("Admin.groups")),
-    ),
-    "broker": (
-        ResponseCode.BROKER_NOT_EXIST,
-        Hint("list brokers with: ", LibraryCall("Admin.brokers")),
-    ),
+    "topic": (ResponseCode.TOPIC_NOT_EXIST, _LIST_TOPICS),
+    "group": (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, _LIST_GROUPS),
+    "broker": (ResponseCode.BROKER_NOT_EXIST, _LIST_BROKERS),
     "cluster": (
         ResponseCode.BROKER_NOT_EXIST,
         Hint("list clusters with: ", LibraryCall("Admin.brokers")),

@@ -14,16 +14,7 @@ from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.acl import AclConfig, AclInfo, UserInfo, UserWithPassword
 from rmqcli.wire.body import Body, decode_body, encode_body, from_json, to_object
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.acl import (
-    CreateAclRequestHeader,
-    CreateUserRequestHeader,
-    DeleteAclRequestHeader,
-    DeleteUserRequestHeader,
-    GetUserRequestHeader,
-    ListAclsRequestHeader,
-    ListUsersRequestHeader,
-    UpdateUserRequestHeader,
-)
+from rmqcli.wire.headers import acl as headers
 from rmqcli.wire.version import V5_3_0
 
 if TYPE_CHECKING:
@@ -38,7 +29,7 @@ def list_users() -> Call[list[UserInfo]]:
         RequestCode.AUTH_LIST_USER,
         lambda answer: _listed(UserInfo, answer.body),
         what="list of users",
-        header=ListUsersRequestHeader(),
+        header=headers.ListUsersRequestHeader(),
         needs_version=V5_3_0,
     )
 
@@ -51,7 +42,7 @@ def get_user_with_password(username: str) -> Call[UserWithPassword | None]:
             decode_body(UserWithPassword, answer.body) if answer.body else None
         ),
         what=f"user {username}",
-        header=GetUserRequestHeader(username=username),
+        header=headers.GetUserRequestHeader(username=username),
         needs_version=V5_3_0,
     )
 
@@ -62,7 +53,7 @@ def create_user(user: UserWithPassword) -> Call[None]:
         RequestCode.AUTH_CREATE_USER,
         nothing,
         what=f"creation of user {user.username}",
-        header=CreateUserRequestHeader(username=user.username),
+        header=headers.CreateUserRequestHeader(username=user.username),
         body=encode_body(user),
         needs_version=V5_3_0,
     )
@@ -74,7 +65,7 @@ def update_user(user: UserWithPassword) -> Call[None]:
         RequestCode.AUTH_UPDATE_USER,
         nothing,
         what=f"change of user {user.username}",
-        header=UpdateUserRequestHeader(username=user.username),
+        header=headers.UpdateUserRequestHeader(username=user.username),
         body=encode_body(user),
         needs_version=V5_3_0,
     )
@@ -86,7 +77,7 @@ def delete_user(username: str) -> Call[None]:
         RequestCode.AUTH_DELETE_USER,
         nothing,
         what=f"deletion of user {username}",
-        header=DeleteUserRequestHeader(username=username),
+        header=headers.DeleteUserRequestHeader(username=username),
         needs_version=V5_3_0,
     )
 
@@ -97,7 +88,7 @@ def list_acls() -> Call[list[AclInfo]]:
         RequestCode.AUTH_LIST_ACL,
         lambda answer: _listed(AclInfo, answer.body),
         what="list of rules",
-        header=ListAclsRequestHeader(),
+        header=headers.ListAclsRequestHeader(),
         needs_version=V5_3_0,
     )
 
@@ -108,7 +99,7 @@ def put_acl(acl: AclInfo) -> Call[None]:
         RequestCode.AUTH_CREATE_ACL,
         nothing,
         what=f"rules of {acl.subject}",
-        header=CreateAclRequestHeader(subject=acl.subject),
+        header=headers.CreateAclRequestHeader(subject=acl.subject),
         body=encode_body(acl),
         needs_version=V5_3_0,
     )
@@ -120,7 +111,7 @@ def delete_acl(subject: str, *, policy_type: str, resource: str) -> Call[None]:
         RequestCode.AUTH_DELETE_ACL,
         nothing,
         what=f"deletion of the rule of {subject} for {resource}",
-        header=DeleteAclRequestHeader(
+        header=headers.DeleteAclRequestHeader(
             subject=subject, policy_type=policy_type, resource=resource
         ),
         needs_version=V5_3_0,

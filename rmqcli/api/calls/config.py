@@ -25,12 +25,7 @@ from rmqcli.wire.bodies.config import (
 )
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.config import (
-    CreateTopicRequestHeader,
-    DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicRequestHeader,
-    GetTopicConfigRequestHeader,
-)
+from rmqcli.wire.headers import config as headers
 from rmqcli.wire.version import V5_0_0, V5_3_0, V5_3_1
 
 if TYPE_CHECKING:
@@ -80,7 +75,7 @@ def get_topic_config(topic: str) -> Call[TopicConfig]:
         RequestCode.GET_TOPIC_CONFIG,
         parse,
         what=f"settings of topic {topic}",
-        header=GetTopicConfigRequestHeader(topic=topic, lo=True),
+        header=headers.GetTopicConfigRequestHeader(topic=topic, lo=True),
         needs_version=V5_0_0,
     )
 
@@ -108,7 +103,7 @@ def put_topic(config: TopicConfig) -> Call[None]:
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         nothing,
         what=f"settings of topic {config.topic_name}",
-        header=CreateTopicRequestHeader(
+        header=headers.CreateTopicRequestHeader(
             topic=config.topic_name,
             default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
             read_queue_nums=config.read_queue_nums,
@@ -143,7 +138,7 @@ def delete_topic_in_broker(topic: str) -> Call[None]:
         RequestCode.DELETE_TOPIC_IN_BROKER,
         nothing,
         what=f"deletion of topic {topic}",
-        header=DeleteTopicRequestHeader(topic=topic),
+        header=headers.DeleteTopicRequestHeader(topic=topic),
     )
 
 
@@ -235,7 +230,7 @@ def delete_subscription_group(group: str, *, clean_offset: bool = True) -> Call[
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         nothing,
         what=f"deletion of group {group}",
-        header=DeleteSubscriptionGroupRequestHeader(
+        header=headers.DeleteSubscriptionGroupRequestHeader(
             group_name=group, remove_offset=clean_offset, clean_offset=clean_offset
         ),
     )

@@ -11,12 +11,7 @@ from rmqcli.api.call import make_call, nothing
 from rmqcli.model import TOOLS_CONSUMER_GROUP
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.admin import (
-    GetConsumerConnectionListRequestHeader,
-    GetConsumerListByGroupRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    QueryTopicsByConsumerRequestHeader,
-)
+from rmqcli.wire.headers import admin as headers
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -36,7 +31,7 @@ def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         _consumer_connection,
         what=f"members of group {group}",
-        header=GetConsumerConnectionListRequestHeader(consumer_group=group),
+        header=headers.GetConsumerConnectionListRequestHeader(consumer_group=group),
         also_ok=(ResponseCode.CONSUMER_NOT_ONLINE,),
     )
 
@@ -47,7 +42,7 @@ def get_consumer_list_by_group(group: str) -> Call[list[str]]:
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         _consumer_list,
         what=f"client ids of group {group}",
-        header=GetConsumerListByGroupRequestHeader(consumer_group=group),
+        header=headers.GetConsumerListByGroupRequestHeader(consumer_group=group),
     )
 
 
@@ -62,7 +57,7 @@ def get_consumer_running_info(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         _consumer_running_info,
         what=f"running info of {client_id}",
-        header=GetConsumerRunningInfoRequestHeader(
+        header=headers.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=jstack
         ),
     )
@@ -97,7 +92,7 @@ def query_topics_by_consumer(group: str) -> Call[list[str]]:
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         _topic_list,
         what=f"topics of group {group}",
-        header=QueryTopicsByConsumerRequestHeader(group=group),
+        header=headers.QueryTopicsByConsumerRequestHeader(group=group),
         needs_version=V5_0_0,
     )
 

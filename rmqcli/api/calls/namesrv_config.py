@@ -11,17 +11,7 @@ from rmqcli.api.call import header_of, make_call, nothing
 from rmqcli.wire.bodies.config import KVTable, parse_properties_text
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.namesrv_config import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
-    DeleteKVConfigRequestHeader,
-    GetKVConfigRequestHeader,
-    GetKVConfigResponseHeader,
-    GetKVListByNamespaceRequestHeader,
-    PutKVConfigRequestHeader,
-    WipeWritePermOfBrokerRequestHeader,
-    WipeWritePermOfBrokerResponseHeader,
-)
+from rmqcli.wire.headers import namesrv_config as headers
 from rmqcli.wire.version import V4_9_2
 
 if TYPE_CHECKING:
@@ -46,7 +36,9 @@ def put_kv_config(namespace: str, key: str, value: str) -> Call[None]:
         RequestCode.PUT_KV_CONFIG,
         nothing,
         what=f"setting of {key} in {namespace}",
-        header=PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
+        header=headers.PutKVConfigRequestHeader(
+            namespace=namespace, key=key, value=value
+        ),
     )
 
 
@@ -56,7 +48,7 @@ def delete_kv_config(namespace: str, key: str) -> Call[None]:
         RequestCode.DELETE_KV_CONFIG,
         nothing,
         what=f"removal of {key} in {namespace}",
-        header=DeleteKVConfigRequestHeader(namespace=namespace, key=key),
+        header=headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key),
     )
 
 
@@ -66,13 +58,13 @@ def get_kv_config(namespace: str, key: str) -> Call[str | None]:
     def parse(answer: RemotingCommand) -> str | None:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return header_of(GetKVConfigResponseHeader, answer).value
+        return header_of(headers.GetKVConfigResponseHeader, answer).value
 
     return make_call(
         RequestCode.GET_KV_CONFIG,
         parse,
         what=f"value of {key} in {namespace}",
-        header=GetKVConfigRequestHeader(namespace=namespace, key=key),
+        header=headers.GetKVConfigRequestHeader(namespace=namespace, key=key),
         also_ok=(ResponseCode.QUERY_NOT_FOUND,),
     )
 
@@ -87,7 +79,7 @@ def get_kvlist_by_namespace(namespace: str) -> Call[dict[str, str]]:
             else decode_body(KVTable, answer.body).table
         ),
         what=f"values of {namespace}",
-        header=GetKVListByNamespaceRequestHeader(namespace=namespace),
+        header=headers.GetKVListByNamespaceRequestHeader(namespace=namespace),
         also_ok=(ResponseCode.QUERY_NOT_FOUND,),
     )
 
@@ -112,10 +104,12 @@ def wipe_write_perm_of_broker(broker_name: str) -> Call[int]:
     return make_call(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         lambda answer: (
-            header_of(WipeWritePermOfBrokerResponseHeader, answer).wipe_topic_count
+            header_of(
+                headers.WipeWritePermOfBrokerResponseHeader, answer
+            ).wipe_topic_count
         ),
         what=f"taking the write permission of {broker_name}",
-        header=WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
+        header=headers.WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
     )
 
 
@@ -128,9 +122,11 @@ def add_write_perm_of_broker(broker_name: str) -> Call[int]:
     return make_call(
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         lambda answer: (
-            header_of(AddWritePermOfBrokerResponseHeader, answer).add_topic_count
+            header_of(
+                headers.AddWritePermOfBrokerResponseHeader, answer
+            ).add_topic_count
         ),
         what=f"giving {broker_name} the write permission",
-        header=AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
+        header=headers.AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
         needs_version=V4_9_2,
     )

@@ -11,20 +11,7 @@ from rmqcli.api.call import header_of, make_call
 from rmqcli.wire.bodies.offset import ConsumerOffsetSerializeWrapper, ResetOffsetBody
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.offset import (
-    GetEarliestMsgStoretimeRequestHeader,
-    GetEarliestMsgStoretimeResponseHeader,
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    ResetOffsetRequestHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from rmqcli.wire.headers import offset as headers
 from rmqcli.wire.pull_answer import lower_end
 
 if TYPE_CHECKING:
@@ -54,7 +41,7 @@ def query_consumer_offset(
         RequestCode.QUERY_CONSUMER_OFFSET,
         _committed_offset,
         what=f"committed offset of group {group} in {topic}:{queue_id}",
-        header=QueryConsumerOffsetRequestHeader(
+        header=headers.QueryConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=topic,
             queue_id=queue_id,
@@ -76,7 +63,7 @@ def update_consumer_offset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         lambda answer: answer.remark or "",
         what=f"commit of group {group} in {topic}:{queue_id}",
-        header=UpdateConsumerOffsetRequestHeader(
+        header=headers.UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=topic,
             queue_id=queue_id,
@@ -89,9 +76,9 @@ def get_max_offset(topic: str, queue_id: int) -> Call[int]:
     """The next offset that will be written. 0 for a queue that does not exist."""
     return make_call(
         RequestCode.GET_MAX_OFFSET,
-        lambda answer: header_of(GetMaxOffsetResponseHeader, answer).offset,
+        lambda answer: header_of(headers.GetMaxOffsetResponseHeader, answer).offset,
         what=f"max offset of {topic}:{queue_id}",
-        header=GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
+        header=headers.GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
     )
 
 
@@ -99,9 +86,11 @@ def get_min_offset(topic: str, queue_id: int) -> Call[int]:
     """The oldest offset that still exists. 0 for a queue that does not exist."""
     return make_call(
         RequestCode.GET_MIN_OFFSET,
-        lambda answer: lower_end(header_of(GetMinOffsetResponseHeader, answer).offset),
+        lambda answer: lower_end(
+            header_of(headers.GetMinOffsetResponseHeader, answer).offset
+        ),
         what=f"min offset of {topic}:{queue_id}",
-        header=GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
+        header=headers.GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
     )
 
 
@@ -114,7 +103,9 @@ def get_earliest_msg_storetime(topic: str, queue_id: int) -> Call[int | None]:
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         _earliest_time,
         what=f"time of the oldest message of {topic}:{queue_id}",
-        header=GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id),
+        header=headers.GetEarliestMsgStoretimeRequestHeader(
+            topic=topic, queue_id=queue_id
+        ),
     )
 
 
@@ -130,9 +121,9 @@ def search_offset_by_timestamp(
     """
     return make_call(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        lambda answer: header_of(SearchOffsetResponseHeader, answer).offset,
+        lambda answer: header_of(headers.SearchOffsetResponseHeader, answer).offset,
         what=f"offset by time of {topic}:{queue_id}",
-        header=SearchOffsetRequestHeader(
+        header=headers.SearchOffsetRequestHeader(
             topic=topic,
             queue_id=queue_id,
             timestamp=timestamp_ms,
@@ -175,7 +166,7 @@ def invoke_broker_to_reset_offset(
             else {}
         ),
         what=f"reset of group {group} in {topic}",
-        header=ResetOffsetRequestHeader(
+        header=headers.ResetOffsetRequestHeader(
             topic=topic,
             group=group,
             timestamp=timestamp_ms,
@@ -187,12 +178,12 @@ def invoke_broker_to_reset_offset(
 
 
 def _earliest_time(answer: RemotingCommand) -> int | None:
-    header = header_of(GetEarliestMsgStoretimeResponseHeader, answer)
+    header = header_of(headers.GetEarliestMsgStoretimeResponseHeader, answer)
     return header.timestamp if header.timestamp > 0 else None
 
 
 def _committed_offset(answer: RemotingCommand) -> int | None:
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    header = header_of(QueryConsumerOffsetResponseHeader, answer)
+    header = header_of(headers.QueryConsumerOffsetResponseHeader, answer)
     return header.offset if header.offset >= 0 else None

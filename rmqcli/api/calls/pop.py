@@ -22,15 +22,7 @@ from rmqcli.wire.bodies.pop import (
 )
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-    NotificationRequestHeader,
-    NotificationResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
+from rmqcli.wire.headers import pop as headers
 from rmqcli.wire.message.properties import POP_CK
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
@@ -138,7 +130,7 @@ def pop_message(
         RequestCode.POP_MESSAGE,
         _pop_answer,
         what=f"pop of topic {topic} for group {group}",
-        header=PopMessageRequestHeader(
+        header=headers.PopMessageRequestHeader(
             consumer_group=group,
             topic=topic,
             queue_id=-1,
@@ -168,7 +160,7 @@ def ack_message(group: str, topic: str, handle: ReceiptHandle) -> Call[None]:
         RequestCode.ACK_MESSAGE,
         nothing,
         what=f"ack of group {group} in {topic}:{handle.queue_id}",
-        header=AckMessageRequestHeader(
+        header=headers.AckMessageRequestHeader(
             consumer_group=group,
             topic=handle.real_topic(topic, group),
             queue_id=handle.queue_id,
@@ -226,7 +218,7 @@ def change_invisible_time(
     """
 
     def parse(answer: RemotingCommand) -> ReceiptHandle:
-        header = header_of(ChangeInvisibleTimeResponseHeader, answer)
+        header = header_of(headers.ChangeInvisibleTimeResponseHeader, answer)
         return replace(
             handle,
             start_offset=_offset(handle),  # it is a batch of its own now
@@ -239,7 +231,7 @@ def change_invisible_time(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         parse,
         what=f"change of invisible time of group {group} in {topic}:{handle.queue_id}",
-        header=ChangeInvisibleTimeRequestHeader(
+        header=headers.ChangeInvisibleTimeRequestHeader(
             consumer_group=group,
             topic=handle.real_topic(topic, group),
             queue_id=handle.queue_id,
@@ -260,9 +252,9 @@ def orderly_pop_has_messages(group: str, topic: str, queue_id: int) -> Call[bool
     """
     return make_call(
         RequestCode.NOTIFICATION,
-        lambda answer: header_of(NotificationResponseHeader, answer).has_msg,
+        lambda answer: header_of(headers.NotificationResponseHeader, answer).has_msg,
         what=f"messages of {topic}:{queue_id} for group {group}",
-        header=NotificationRequestHeader(
+        header=headers.NotificationRequestHeader(
             consumer_group=group,
             topic=topic,
             queue_id=queue_id,
@@ -283,7 +275,7 @@ def _offset(handle: ReceiptHandle) -> int:
 def _pop_answer(answer: RemotingCommand) -> PopAnswer:
     if answer.code != ResponseCode.SUCCESS:
         return PopAnswer(is_full=answer.code == ResponseCode.POLLING_FULL)
-    header = header_of(PopMessageResponseHeader, answer)
+    header = header_of(headers.PopMessageResponseHeader, answer)
     return PopAnswer(
         body=answer.body,
         pop_time_ms=header.pop_time,

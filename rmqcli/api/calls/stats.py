@@ -15,12 +15,7 @@ from rmqcli.wire.bodies.stats import (
 )
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.admin import (
-    GetConsumeStatsRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-    QueryConsumeTimeSpanRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
-)
+from rmqcli.wire.headers import admin as headers
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
@@ -34,7 +29,7 @@ def get_topic_stats_info(topic: str) -> Call[dict[MessageQueue, TopicOffset]]:
         RequestCode.GET_TOPIC_STATS_INFO,
         lambda answer: decode_body(TopicStatsTable, answer.body).offset_table,
         what=f"stats of topic {topic}",
-        header=GetTopicStatsInfoRequestHeader(topic=topic),
+        header=headers.GetTopicStatsInfoRequestHeader(topic=topic),
     )
 
 
@@ -50,7 +45,7 @@ def get_consume_stats(group: str, topic: str | None = None) -> Call[ConsumeStats
         RequestCode.GET_CONSUME_STATS,
         lambda answer: decode_body(ConsumeStats, answer.body),
         what=f"consume stats of group {group}",
-        header=GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
+        header=headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
     )
 
 
@@ -62,7 +57,7 @@ def query_consume_time_span(topic: str, group: str) -> Call[list[QueueTimeSpan]]
             decode_body(QueryConsumeTimeSpanBody, answer.body).consume_time_span_set
         ),
         what=f"time span of group {group} in {topic}",
-        header=QueryConsumeTimeSpanRequestHeader(topic=topic, group=group),
+        header=headers.QueryConsumeTimeSpanRequestHeader(topic=topic, group=group),
     )
 
 
@@ -75,5 +70,5 @@ def query_topic_consume_by_who(topic: str) -> Call[list[str]]:
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         lambda answer: sorted(decode_body(GroupListBody, answer.body).group_list),
         what=f"groups of topic {topic}",
-        header=QueryTopicConsumeByWhoRequestHeader(topic=topic),
+        header=headers.QueryTopicConsumeByWhoRequestHeader(topic=topic),
     )

@@ -11,11 +11,7 @@ from rmqcli.api.call import make_call
 from rmqcli.wire.bodies.broker import QueryConsumeQueueResponseBody
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.store import (
-    QueryConsumeQueueRequestHeader,
-    QueryMessageRequestHeader,
-    ViewMessageRequestHeader,
-)
+from rmqcli.wire.headers import store as headers
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
@@ -37,7 +33,7 @@ def view_message_by_id(commit_log_offset: int, *, topic: str | None) -> Call[byt
         RequestCode.VIEW_MESSAGE_BY_ID,
         lambda answer: answer.body,
         what=f"message at commit log offset {commit_log_offset}",
-        header=ViewMessageRequestHeader(offset=commit_log_offset, topic=topic),
+        header=headers.ViewMessageRequestHeader(offset=commit_log_offset, topic=topic),
     )
 
 
@@ -52,7 +48,7 @@ def query_consume_queue(
         RequestCode.QUERY_CONSUME_QUEUE,
         lambda answer: decode_body(QueryConsumeQueueResponseBody, answer.body),
         what=f"entries of {topic}:{queue_id}",
-        header=QueryConsumeQueueRequestHeader(
+        header=headers.QueryConsumeQueueRequestHeader(
             topic=topic, queue_id=queue_id, index=index, count=count
         ),
     )
@@ -70,7 +66,7 @@ def query_message(
         RequestCode.QUERY_MESSAGE,
         lambda answer: b"" if answer.code else answer.body,
         what=f"messages of topic {topic} with key {key}",
-        header=QueryMessageRequestHeader(
+        header=headers.QueryMessageRequestHeader(
             topic=topic,
             key=key,
             max_num=min(max_num, QUERY_MESSAGE_MAX),

@@ -58,6 +58,7 @@ class MessageLease:
         self.invisible_until_epoch_ms = clock.epoch_ms() + invisible_ms
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ReceivedMessage:
     """A message that `SimpleConsumer.receive` returned, to be acknowledged with `ack`.
 
@@ -65,13 +66,8 @@ class ReceivedMessage:
     immutable; only `change_invisible` replaces its handle and that time.
     """
 
-    __slots__ = ("content", "lease")
-
-    def __init__(
-        self, content: StoredMessage | ProxyMessage, lease: MessageLease
-    ) -> None:
-        self.content = content
-        self.lease = lease
+    content: StoredMessage | ProxyMessage
+    lease: MessageLease
 
     @property
     def topic(self) -> str:
