@@ -9,6 +9,7 @@ command out.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,7 +92,6 @@ FIELDS = (
     ),
     *table_export.FIELDS,
 )
-_TABLE = tuple(column for column in FIELDS if column.title is not None)
 _DECODE_NAMES = ("--decode", "--schema", "--infer")
 
 
@@ -439,10 +439,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
             end=options.to or Latest(),
             note=lambda text: common.messages.info(with_flags(text)),
         )
-
-        def check_ready() -> None:
-            _check_ready(options, is_secret=is_secret)
-
+        check_ready = functools.partial(_check_ready, options, is_secret=is_secret)
         if options.to_table is not None:
             return table_export.export_table(
                 common,
@@ -488,18 +485,12 @@ def _run(job: Export, report: ExportReport, resume: str) -> RunRecord:
     """Run the export; if a run began and does not finish, say how to resume it."""
     try:
         return job.run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RmqError) as error:
         report.close()
-        if report.is_planned:
+        if report.is_planned and isinstance(error, RmqError) and not error.hint:
+            error.hint = resume
+        elif report.is_planned:
             report.warn(f"not finished; {resume}")
-        raise
-    except RmqError as error:
-        report.close()
-        if report.is_planned:
-            if error.hint:
-                report.warn(f"not finished; {resume}")
-            else:
-                error.hint = resume
         raise
     finally:
         report.close()
@@ -565,7 +556,7 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
             f"{summary['corrupt']} of {summary['rows']} bodies do not fit the schema; "
             "they are in the column _corrupt_body"
         )
-    columns = [c for c in _TABLE if c.name != "corrupt" or "corrupt" in summary]
+    columns = [c for c in FIELDS if c.name != "corrupt" or "corrupt" in summary]
     if write_summary(
         summary, columns=columns, fmt=common.output, color=common.use_color
     ):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.messages import Messages
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.job import JobProgress
-    from rmqcli.spark.export.manifest import Gap, PartResult, RunRecord
+    from rmqcli.spark.export.manifest import PartResult, RunRecord
     from rmqcli.spark.extent import QueueKey, QueueRange
 
 
@@ -82,7 +82,8 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
     `gaps` is None when one of them has no known end, because its queue left the route.
     Where bodies were decoded, there is also `corrupt`.
     """
-    gaps = record.gaps()
+    from rmqcli.spark.export.manifest import length_of
+
     files = record.files()
     return {
         "dir": root,
@@ -90,7 +91,7 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
         "rows": sum(part.rows for part in record.parts),
         "files": len(files),
         "bytes": sum(file_bytes for _, file_bytes in files),
-        "gaps": _length(gaps),
+        "gaps": length_of(record.gaps()),
         "filtered": sum(part.filtered for part in record.parts),
         "undecodable": record.undecodable,
         **({} if record.request.decode is None else {"corrupt": record.corrupt}),
@@ -101,50 +102,31 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
 def queue_rows(record: RunRecord) -> list[dict[str, Any]]:
     """Return an object for each queue of the plan, and for each that is gone."""
     parts: dict[QueueKey, list[PartResult]] = {}
-    gaps: dict[QueueKey, list[Gap]] = {}
+    gaps: dict[QueueKey, list[dict[str, Any]]] = {}
     for part in record.parts:
         parts.setdefault(part.key, []).append(part)
     for gap in record.gaps():
-        gaps.setdefault(gap.key, []).append(gap)
+        shown = {"from": gap.start, "to": gap.end, "reason": gap.reason}
+        gaps.setdefault(gap.key, []).append(shown)
     ranges: dict[QueueKey, tuple[int, int | None]] = {
         gap.key: (gap.start, None) for gap in record.gone
     }
     for queue in record.queues:
         ranges[queue.key] = (queue.start, queue.end)
     rows = []
-    for key in sorted(ranges):
+    for key, (start, end) in sorted(ranges.items()):
         mine = parts.get(key, [])
-        row = _queue_row(key, ranges[key], mine, gaps.get(key, []))
+        row: dict[str, Any] = {
+            "broker_name": key[0],
+            "queue_id": key[1],
+            "from": start,
+            "to": end,
+            "rows": sum(part.rows for part in mine),
+            "filtered": sum(part.filtered for part in mine),
+            "undecodable": sum(part.undecodable for part in mine),
+            "gaps": gaps.get(key, []),
+        }
         if record.request.decode is not None:
             row["corrupt"] = sum(part.corrupt for part in mine)
         rows.append(row)
     return rows
-
-
-def _queue_row(
-    key: QueueKey,
-    offsets: tuple[int, int | None],
-    parts: list[PartResult],
-    gaps: list[Gap],
-) -> dict[str, Any]:
-    return {
-        "broker_name": key[0],
-        "queue_id": key[1],
-        "from": offsets[0],
-        "to": offsets[1],
-        "rows": sum(part.rows for part in parts),
-        "filtered": sum(part.filtered for part in parts),
-        "undecodable": sum(part.undecodable for part in parts),
-        "gaps": [
-            {"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps
-        ],
-    }
-
-
-def _length(gaps: list[Gap]) -> int | None:
-    total = 0
-    for gap in gaps:
-        if gap.end is None:
-            return None
-        total += gap.end - gap.start
-    return total

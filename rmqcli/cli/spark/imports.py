@@ -23,13 +23,14 @@ from rmqcli.names import check_topic
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rmqcli.config import ClientConfig
     from rmqcli.model import MessageQueue
-    from rmqcli.producer.batches import SentCounts
+    from rmqcli.producer.batches import BatchSender, SentCounts
     from rmqcli.producer.producer import Producer
     from rmqcli.spark.export.cluster import BrokerCluster
+    from rmqcli.spark.extent import QueueKey
     from rmqcli.spark.imports.plan import ExportContent
     from rmqcli.spark.imports.state import ImportedQueue, ImportState
 
@@ -47,7 +48,6 @@ FIELDS = (
     number_column("sent", "messages that this run sent"),
     Column("unsure", "sent messages that may be stored twice", title=None),
 )
-_TABLE = tuple(column for column in FIELDS if column.title is not None)
 
 
 def _parse_source(text: str) -> str:
@@ -142,7 +142,7 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
         if options.dry_run:
             known = read_state(path, namesrv=common.namesrv)
             check(known)
-            _plan(common, content, places, path, options, known)
+            _plan(common, content, topic, places, path, known)
             return
         with open_state(
             path, topic=topic, namesrv=common.namesrv, places=places, disk=Disk()
@@ -151,9 +151,9 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
             sender = BatchSender(producer)
             # Where queues match, a message is in the queue in which it belongs.
             choice = [] if counterparts(content, queues) is not None else sorted(queues)
-            job = _Job(common, content, topic, state, choice)
-            job.run(sender)
-            job.finish(sender.counts)
+            before = {key: queue.sent for key, queue in state.queues.items()}
+            _run(common, content, topic, state, sender, choice)
+            _finish(common, content, topic, state, before, sender.counts)
 
 
 def _cluster(common: Common, config: ClientConfig) -> BrokerCluster:
@@ -199,48 +199,26 @@ def _warn_of_gaps(common: Common, content: ExportContent) -> None:
         )
 
 
-def _rows(
-    content: ExportContent,
-    places: dict[tuple[str, int], tuple[str, int]],
-    before: dict[tuple[str, int], int],
-    sent: dict[tuple[str, int], int],
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "broker_name": queue.broker_name,
-            "queue_id": queue.queue_id,
-            "to_broker_name": places[queue.key][0],
-            "to_queue_id": places[queue.key][1],
-            "rows": queue.rows,
-            "before": before.get(queue.key, 0),
-            "sent": sent.get(queue.key, 0),
-        }
-        for queue in content.queues
-    ]
-
-
 def _plan(
     common: Common,
     content: ExportContent,
-    places: dict[tuple[str, int], MessageQueue],
+    topic: str,
+    places: dict[QueueKey, MessageQueue],
     path: str,
-    options: ImportCommandOptions,
-    known: dict[tuple[str, int], ImportedQueue],
+    known: dict[QueueKey, ImportedQueue],
 ) -> None:
     """Show what an import would send after what the state records as sent."""
+    from rmqcli.spark.imports.state import ImportedQueue
+
     before = {key: queue.sent for key, queue in known.items()}
-    targets = {key: (q.broker_name, q.queue_id) for key, q in places.items()}
-    _show(
-        common,
-        content,
-        {"topic": options.topic, "state": path},
-        _rows(content, targets, before, {}),
-        unsure=0,
-    )
+    queues = {
+        key: ImportedQueue(queue.broker_name, queue.queue_id, sent=before.get(key, 0))
+        for key, queue in places.items()
+    }
+    _show(common, content, topic, path, queues, before)
     left = content.rows - sum(before.values())
     common.messages.info(
-        f"{left:,} of {counted(content.rows, 'message')} would be sent to"
-        f" {options.topic};"
+        f"{left:,} of {counted(content.rows, 'message')} would be sent to {topic};"
         " nothing was sent"
     )
 
@@ -248,102 +226,103 @@ def _plan(
 def _show(
     common: Common,
     content: ExportContent,
-    of: dict[str, str],
-    rows: list[dict[str, Any]],
+    topic: str,
+    path: str,
+    queues: Mapping[QueueKey, ImportedQueue],
+    before: Mapping[QueueKey, int],
     *,
-    unsure: int,
+    unsure: int = 0,
 ) -> None:
+    """Write the summary of a run that began when `before` had been sent."""
+    rows: list[dict[str, Any]] = [
+        {
+            "broker_name": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "to_broker_name": queues[queue.key].to_broker_name,
+            "to_queue_id": queues[queue.key].to_queue_id,
+            "rows": queue.rows,
+            "before": before.get(queue.key, 0),
+            "sent": queues[queue.key].sent - before.get(queue.key, 0),
+        }
+        for queue in content.queues
+    ]
     summary = {
         "dir": content.root,
-        **of,
+        "topic": topic,
+        "state": path,
         "messages": content.rows,
         "before": sum(row["before"] for row in rows),
         "sent": sum(row["sent"] for row in rows),
         "unsure": unsure,
         "queues": rows,
     }
-    write_summary(summary, columns=_TABLE, fmt=common.output, color=common.use_color)
+    write_summary(summary, columns=FIELDS, fmt=common.output, color=common.use_color)
 
 
-class _Job:
-    """One run: sends messages, shows progress, and says how to continue."""
+def _run(
+    common: Common,
+    content: ExportContent,
+    topic: str,
+    state: ImportState,
+    sender: BatchSender,
+    queues: Sequence[MessageQueue],
+) -> None:
+    """Send the remaining messages; an error or interrupt says how to continue."""
+    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.spark.imports.run import run_import
 
-    def __init__(
-        self,
-        common: Common,
-        content: ExportContent,
-        topic: str,
-        state: ImportState,
-        queues: Sequence[MessageQueue],
-    ) -> None:
-        self._common = common
-        self._content = content
-        self._topic = topic
-        self._state = state
-        self._queues = queues
-        self._before = {key: queue.sent for key, queue in state.queues.items()}
-
-    def run(self, sender: Any) -> None:
-        """Send the remaining messages; an error or interrupt says how to continue."""
-        from rmqcli.cli.ui.progress import Progress
-        from rmqcli.spark.imports.run import run_import
-
-        content, state, messages = self._content, self._state, self._common.messages
-        if state.sent and state.sent < content.rows:
-            messages.info(
-                f"continuing: {state.sent:,} of {counted(content.rows, 'message')}"
-                " have been sent; up to one batch after them may be sent twice"
-            )
-        batches: Iterator[int] = run_import(
-            content, self._topic, state=state, sender=sender, queues=self._queues
+    messages = common.messages
+    if state.sent and state.sent < content.rows:
+        messages.info(
+            f"continuing: {state.sent:,} of {counted(content.rows, 'message')}"
+            " have been sent; up to one batch after them may be sent twice"
         )
-        try:
-            with Progress(messages, "sent", total=content.rows) as progress:
-                for _ in batches:
-                    progress.update(state.sent)
-        except (KeyboardInterrupt, RmqError):
-            messages.warn(
-                f"not finished: {state.sent:,} of {counted(content.rows, 'message')}"
-                " have been"
-                " sent; the same command continues, and may send one batch twice"
-            )
-            raise
-
-    def finish(self, counts: SentCounts) -> None:
-        """Write the summary to stdout, and remarks on it to stderr."""
-        state, messages = self._state, self._common.messages
-        places = {k: (q.to_broker_name, q.to_queue_id) for k, q in state.queues.items()}
-        sent = {k: q.sent - self._before[k] for k, q in state.queues.items()}
-        _show(
-            self._common,
-            self._content,
-            {"topic": self._topic, "state": state.path},
-            _rows(self._content, places, self._before, sent),
-            unsure=counts.unsure,
+    batches = run_import(content, topic, state=state, sender=sender, queues=queues)
+    try:
+        with Progress(messages, "sent", total=content.rows) as progress:
+            for _ in batches:
+                progress.update(state.sent)
+    except (KeyboardInterrupt, RmqError):
+        messages.warn(
+            f"not finished: {state.sent:,} of {counted(content.rows, 'message')}"
+            " have been sent; the same command continues, and may send one batch twice"
         )
-        if not self._content.rows:
-            messages.info("nothing to do: the export contains no messages")
-        elif counts.stored:
-            messages.info(f"{counted(counts.stored, 'message')} sent to {self._topic}")
-        else:
-            messages.info(
-                "nothing to do: earlier runs sent everything, "
-                f"{counted(self._content.rows, 'message')}; to send it again, remove"
-                f" {state.path}"
-            )
-        apart = sum(each.sent for q in state.queues.values() for each in q.apart)
-        if apart:
-            messages.info(
-                f"{counted(apart, 'message is', 'messages are')} in the queues of their"
-                " message groups or priorities, not in those of the table"
-            )
-        if counts.unsure:
-            messages.warn(
-                f"{counted(counts.unsure, 'message')} may be stored twice: a broker did"
-                " not answer in time"
-            )
-        if counts.weak:
-            messages.warn(
-                f"{counted(counts.weak, 'message is', 'messages are')} stored, but the"
-                " broker could not flush or replicate them in time"
-            )
+        raise
+
+
+def _finish(
+    common: Common,
+    content: ExportContent,
+    topic: str,
+    state: ImportState,
+    before: dict[QueueKey, int],
+    counts: SentCounts,
+) -> None:
+    """Write the summary to stdout, and remarks on it to stderr."""
+    messages, queues = common.messages, state.queues
+    _show(common, content, topic, state.path, queues, before, unsure=counts.unsure)
+    if not content.rows:
+        messages.info("nothing to do: the export contains no messages")
+    elif counts.stored:
+        messages.info(f"{counted(counts.stored, 'message')} sent to {topic}")
+    else:
+        messages.info(
+            "nothing to do: earlier runs sent everything, "
+            f"{counted(content.rows, 'message')}; to send it again, remove {state.path}"
+        )
+    apart = sum(each.sent for queue in queues.values() for each in queue.apart)
+    if apart:
+        messages.info(
+            f"{counted(apart, 'message is', 'messages are')} in the queues of their"
+            " message groups or priorities, not in those of the table"
+        )
+    if counts.unsure:
+        messages.warn(
+            f"{counted(counts.unsure, 'message')} may be stored twice: a broker did not"
+            " answer in time"
+        )
+    if counts.weak:
+        messages.warn(
+            f"{counted(counts.weak, 'message is', 'messages are')} stored, but the"
+            " broker could not flush or replicate them in time"
+        )

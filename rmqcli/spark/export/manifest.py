@@ -116,6 +116,16 @@ class Gap(OfQueue):
     reason: str
 
 
+def length_of(gaps: Iterable[Gap]) -> int | None:
+    """Return how many offsets are missing; None when the end of a gap is unknown."""
+    total = 0
+    for gap in gaps:
+        if gap.end is None:
+            return None
+        total += gap.end - gap.start
+    return total
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """One finished run.

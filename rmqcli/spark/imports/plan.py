@@ -17,6 +17,7 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import SUCCESS, ExportLayout, is_run_id
+from rmqcli.spark.export.manifest import length_of
 from rmqcli.spark.extent import OfQueue
 from rmqcli.units import counted
 
@@ -134,15 +135,11 @@ def _check_path(paths: ExportLayout, row: FileRow) -> None:
 
 def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
     files: dict[QueueKey, list[FileRow]] = {}
-    missing: int | None = 0
     for run in manifest.runs:
         for queue in run.queues:
             files.setdefault(queue.key, [])
         for part in run.parts:
             files.setdefault(part.key, []).extend(part.files)
-        for gap in run.gaps():
-            is_known = missing is not None and gap.end is not None
-            missing = missing + gap.end - gap.start if is_known else None  # type: ignore[operator]  # both are known
     return ExportContent(
         root=root,
         storage=storage,
@@ -160,7 +157,7 @@ def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
             )
             for (broker_name, queue_id), found in sorted(files.items())
         ),
-        missing=missing,
+        missing=length_of(gap for run in manifest.runs for gap in run.gaps()),
         undecodable=sum(p.undecodable for run in manifest.runs for p in run.parts),
     )
 

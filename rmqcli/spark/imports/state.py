@@ -43,8 +43,22 @@ FOLDER: Final = "imports"
 _DONE: Final = "the import has written"
 
 
+class _Sent:
+    """What was sent to one queue of the topic."""
+
+    __slots__ = ()
+
+    to_broker_name: str
+    to_queue_id: int
+
+    @property
+    def target(self) -> QueueKey:
+        """The queue to which it was sent."""
+        return self.to_broker_name, self.to_queue_id
+
+
 @dataclass(slots=True)
-class SentApart:
+class SentApart(_Sent):
     """How many messages went to the queue of their message group or priority."""
 
     to_broker_name: str
@@ -54,7 +68,7 @@ class SentApart:
 
 
 @dataclass(slots=True)
-class ImportedQueue:
+class ImportedQueue(_Sent):
     """How much of one exported queue has been sent, and to which queue.
 
     `next_offset` is the exported offset after the last message that was sent. `sent`
@@ -119,9 +133,8 @@ class ImportState:
         queue.sent += sent
         queue.last = last or queue.last
         for each in apart:
-            place = each.to_broker_name, each.to_queue_id
             for known in queue.apart:
-                if (known.to_broker_name, known.to_queue_id) == place:
+                if known.target == each.target:
                     known.sent += each.sent
                     known.last = each.last or known.last
                     break
@@ -204,10 +217,7 @@ def open_state(
         }
         for key, before in read_state(path, namesrv=namesrv).items():
             now = queues.get(key)
-            if now is None or (now.to_broker_name, now.to_queue_id) != (
-                before.to_broker_name,
-                before.to_queue_id,
-            ):
+            if now is None or now.target != before.target:
                 goes = (
                     f"it would now be sent to {now.to_broker_name}:{now.to_queue_id}"
                     if now
@@ -216,8 +226,7 @@ def open_state(
                 raise RefusedError(
                     f"an earlier run sent {key[0]}:{key[1]} to {before.to_broker_name}:"
                     f"{before.to_queue_id}, but {goes}",
-                    hint="restore the topic's queues, or remove"
-                    f" {path} to send everything again",
+                    hint=f"restore the topic's queues, or {_anew(path)}",
                 )
             queues[key] = before
         yield ImportState(path, disk, topic=topic, namesrv=namesrv, queues=queues)
@@ -245,14 +254,12 @@ def check_target(
 
     ends: dict[QueueKey, int] = {}
     for each in (part for queue in queues.values() for part in queue.written()):
-        target = each.to_broker_name, each.to_queue_id
         # Several exported queues may share a queue, which has the messages of each.
-        ends[target] = ends.get(target, 0) + each.sent
-    noted = last_written(queues.values())
+        ends[each.target] = ends.get(each.target, 0) + each.sent
     cluster.check_same(
         topic,
         ends,
-        noted,
+        last_written(queues.values()),
         done=_DONE,
         anew=_anew(path),
         settle_ms=SETTLE_MS,
@@ -263,11 +270,11 @@ def last_written(queues: Iterable[ImportedQueue]) -> dict[QueueKey, NotedMessage
     """Return the last message that was sent to each queue of the topic."""
     found: dict[QueueKey, NotedMessage] = {}
     for each in (part for queue in queues for part in queue.written()):
-        target = each.to_broker_name, each.to_queue_id
+        known = found.get(each.target)
         if each.last is not None and (
-            target not in found or found[target].queue_offset < each.last.queue_offset
+            known is None or known.queue_offset < each.last.queue_offset
         ):
-            found[target] = each.last
+            found[each.target] = each.last
     return found
 
 

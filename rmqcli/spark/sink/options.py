@@ -29,35 +29,26 @@ NAMES: Final = ("namesrv", "topic", *CONNECTION_NAMES)
 _SPARKS_OWN: Final = ("checkpointlocation", "queryname")
 
 
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, StringType)
+def _of(*kinds: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, kinds)
 
 
-def _is_text_or_bytes(kind: DataType) -> bool:
-    return isinstance(kind, StringType | BinaryType)
+_is_text = _of(StringType)
+_is_number = _of(IntegralType)
 
 
 def _is_text_or_texts(kind: DataType) -> bool:
-    return _is_text(kind) or (
-        isinstance(kind, ArrayType) and _is_text(kind.elementType)
-    )
+    return _is_text(kind.elementType if isinstance(kind, ArrayType) else kind)
 
 
 def _is_map_of_text(kind: DataType) -> bool:
-    return (
-        isinstance(kind, MapType)
-        and _is_text(kind.keyType)
-        and _is_text(kind.valueType)
-    )
-
-
-def _is_number(kind: DataType) -> bool:
-    return isinstance(kind, IntegralType)
+    is_map = isinstance(kind, MapType)
+    return is_map and _is_text(kind.keyType) and _is_text(kind.valueType)
 
 
 #: Column -> the types that it may have, in words and as a predicate.
 _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
-    "body": ("binary or string", _is_text_or_bytes),
+    "body": ("binary or string", _of(StringType, BinaryType)),
     "tags": ("string", _is_text),
     "keys": ("string or array<string>", _is_text_or_texts),
     "properties": ("map<string,string>", _is_map_of_text),
