@@ -618,8 +618,24 @@ def make_common(
     )
 
 
+def _take_declarations(function: Any) -> dict[str, Any]:
+    """Return the declarations by parameter, and give the function their defaults."""
+    names = [name for name in function.__annotations__ if name != "return"]
+    given, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
+    found = dict(zip(names[-len(given) :], given, strict=False)) | by_name
+    function.__defaults__ = tuple(
+        each.default for each in given if each.default is not MISSING
+    )
+    function.__kwdefaults__ = {
+        name: getattr(each, "default", each) for name, each in by_name.items()
+    }
+    return {name: each for name, each in found.items() if isinstance(each, Field)}
+
+
+#: The declarations of the common options, by parameter.
+COMMON_DECLARATIONS = _take_declarations(make_common)
 #: The parameters of the common options.
-COMMON_NAMES = frozenset(make_common.__annotations__) - {"typed", "return"}
+COMMON_NAMES = frozenset(COMMON_DECLARATIONS)
 #: Those that say what a cluster is, and how it is reached.
 SERVER_NAMES = frozenset(
     name
@@ -628,27 +644,6 @@ SERVER_NAMES = frozenset(
 )
 #: Those that have no effect without a cluster.
 CLUSTER_NAMES = SERVER_NAMES | {"profile", "timeout", "confirm"}
-
-
-def _take_declarations(function: Any) -> dict[str, Any]:
-    """Return the declarations by parameter, and give the function their defaults."""
-    names = [name for name in function.__annotations__ if name != "return"]
-    given, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
-    found = dict(zip(reversed(names), reversed(given), strict=False)) | by_name
-    defaults = [_default_of(each) for each in given]
-    function.__defaults__ = tuple(each for each in defaults if each is not MISSING)
-    function.__kwdefaults__ = {
-        name: _default_of(each) for name, each in by_name.items()
-    }
-    return {name: each for name, each in found.items() if isinstance(each, Field)}
-
-
-def _default_of(declared: Any) -> Any:
-    return declared.default if isinstance(declared, Field) else declared
-
-
-#: The declarations of the common options, by parameter.
-COMMON_DECLARATIONS = _take_declarations(make_common)
 
 
 class Command(NamedTuple):
