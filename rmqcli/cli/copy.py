@@ -42,7 +42,6 @@ from rmqcli.cli.ui.output import (
     emit_json,
     number_column,
     row_of,
-    write_table,
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.config import parse_namesrv
@@ -249,6 +248,7 @@ def _target_of(
     """
     if options.is_within:
         return config
+    from rmqcli.cli.configuration.choose import common_settings
     from rmqcli.cli.configuration.file import read_config
     from rmqcli.cli.configuration.guard import check_profile, profile_of_servers
 
@@ -259,19 +259,8 @@ def _target_of(
             raise UsageError(
                 f"{profile.title} names a proxy, and copy needs a name server"
             )
-        own = make_common(
-            namesrv=profile.namesrv,
-            timeout=common.timeout_ms,
-            profile=profile,
-            tls=profile.uses_tls,
-            tls_ca=profile.tls_ca,
-            tls_cert=profile.tls_cert,
-            tls_key=profile.tls_key,
-            tls_server_name=profile.tls_server_name,
-            tls_insecure=profile.tls_insecure,
-            address_map=list(profile.address_map),
-        )
-        found = own.client_config()
+        settings = common_settings(profile, {}, frozenset())
+        found = make_common(**settings, timeout=common.timeout_ms).client_config()
     else:
         from rmqcli.config import ClientConfig
 
@@ -389,10 +378,9 @@ class _Shown:
         common, options = self._common, self._options
         self.plan = plan
         if not common.assume_yes:
-            write_table(
+            common.write_table(
                 [row_of(COLUMNS, each) for each in plan.queues],
-                columns=COLUMNS,
-                color=common.use_color,
+                COLUMNS,
                 stream=sys.stderr,
             )
         _say_plan(common, plan)
@@ -576,7 +564,7 @@ def _write(
     rows = [row_of(COLUMNS, each) for each in plan.queues]
     if common.output == "table":
         if report is None:
-            write_table(rows, columns=COLUMNS, color=common.use_color)
+            common.write_table(rows, COLUMNS)
         for move in moves:
             from rmqcli.cli.reset_offset.view import write_reset
 

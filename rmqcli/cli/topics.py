@@ -44,7 +44,7 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
+from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
 from rmqcli.units import counted, format_duration, format_rfc3339
@@ -104,13 +104,7 @@ COLUMNS = (
         priority=10,
     ),
     Column("order", "whether the list of its queues is fixed", title=None),
-    Column(
-        "brokers",
-        "brokers that have the topic",
-        value=lambda row: list(row.brokers),
-        shorten=True,
-        priority=60,
-    ),
+    Column("brokers", "brokers that have the topic", shorten=True, priority=60),
     SILENT_COLUMN,
 )
 #: What --sample adds.
@@ -391,7 +385,6 @@ class TopicSettingsOptions:
     order: bool | None = option(
         "--order/--no-order",
         help="Keep the list of queues fixed, for ordered sending.",
-        show_default=False,
     )
 
     def change(self) -> TopicChange:
@@ -664,6 +657,6 @@ def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
 
 def _write_places(common: Common, data: dict[str, Any]) -> None:
     """Write the tables of a topic's brokers and queues."""
-    write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
+    common.write_table(data["brokers"], _BROKER_COLUMNS)
     sys.stdout.write("\n")
-    write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
+    common.write_table(data["queues"], QUEUE_COLUMNS)
