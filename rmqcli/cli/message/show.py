@@ -239,14 +239,7 @@ def known_redrives(client: Client) -> SaysOfLetter:
             return f"whether the letter was redriven is not known: {log.message}"
         from rmqcli.redrive.log import DOUBTFUL, NEW, LetterPlace
 
-        place = LetterPlace(
-            letter.broker_name,
-            letter.queue_id,
-            letter.queue_offset,
-            letter.commit_log_offset,
-            letter.store_timestamp_ms,
-        )
-        state = log.get(place)
+        state = log.get(LetterPlace.of(letter.message_queue, letter))
         if state == NEW:
             return None
         maybe = "may have been" if state == DOUBTFUL else "was"
