@@ -49,9 +49,7 @@ def _part(index: int) -> Any:
     return value
 
 
-_BROKERS = Column(
-    "brokers", "brokers that have it so", value=lambda each: list(each.brokers)
-)
+_BROKERS = Column("brokers", "brokers that have it so")
 _ERROR = Column("error", "why nothing is known", value=lambda each: None, priority=1)
 USER_COLUMNS = (
     Column("user", "name of the user", value=lambda each: each.name),

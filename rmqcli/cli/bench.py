@@ -6,7 +6,6 @@ was measured until an interrupt is shown, too; the exit code is then 130.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import (
@@ -20,7 +19,7 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import Column, emit_json, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, TextError, UsageError
 from rmqcli.units import counted, format_duration, format_size, parse_size_bytes
@@ -380,9 +379,9 @@ def _write(common: Common, found: BenchResult) -> None:
         emit_json(row)
     elif common.output == "table":
         lines = [{"measure": name, "value": value} for name, value in _lines(found)]
-        write_table(lines, columns=_TABLE, color=common.use_color, stream=sys.stdout)
+        common.write_table(lines, _TABLE)
     else:
-        write_rows([row], columns=COLUMNS, fmt=common.output)
+        common.write_rows([row], COLUMNS)
     for text in _warnings(found):
         common.messages.warn(text)
 

@@ -18,8 +18,6 @@ from rmqcli.cli.ui.output import (
     json_column,
     number_column,
     row_of,
-    write_rows,
-    write_table,
 )
 from rmqcli.errors import DeniedError, PartialError, TransportError
 from rmqcli.units import counted, format_duration, format_rfc3339
@@ -164,7 +162,7 @@ def brokers(common: Common) -> None:
     with common.open_client() as client:
         found = list_brokers(client)
         rows = [row_of(COLUMNS, broker) for broker in found]
-        write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+        common.write_rows(rows, COLUMNS)
         warn_about_departed(common, client)
         errors = [broker.error for broker in found if broker.error is not None]
         if len(errors) == len(found):
@@ -214,9 +212,7 @@ def show(
             {**detail_row(each), "settings": _shown_settings(each.settings)}
             for each in found
         ]
-        write_rows(
-            rows, columns=SHOW_COLUMNS, fmt=common.output, color=common.use_color
-        )
+        common.write_rows(rows, SHOW_COLUMNS)
         for each in found if common.output == "table" else ():
             _write_values(common, each, with_settings=settings)
         errors = [each.row.error for each in found if each.row.error is not None]
@@ -247,10 +243,9 @@ def _write_values(common: Common, detail: BrokerDetail, *, with_settings: bool) 
     for title, values in parts:
         if values:
             sys.stdout.write("\n")
-            write_table(
+            common.write_table(
                 [{"name": name, "value": values[name]} for name in sorted(values)],
-                columns=(Column("name", title=title), Column("value")),
-                color=common.use_color,
+                (Column("name", title=title), Column("value")),
             )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
+from rmqcli.cli.ui.output import Column, emit_json, row_of
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import (
     ChangeUnknownError,
@@ -86,7 +86,7 @@ def show_list(
     A list that is not complete, and so may be empty for that reason, has no `none`.
     """
     if rows or common.output != "table":
-        write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
+        common.write_rows(rows, columns)
     elif is_complete:
         common.messages.info(none)
 
@@ -111,11 +111,7 @@ def show_results(
                 common.messages.warn(other)
         raise errors[0]
     rows = [row_of(columns, each) for each in results]
-    common.write_result(
-        lambda: write_rows(
-            rows, columns=columns, fmt=common.output, color=common.use_color
-        )
-    )
+    common.write_result(lambda: common.write_rows(rows, columns))
     if not errors:
         return
     if has_failed:
@@ -167,7 +163,7 @@ def show_detail(
     elif common.output == "table":
         write_tables()
     else:
-        write_rows(data[list_name] or (), columns=columns, fmt=common.output)
+        common.write_rows(data[list_name] or (), columns)
 
 
 def rows_of_silent(

@@ -30,7 +30,6 @@ from rmqcli.cli.ui.output import (
     emit_json,
     number_column,
     row_of,
-    write_table,
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.config import parse_namesrv
@@ -371,10 +370,9 @@ class _Shown:
         common, options = self._common, self._options
         self.plan = plan
         if not common.assume_yes:
-            write_table(
+            common.write_table(
                 [row_of(COLUMNS, each) for each in plan.queues],
-                columns=COLUMNS,
-                color=common.use_color,
+                COLUMNS,
                 stream=sys.stderr,
             )
         _say_plan(common, plan)
@@ -558,7 +556,7 @@ def _write(
     rows = [row_of(COLUMNS, each) for each in plan.queues]
     if common.output == "table":
         if report is None:
-            write_table(rows, columns=COLUMNS, color=common.use_color)
+            common.write_table(rows, COLUMNS)
         for move in moves:
             from rmqcli.cli.reset_offset.view import write_reset
 

@@ -69,12 +69,7 @@ COLUMNS = (
     ),
     Column("kind", "topic, group, user or rule"),
     Column("name"),
-    Column(
-        "brokers",
-        "brokers on which it differs",
-        value=lambda change: list(change.brokers),
-        priority=3,
-    ),
+    Column("brokers", "brokers on which it differs", priority=3),
     Column(
         "settings",
         "settings that differ: setting, now and wanted",
@@ -95,9 +90,7 @@ RESULT_COLUMNS = (
     ),
     Column("kind", "topic, group, user or rule"),
     Column("name"),
-    Column(
-        "brokers", "brokers with this result", value=lambda each: list(each.brokers)
-    ),
+    Column("brokers", "brokers with this result"),
     Column("error", "why it failed or was skipped"),
 )
 

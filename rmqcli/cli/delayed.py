@@ -13,7 +13,7 @@ from rmqcli.cli.by_broker import (
 )
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, write_table
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 _LIMIT_DEFAULT = 10
@@ -98,9 +98,9 @@ def delayed(
             f"{counted(found.count, 'delayed message')}\n\n"
         )
         if found.count:
-            write_table(steps, columns=_STEP_COLUMNS, color=common.use_color)
+            common.write_table(steps, _STEP_COLUMNS)
             sys.stdout.write("\n")
-            write_table(data["messages"], columns=COLUMNS, color=common.use_color)
+            common.write_table(data["messages"], COLUMNS)
 
     show_detail(
         common, data, list_name="messages", columns=COLUMNS, write_tables=write_tables

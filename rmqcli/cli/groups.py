@@ -45,8 +45,6 @@ from rmqcli.cli.ui.output import (
     number_column,
     pick,
     row_of,
-    write_rows,
-    write_table,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, UsageError
@@ -86,11 +84,7 @@ COLUMNS = (
     ),
     Column("message_model", "CLUSTERING or BROADCASTING", priority=20),
     Column(
-        "brokers",
-        "brokers that have settings for the group",
-        value=lambda row: list(row.brokers),
-        shorten=True,
-        priority=60,
+        "brokers", "brokers that have settings for the group", shorten=True, priority=60
     ),
     Column("reason", "why it may have more members", priority=2),
     SILENT_COLUMN,
@@ -130,12 +124,7 @@ MEMBER_COLUMNS = (
         value=lambda member: _version_name(member.connection.version),
         priority=20,
     ),
-    Column(
-        "brokers",
-        "brokers that it is connected to",
-        value=lambda member: list(member.brokers),
-        priority=40,
-    ),
+    Column("brokers", "brokers that it is connected to", priority=40),
     Column("proxy", "address of its proxy, in cluster mode", priority=15),
     Column(
         "since",
@@ -169,17 +158,9 @@ _OWN_COLUMNS = tuple(
 STACK_COLUMNS = (
     Column("client_id", "ID of the client"),
     Column("listener", "frame of the listener that the threads run; null for none"),
-    Column(
-        "threads",
-        "names of the threads that have this stack",
-        value=lambda stacks: list(stacks.threads),
-    ),
+    Column("threads", "names of the threads that have this stack"),
     Column("state", "Java's Thread.State; null for a client in another language"),
-    Column(
-        "frames",
-        "the calls, the innermost first",
-        value=lambda stacks: list(stacks.frames),
-    ),
+    Column("frames", "the calls, the innermost first"),
     Column("error", "why the stacks of the client are not known"),
 )
 #: Sections of the help of `group create` and `group update`.
@@ -249,6 +230,13 @@ RESULT_COLUMNS = (
 )
 
 
+def _toggle(name: str, help: str, *, alias: str) -> Any:
+    """A switch of the section Consuming, which has an opposite; None without both."""
+    aliases = (f"--{alias}/--no-{alias}",)
+    names = f"--{name}/--no-{name}"
+    return option(names, section=_CONSUMING, aliases=aliases, help=help)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettingsOptions:
     """The options of `rmq group create` and `rmq group update`."""
@@ -256,33 +244,23 @@ class GroupSettingsOptions:
     group: str = argument(help="Name of the group.")
     cluster: str | None = cluster_option(section=_WHERE)
     broker: list[str] | None = brokers_option(section=_WHERE)
-    consume_enable: bool | None = option(
-        "--consume/--no-consume",
-        section=_CONSUMING,
-        aliases=("--consume-enable/--no-consume-enable",),
-        help="Whether members may consume.",
-        show_default=False,
+    consume_enable: bool | None = _toggle(
+        "consume", "Whether members may consume.", alias="consume-enable"
     )
-    consume_from_min_enable: bool | None = option(
-        "--from-min-offset/--no-from-min-offset",
-        section=_CONSUMING,
-        aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
-        help="Whether a new group may start at the min offset.",
-        show_default=False,
+    consume_from_min_enable: bool | None = _toggle(
+        "from-min-offset",
+        "Whether a new group may start at the min offset.",
+        alias="consume-from-min-enable",
     )
-    consume_broadcast_enable: bool | None = option(
-        "--broadcast/--no-broadcast",
-        section=_CONSUMING,
-        aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
-        help="Whether members may consume all messages (broadcast).",
-        show_default=False,
+    consume_broadcast_enable: bool | None = _toggle(
+        "broadcast",
+        "Whether members may consume all messages (broadcast).",
+        alias="consume-broadcast-enable",
     )
-    consume_message_orderly: bool | None = option(
-        "--orderly/--no-orderly",
-        section=_CONSUMING,
-        aliases=("--consume-message-orderly/--no-consume-message-orderly",),
-        help="Whether gRPC clients get messages in order (RocketMQ 5).",
-        show_default=False,
+    consume_message_orderly: bool | None = _toggle(
+        "orderly",
+        "Whether gRPC clients get messages in order (RocketMQ 5).",
+        alias="consume-message-orderly",
     )
     # With none, a broker drops what members send back, but answers that it is stored.
     retry_queue_nums: int | None = option(
@@ -316,12 +294,10 @@ class GroupSettingsOptions:
         metavar="ID",
         help="ID of the broker that slow members pull from.",
     )
-    notify_consumer_ids_changed: bool | None = option(
-        "--notify-members/--no-notify-members",
-        section=_CONSUMING,
-        aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
-        help="Whether members are told when others join or leave.",
-        show_default=False,
+    notify_consumer_ids_changed: bool | None = _toggle(
+        "notify-members",
+        "Whether members are told when others join or leave.",
+        alias="notify-consumer-ids-changed",
     )
     attribute: list[Any] | None = option(
         section=_ATTRIBUTES,
@@ -530,7 +506,7 @@ def stack(
     if common.output == "table":
         sys.stdout.write("\n".join(map(_stack_text, rows)))
     else:
-        write_rows(rows, columns=STACK_COLUMNS, fmt=common.output)
+        common.write_rows(rows, STACK_COLUMNS)
     for member in found:
         if member.stacks and not show_all:
             _warn_of_hidden(common, member)
@@ -772,4 +748,4 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     ):
         if rows:
             sys.stdout.write("\n")
-            write_table(rows, columns=columns, color=common.use_color)
+            common.write_table(rows, columns)

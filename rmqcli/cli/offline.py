@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 
     from rmqcli.cli.options import Common
 
-#: The parameters of options about connections, which a folder does not need.
-_OF_CLUSTERS: Final = (
-    "namesrv",
-    "profile",
-    "address_map",
-    "acl_file",
-    "tls",
-    "tls_ca",
-    "tls_server_name",
-    "tls_cert",
-    "tls_key",
-    "tls_insecure",
-)
-
 #: Why no members are shown for the groups of a folder.
 MEMBERS_UNKNOWN: Final = (
     "members are unknown: a broker's folder was read, not a running broker"
@@ -48,14 +34,14 @@ def read_from(common: Common, store: str | None) -> Iterator[Common]:
     if store is None:
         yield common
         return
-    for name in _OF_CLUSTERS:
-        if name not in common.typed:
-            continue
-        flag = "--" + name.replace("_", "-")
-        raise UsageError(
-            f"--store and {flag} cannot be used together",
-            hint="--store reads a folder and connects to no cluster",
-        )
+    from rmqcli.cli.options import COMMON_DECLARATIONS, SERVER_NAMES
+
+    for name in COMMON_DECLARATIONS:
+        if name in common.typed & (SERVER_NAMES | {"profile"}):
+            raise UsageError(
+                f"--store and --{name.replace('_', '-')} cannot be used together",
+                hint="--store reads a folder and connects to no cluster",
+            )
     from pathlib import Path
 
     from rmqcli.broker.cluster.offline import StoreServer

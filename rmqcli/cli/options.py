@@ -22,11 +22,20 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING as MISSING
 from dataclasses import Field, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqcli.cli.configuration.places import NO_PROFILE, has_config
 from rmqcli.cli.ui.messages import Messages, color_is_on
-from rmqcli.cli.ui.output import TABLE_FORMATS, Column
+from rmqcli.cli.ui.output import (
+    TABLE_FORMATS,
+    Column,
+    Row,
+    emit_json,
+    json_line,
+    write_rows,
+    write_table,
+    write_whole,
+)
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import (
     NAMESRV_VARIABLE,
@@ -87,6 +96,7 @@ def in_time_zone(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: convert(value) for key, value in values.items()}
 
 
+T = TypeVar("T")
 COLORS = ("auto", "always", "never")
 
 #: Title of the section of `--help` that lists the common options.
@@ -286,6 +296,35 @@ class Common:
         from rmqcli.api.client import Client
 
         return Client(self.client_config())
+
+    def write_rows(self, rows: Iterable[Row], columns: Sequence[Column]) -> None:
+        """Write rows to stdout in the format of `--output`."""
+        write_rows(rows, columns=columns, fmt=self.output, color=self.use_color)
+
+    def write_table(
+        self, rows: Sequence[Row], columns: Sequence[Column], **settings: Any
+    ) -> None:
+        """Write a table to stdout; the settings are those of `output.write_table`."""
+        write_table(rows, columns=columns, color=self.use_color, **settings)
+
+    def write_each(
+        self,
+        found: Iterable[T],
+        *,
+        text: Callable[[T], None],
+        json: Callable[[T], dict[str, Any]],
+    ) -> None:
+        """Write each of what was found as `--output` says: as text, or as JSON.
+
+        `text` writes one where others write a table; `json` returns its object.
+        """
+        if self.output == "table":
+            for each in found:
+                text(each)
+        elif self.output == "json":
+            emit_json([json(each) for each in found])
+        else:
+            write_whole("".join(json_line(json(each)) + "\n" for each in found))
 
     def write_result(self, write: Callable[[], None]) -> None:
         """Write the result of a change to stdout with `write`, or else to stderr.
@@ -618,8 +657,24 @@ def make_common(
     )
 
 
+def _take_declarations(function: Any) -> dict[str, Any]:
+    """Return the declarations by parameter, and give the function their defaults."""
+    names = [name for name in function.__annotations__ if name != "return"]
+    given, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
+    found = dict(zip(names[-len(given) :], given, strict=False)) | by_name
+    function.__defaults__ = tuple(
+        each.default for each in given if each.default is not MISSING
+    )
+    function.__kwdefaults__ = {
+        name: getattr(each, "default", each) for name, each in by_name.items()
+    }
+    return {name: each for name, each in found.items() if isinstance(each, Field)}
+
+
+#: The declarations of the common options, by parameter.
+COMMON_DECLARATIONS = _take_declarations(make_common)
 #: The parameters of the common options.
-COMMON_NAMES = frozenset(make_common.__annotations__) - {"typed", "return"}
+COMMON_NAMES = frozenset(COMMON_DECLARATIONS)
 #: Those that say what a cluster is, and how it is reached.
 SERVER_NAMES = frozenset(
     name
@@ -628,27 +683,6 @@ SERVER_NAMES = frozenset(
 )
 #: Those that have no effect without a cluster.
 CLUSTER_NAMES = SERVER_NAMES | {"profile", "timeout", "confirm"}
-
-
-def _take_declarations(function: Any) -> dict[str, Any]:
-    """Return the declarations by parameter, and give the function their defaults."""
-    names = [name for name in function.__annotations__ if name != "return"]
-    given, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
-    found = dict(zip(reversed(names), reversed(given), strict=False)) | by_name
-    defaults = [_default_of(each) for each in given]
-    function.__defaults__ = tuple(each for each in defaults if each is not MISSING)
-    function.__kwdefaults__ = {
-        name: _default_of(each) for name, each in by_name.items()
-    }
-    return {name: each for name, each in found.items() if isinstance(each, Field)}
-
-
-def _default_of(declared: Any) -> Any:
-    return declared.default if isinstance(declared, Field) else declared
-
-
-#: The declarations of the common options, by parameter.
-COMMON_DECLARATIONS = _take_declarations(make_common)
 
 
 class Command(NamedTuple):

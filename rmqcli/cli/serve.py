@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import Common, choice_option, command_options, option, switch
-from rmqcli.cli.ui.output import Column, write_rows
+from rmqcli.cli.ui.output import Column
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, UsageError
 
@@ -325,7 +325,7 @@ def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> 
         {"server": name, "address": address, "version": options.like, "store": folder}
         for name, address, folder in servers
     ]
-    write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+    common.write_rows(rows, COLUMNS)
     sys.stdout.flush()
     messages = common.messages
     messages.info(f"ready: export NAMESRV_ADDR={cluster.namesrv}")

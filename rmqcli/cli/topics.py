@@ -51,7 +51,6 @@ from rmqcli.cli.ui.output import (
     json_column,
     number_column,
     row_of,
-    write_table,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
@@ -112,13 +111,7 @@ COLUMNS = (
         priority=10,
     ),
     json_column("order", "whether the list of its queues is fixed"),
-    Column(
-        "brokers",
-        "brokers that have the topic",
-        value=lambda row: list(row.brokers),
-        shorten=True,
-        priority=60,
-    ),
+    Column("brokers", "brokers that have the topic", shorten=True, priority=60),
     SILENT_COLUMN,
 )
 #: What --sample adds.
@@ -398,7 +391,6 @@ class TopicSettingsOptions:
     order: bool | None = option(
         "--order/--no-order",
         help="Keep the list of queues fixed, for ordered sending.",
-        show_default=False,
     )
 
     def change(self) -> TopicChange:
@@ -671,6 +663,6 @@ def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
 
 def _write_places(common: Common, data: dict[str, Any]) -> None:
     """Write the tables of a topic's brokers and queues."""
-    write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
+    common.write_table(data["brokers"], _BROKER_COLUMNS)
     sys.stdout.write("\n")
-    write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
+    common.write_table(data["queues"], QUEUE_COLUMNS)

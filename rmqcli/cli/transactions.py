@@ -29,7 +29,6 @@ COLUMNS = (
     Column(
         "producers",
         "connected clients of the group; null if the broker does not say",
-        value=lambda found: found.producers and list(found.producers),
         shown=lambda row: (
             (row["producers"] and ", ".join(row["producers"])) or "none"
             if row["producers"] is not None

@@ -21,7 +21,7 @@ from array import array
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self
 
 from rmqcli.admin.reset.cluster_identity import (
     ClusterIdentity,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import StoredMessage
 
 _VERSION: Final = 1
@@ -80,6 +81,17 @@ class LetterPlace(NamedTuple):
     queue_offset: int
     commit_log_offset: int
     store_timestamp_ms: int | None = None
+
+    @classmethod
+    def of(cls, queue: MessageQueue, message: StoredMessage) -> Self:
+        """Return the place of a message that was read from a queue."""
+        return cls(
+            queue.broker_name,
+            queue.queue_id,
+            message.queue_offset,
+            message.commit_log_offset,
+            message.store_timestamp_ms,
+        )
 
     def __str__(self) -> str:
         return f"{self.broker_name}:{self.queue_id}:{self.queue_offset}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.commands import CommandEntry
 from rmqcli.cli.confirm import confirm, confirm_by_name
@@ -73,12 +73,12 @@ ERRORS: dict[str, BaseException] = {
 @command_options(fields=COLUMNS)
 def sample(
     common: Common,
-    do: Annotated[str, argument(help="What to do.")],
-    words: Annotated[list[str] | None, argument(help="More.")] = None,
-    idle_timeout: Annotated[int | None, duration_option("--idle-timeout")] = None,
-    size: Annotated[int | None, size_option("--size")] = None,
-    start: Annotated[Position | None, position_option("--from")] = None,
-    queue: Annotated[list[Any] | None, queue_option()] = None,
+    do: str = argument(help="What to do."),
+    words: list[str] | None = argument(default=None, help="More."),
+    idle_timeout: int | None = duration_option("--idle-timeout"),
+    size: int | None = size_option("--size"),
+    start: Position | None = position_option("--from"),
+    queue: list[Any] | None = queue_option(),
 ) -> int | None:
     """Do one of the things that tests ask for.
 
@@ -124,8 +124,8 @@ def sample(
 @command_options(formats=("raw", "hex"))
 def echo(
     common: Common,
-    word: Annotated[str, argument(help="The word.")],
-    idle_timeout: Annotated[int | None, duration_option("--idle-timeout")] = None,
+    word: str = argument(help="The word."),
+    idle_timeout: int | None = duration_option("--idle-timeout"),
 ) -> None:
     """Echo a word.
 

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, replace
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from rmqcli.cli.options import COMMON_DECLARATIONS, Command, Declaration, make_common
 from rmqcli.dataclass import dataclass
@@ -95,17 +95,14 @@ def common_parameters() -> list[Parameter]:
 def _parameters(
     source: Callable[..., Any], declared: Mapping[str, Field[Any]]
 ) -> Iterator[Parameter]:
-    hints = get_type_hints(source, include_extras=True)
+    kinds = get_type_hints(source)
     for name, parameter in inspect.signature(source).parameters.items():
-        each, kind = declared.get(name), hints[name]
-        if get_origin(kind) is Annotated:
-            kind, each = get_args(kind)
-        if each is not None:
-            settings = {**each.metadata}
-            if callable(text := settings.get("help")):
-                settings["help"] = text()
-            declaration = Declaration(**settings)
-            yield _parameter(name, kind, declaration, parameter.default)
+        if name not in declared:
+            continue
+        settings = {**declared[name].metadata}
+        if callable(text := settings.get("help")):
+            settings["help"] = text()
+        yield _parameter(name, kinds[name], Declaration(**settings), parameter.default)
 
 
 def _parameter(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from rmqcli.cli.options import Common, command_options, option
+from rmqcli.cli.options import Common, command_options, option, switch
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
@@ -46,23 +46,15 @@ COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def bundle(
     common: Common,
-    out: Annotated[
-        str | None,
-        option(
-            metavar="FILE",
-            help="Archive to write, .tar.gz or .zip (default: rmq-bundle-TIME.tar.gz).",
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, option(help="Replace the archive if it exists.")
-    ] = False,
-    messages: Annotated[
-        list[str] | None,
-        option(
-            metavar="TOPIC",
-            help="Also the newest 10 messages of this topic, with bodies; repeatable.",
-        ),
-    ] = None,
+    out: str | None = option(
+        metavar="FILE",
+        help="Archive to write, .tar.gz or .zip (default: rmq-bundle-TIME.tar.gz).",
+    ),
+    overwrite: bool = switch(help="Replace the archive if it exists."),
+    messages: list[str] | None = option(
+        metavar="TOPIC",
+        help="Also the newest 10 messages of this topic, with bodies; repeatable.",
+    ),
 ) -> None:
     """Write one archive for a support case, without secrets.
 

@@ -29,7 +29,7 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, number_column, row_of, write_table
+from rmqcli.cli.ui.output import Column, number_column, row_of
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, UsageError
@@ -57,7 +57,7 @@ _UNREAD_COLUMNS = (
     Column("group"),
     Column("lag"),
     Column("has_members"),
-    Column("topics", value=lambda each: list(each.topics)),
+    Column("topics"),
     Column("reason"),
 )
 #: What JSON has of the progress, after the name servers.
@@ -247,7 +247,7 @@ def _show(
         data,
         list_name="servers",
         columns=COLUMNS,
-        write_tables=lambda: write_table(rows, columns=COLUMNS, color=common.use_color),
+        write_tables=lambda: common.write_table(rows, COLUMNS),
     )
 
 

@@ -83,7 +83,7 @@ DIFF_COLUMNS = (
     Column(
         "brokers",
         "brokers with this value, NAME:ID where several have a name",
-        value=lambda found: list(found.servers),
+        value=lambda found: found.servers,
         shorten=True,
     ),
 )

@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
 from rmqcli.cli.options import argument, command_options
 from rmqcli.cli.ui.messages import Messages
@@ -26,9 +25,9 @@ _BASH_COMPLETION = (
 
 @command_options(has_common=False)
 def install(
-    shell: Annotated[
-        str | None, argument(help="bash, zsh or fish.  [default: that of $SHELL]")
-    ] = None,
+    shell: str | None = argument(
+        default=None, help="bash, zsh or fish.  [default: that of $SHELL]"
+    ),
 ) -> None:
     """Install completion of commands, topics and groups for your shell.
 

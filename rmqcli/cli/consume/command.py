@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli import selection
 from rmqcli.cli.options import (
+    MISSING,
     Common,
     argument,
     choice_option,
@@ -22,6 +23,7 @@ from rmqcli.cli.options import (
     option,
     plaintext_option,
     refuse_together,
+    switch,
 )
 from rmqcli.cli.ui.records.output import FORMATS, HELP_FIELDS, record_schema
 from rmqcli.dataclass import dataclass
@@ -159,128 +161,94 @@ _OF_EXEC: Final = ("--shell", "--exec-input", "--exec-timeout", "--max-failures"
 class ConsumeOptions:
     """The options of `rmq consume` as they were typed, and checks of combinations."""
 
-    topics: Annotated[
-        list[str], argument(metavar="TOPIC...", help="Topics to consume.")
-    ]
-    group: Annotated[
-        str, option("--group", "-g", help="Consumer group to join.", section=_MEMBER)
-    ]
-    orderly: Annotated[
-        bool,
-        option(
-            help="Consume each queue in order, with its lock held at the broker.",
-            section=_MEMBER,
-        ),
-    ] = False
-    broadcast: Annotated[
-        bool,
-        option(
-            help="Every member receives all messages; offsets are kept in a local"
-            " file.",
-            section=_MEMBER,
-        ),
-    ] = False
-    from_: Annotated[
-        Any,
-        option(
-            parser=_parse_start,
-            metavar="POSITION",
-            help="Where the group begins in a queue that is new to it: earliest,"
-            " latest, now, -15m or @TIME.  [default: latest]",
-            section=_MEMBER,
-        ),
-    ] = None
-    tag: Annotated[str | None, selection.tag_option(section=_WHICH)] = None
-    sql: Annotated[str | None, selection.sql_option(section=_WHICH)] = None
-    threads: Annotated[
-        int | None,
-        option(
-            min=1,
-            max=1000,
-            help="Number of consumer threads.  [default: 1; 4 with --exec and no "
-            "--count]",
-            section=_HOW,
-        ),
-    ] = None
-    batch: Annotated[
-        int | None,
-        option(
-            min=1,
-            max=1024,
-            help="Up to N messages of one queue per command.  [default: 1]",
-            section=_HOW,
-        ),
-    ] = None
-    pull_batch: Annotated[
-        int, option(min=1, max=1024, help="Messages per pull request.", section=_HOW)
-    ] = 32
-    max_retries: Annotated[
-        int | None,
-        option(
-            aliases=("--max-reconsume",),
-            min=0,
-            max=2**31 - 1,
-            help="Retries before a message becomes a dead letter."
-            "  [default: 16; --orderly: no limit]",
-            section=_HOW,
-        ),
-    ] = None
-    max_failures: Annotated[
-        int,
-        option(
-            min=0,
-            max=2**31 - 1,
-            help="Stop after N failed commands in a row; 0 is never.",
-            section=_HOW,
-        ),
-    ] = FAILURES_MAX
-    exec_: Annotated[
-        str | None,
-        option(
-            parser=_parse_command,
-            metavar="COMMAND",
-            help="Run this command with the message on stdin; exit status 0 means "
-            "consumed.",
-            section=_COMMAND,
-        ),
-    ] = None
-    exec_input: Annotated[
-        str,
-        choice_option(
-            choices=("jsonl", "raw"),
-            help="What the command reads: the record as JSON, or the body.",
-            section=_COMMAND,
-        ),
-    ] = "jsonl"
-    exec_timeout: Annotated[
-        Any,
-        option(
-            parser=_parse_limit,
-            metavar="DURATION",
-            show_default=False,
-            help="Stop a command that runs longer; 0 is never.  [default: 15m]",
-            section=_COMMAND,
-        ),
-    ] = EXEC_TIMEOUT_MS
-    shell: Annotated[
-        bool, option(help="Run the command through /bin/sh.", section=_COMMAND)
-    ] = False
-    format_: Annotated[str | None, selection.format_option()] = None
-    decode: Annotated[Any, selection.decode_option()] = None
-    count: Annotated[
-        int | None, option(min=1, help="Exit after N consumed messages.", section=_STOP)
-    ] = None
-    for_: Annotated[
-        Any, duration_option(help="Exit after DURATION.", section=_STOP)
-    ] = None
-    trace: Annotated[
-        bool,
-        option(
-            help="Write message traces, which rmq message trace shows.", section=_HOW
-        ),
-    ] = False
-    endpoints: Annotated[Any, endpoints_option()] = None
-    plaintext: Annotated[bool, plaintext_option()] = False
+    topics: list[str] = argument(metavar="TOPIC...", help="Topics to consume.")
+    group: str = option(
+        "--group",
+        "-g",
+        default=MISSING,
+        help="Consumer group to join.",
+        section=_MEMBER,
+    )
+    orderly: bool = switch(
+        help="Consume each queue in order, with its lock held at the broker.",
+        section=_MEMBER,
+    )
+    broadcast: bool = switch(
+        help="Every member receives all messages; offsets are kept in a local file.",
+        section=_MEMBER,
+    )
+    from_: Any = option(
+        parser=_parse_start,
+        metavar="POSITION",
+        help="Where the group begins in a queue that is new to it: earliest,"
+        " latest, now, -15m or @TIME.  [default: latest]",
+        section=_MEMBER,
+    )
+    tag: str | None = selection.tag_option(section=_WHICH)
+    sql: str | None = selection.sql_option(section=_WHICH)
+    threads: int | None = option(
+        min=1,
+        max=1000,
+        help="Number of consumer threads.  [default: 1; 4 with --exec and no --count]",
+        section=_HOW,
+    )
+    batch: int | None = option(
+        min=1,
+        max=1024,
+        help="Up to N messages of one queue per command.  [default: 1]",
+        section=_HOW,
+    )
+    pull_batch: int = option(
+        default=32, min=1, max=1024, help="Messages per pull request.", section=_HOW
+    )
+    max_retries: int | None = option(
+        aliases=("--max-reconsume",),
+        min=0,
+        max=2**31 - 1,
+        help="Retries before a message becomes a dead letter."
+        "  [default: 16; --orderly: no limit]",
+        section=_HOW,
+    )
+    max_failures: int = option(
+        default=FAILURES_MAX,
+        min=0,
+        max=2**31 - 1,
+        help="Stop after N failed commands in a row; 0 is never.",
+        section=_HOW,
+    )
+    exec_: str | None = option(
+        parser=_parse_command,
+        metavar="COMMAND",
+        help="Run this command with the message on stdin; exit status 0 means "
+        "consumed.",
+        section=_COMMAND,
+    )
+    exec_input: str = choice_option(
+        default="jsonl",
+        choices=("jsonl", "raw"),
+        help="What the command reads: the record as JSON, or the body.",
+        section=_COMMAND,
+    )
+    exec_timeout: Any = option(
+        default=EXEC_TIMEOUT_MS,
+        parser=_parse_limit,
+        metavar="DURATION",
+        show_default=False,
+        help="Stop a command that runs longer; 0 is never.  [default: 15m]",
+        section=_COMMAND,
+    )
+    shell: bool = switch(help="Run the command through /bin/sh.", section=_COMMAND)
+    format_: str | None = selection.format_option()
+    decode: Any = selection.decode_option()
+    count: int | None = option(
+        min=1, help="Exit after N consumed messages.", section=_STOP
+    )
+    for_: Any = duration_option(help="Exit after DURATION.", section=_STOP)
+    trace: bool = switch(
+        help="Write message traces, which rmq message trace shows.", section=_HOW
+    )
+    endpoints: Any = endpoints_option()
+    plaintext: bool = plaintext_option()
 
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""

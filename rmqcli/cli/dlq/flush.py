@@ -6,27 +6,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.cli.dlq.sending import (
-    RESULT_COLUMNS,
-    doubtful_words,
-    failed_rows,
-    result_rows,
-    say_sent,
-    send_batches,
-)
+from rmqcli.cli.dlq.sending import PlanView
 from rmqcli.cli.options import Common, argument, command_options, option, switch
 from rmqcli.cli.selection import parse_group_of_topic
 from rmqcli.cli.tail.command import parse_rate
-from rmqcli.cli.ui.output import Column, emit_json, write_table
+from rmqcli.cli.ui.output import Column
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import ExitCode, PartialError
+from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.api.client import Client
-    from rmqcli.redrive.flush import FlushPlan, FlushRequest
+    from rmqcli.redrive.flush import FlushPlan, FlushRequest  # noqa: F401  # of the view
     from rmqcli.redrive.library import FlushReport
-    from rmqcli.redrive.log import RedriveLog
 
 COLUMNS = (
     Column("action", "flush, or skip", states={"flush": "good", "skip": "warn"}),
@@ -99,192 +90,135 @@ def flush(common: Common, options: FlushOptions) -> int:
     flushed. Brokers of 4.6.0 do not show what waits in delay levels.
     """
     from rmqcli.redrive.flush import plan_flush
-    from rmqcli.redrive.library import flush_identity
+    from rmqcli.redrive.library import FlushReport, flush_identity
     from rmqcli.redrive.log import FLUSH, LetterStates, default_path, open_log, read_log
 
     request, group = options.request(), options.group
     with common.open_client() as client:
         cluster = flush_identity(client, group)
         if cluster is None:
-            return _only_plan(common, plan_flush(client, request, LetterStates()), None)
+            plan = plan_flush(client, request, LetterStates())
+            return _FlushView(common, plan, None).only_show()
         path = options.log or default_path(os.environ, group, cluster, kind=FLUSH)
         if not options.execute:
             states, _, _ = read_log(path, group, cluster, kind=FLUSH)
-            return _only_plan(common, plan_flush(client, request, states), path)
+            plan = plan_flush(client, request, states)
+            return _FlushView(common, plan, path).only_show()
         # Locked before the plan is made, so that no other flush copies what it shows.
         now_ms = client.clock.epoch_ms()
         log = open_log(path, group, cluster, at_ms=now_ms, kind=FLUSH)
         try:
             plan = plan_flush(client, request, log.states)
-            return _execute(common, client, plan, log, path, rate=options.rate)
+            view, done = _FlushView(common, plan, path), FlushReport(plan=plan)
+            return view.execute(client, log, done, rate=options.rate)
         finally:
             log.close()
 
 
-def _only_plan(common: Common, plan: FlushPlan, path: Path | None) -> int:
-    _write(common, plan, path, None)
-    _warn(common, plan)
-    if plan.count:
-        common.messages.info("nothing was changed; add --execute to store the copies")
-    else:
-        _say_nothing(common, plan)
-    return ExitCode.PARTIAL if plan.unread else ExitCode.OK
+class _FlushView(PlanView["FlushPlan", "FlushReport"]):
+    noun = "message"
+    kind = "flush"
+    columns = COLUMNS
+    how_to_execute = "nothing was changed; add --execute to store the copies"
 
+    def write(self, done: FlushReport | None) -> None:
+        is_table = self.common.output == "table"
+        if done is not None or not is_table or self.plan.topics or self.plan.left_out:
+            super().write(done)
 
-def _say_nothing(common: Common, plan: FlushPlan) -> None:
-    if not plan.left_out and not plan.unread:
-        common.messages.info(
-            f"nothing of group {plan.request.group} waits in a delay level; what"
-            " orderly consumers retry waits in the consumers"
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.plan.unread)
+
+    def say_nothing(self) -> None:
+        plan, say = self.plan, self.common.messages
+        if not plan.left_out and not plan.unread:
+            say.info(
+                f"nothing of group {plan.request.group} waits in a delay level; what"
+                " orderly consumers retry waits in the consumers"
+            )
+        say.info("there is nothing to flush")
+        if plan.pop is not None and plan.pop.inflight is None:
+            raise PartialError(
+                f"how many messages POP has handed out is not known: {plan.pop.reason}"
+            )
+
+    def question(self) -> str:
+        copies, group = counted(self.plan.count, "message"), self.plan.request.group
+        return (
+            f"This delivers {copies} to group {group} now, and each once more at its"
+            " time."
         )
-    common.messages.info("there is nothing to flush")
-    if plan.pop is not None and plan.pop.inflight is None:
-        raise PartialError(
-            f"how many messages POP has handed out is not known: {plan.pop.reason}"
-        )
 
+    def say_outcome(self, done: FlushReport) -> None:
+        if done.came_due:
+            self.common.messages.info(
+                f"{counted(done.came_due, 'message')} came due meanwhile: the broker"
+                " delivers them itself"
+            )
 
-def _execute(
-    common: Common,
-    client: Client,
-    plan: FlushPlan,
-    log: RedriveLog,
-    path: Path,
-    *,
-    rate: float | None,
-) -> int:
-    from rmqcli.cli.confirm import confirm_by_name
-    from rmqcli.cli.ui.interrupts import pending_since_ms
-    from rmqcli.redrive.library import FlushReport
-    from rmqcli.redrive.redrive import RedriveRun
+    def warn(self) -> None:
+        plan, request, say = self.plan, self.plan.request, self.common.messages
+        if request.topic is not None:
+            say.info(f"only messages with --topic {request.topic}")
+        for name, error in sorted(plan.unread.items()):
+            say.warn(f"not all that waits on {name} can be flushed: {error.message}")
+        self.warn_of_doubtful()
+        if plan.count:
+            times = [
+                each
+                for found in plan.topics.values()
+                for each in (found.next_ms, found.last_ms)
+                if each is not None
+            ]
+            when = ""
+            if times:
+                first, last = format_rfc3339(min(times)), format_rfc3339(max(times))
+                when = f", from {first} to {last}"
+            say.warn(
+                "no broker can remove the originals: it delivers each again at its time"
+                f"{when}; listeners must tolerate a second delivery of"
+                f" {counted(plan.count, 'message')}"
+            )
+        undated = sum(each.undated for each in plan.topics.values())
+        if undated:
+            say.warn(
+                f"when {counted(undated, 'original')} will come is not known, because a"
+                " broker does not show its delays, or has the delay level no more"
+            )
+        if plan.count and plan.members == 0:
+            say.warn(
+                f"no member of group {request.group} is connected: the copies wait in"
+                " the retry topic until one is"
+            )
+        if plan.count and plan.members is None and not plan.unread:
+            say.warn(
+                f"whether members of group {request.group} are connected is not known"
+            )
+        if plan.pop is not None and plan.pop.inflight:
+            say.info(
+                f"{counted(plan.pop.inflight, 'message')} handed out by POP cannot be"
+                " flushed: the invisible time of each ends by itself"
+            )
 
-    done = FlushReport(plan=plan)
-    if not plan.count:
-        _write(common, plan, path, done)
-        _warn(common, plan)
-        _say_nothing(common, plan)
-        return ExitCode.PARTIAL if plan.unread else ExitCode.OK
-    if not common.assume_yes:
-        import sys
+    def sent_rows(self) -> list[dict[str, object]]:
+        return [{"action": "flush", **row} for row in self._topics()]
 
-        write_table(
-            _rows(plan), columns=COLUMNS, color=common.use_color, stream=sys.stderr
-        )
-    _warn(common, plan)
-    group = plan.request.group
-    copies = counted(plan.count, "message")
-    confirm_by_name(
-        common,
-        f"This delivers {copies} to group {group} now, and each once more at its time.",
-        name=group,
-    )
-    run = RedriveRun(
-        client,
-        plan,
-        log,
-        rate_per_s=rate,
-        is_stopped=lambda: pending_since_ms() is not None,
-    )
-    send_batches(common, run, done, total=plan.count, path=path)
-    done.given_up, done.unread = run.given_up, run.unread
-    common.write_result(lambda: _write(common, plan, path, done))
-    if done.came_due:
-        common.messages.info(
-            f"{counted(done.came_due, 'message')} came due meanwhile: the broker"
-            " delivers them itself"
-        )
-    say_sent(
-        common, run, done, total=plan.count, path=path, noun="message", kind="flush"
-    )
-    return ExitCode.OK if done.is_complete else ExitCode.PARTIAL
-
-
-def _warn(common: Common, plan: FlushPlan) -> None:
-    say, request = common.messages, plan.request
-    if request.topic is not None:
-        say.info(f"only messages with --topic {request.topic}")
-    for name, error in sorted(plan.unread.items()):
-        say.warn(f"not all that waits on {name} can be flushed: {error.message}")
-    if plan.doubtful_count:
-        say.warn(doubtful_words(plan, "message", "flush"))
-    if plan.count:
-        times = [
-            each
-            for found in plan.topics.values()
-            for each in (found.next_ms, found.last_ms)
-            if each is not None
+    def _topics(self) -> list[dict[str, object]]:
+        return [
+            {
+                "topic": topic,
+                "count": each.count,
+                "oldest": format_rfc3339(each.oldest_ms),
+                "next_at": format_rfc3339(each.next_ms),
+                "last_at": format_rfc3339(each.last_ms),
+            }
+            for topic, each in self.plan.topics.items()
         ]
-        when = ""
-        if times:
-            when = (
-                f", from {format_rfc3339(min(times))} to {format_rfc3339(max(times))}"
-            )
-        say.warn(
-            "no broker can remove the originals: it delivers each again at its time"
-            f"{when}; listeners must tolerate a second delivery of"
-            f" {counted(plan.count, 'message')}"
-        )
-    undated = sum(each.undated for each in plan.topics.values())
-    if undated:
-        say.warn(
-            f"when {counted(undated, 'original')} will come is not known, because a"
-            " broker does not show its delays, or has the delay level no more"
-        )
-    if plan.count and plan.members == 0:
-        say.warn(
-            f"no member of group {request.group} is connected: the copies wait in the"
-            " retry topic until one is"
-        )
-    if plan.count and plan.members is None and not plan.unread:
-        say.warn(f"whether members of group {request.group} are connected is not known")
-    if plan.pop is not None and plan.pop.inflight:
-        say.info(
-            f"{counted(plan.pop.inflight, 'message')} handed out by POP cannot be"
-            " flushed: the invisible time of each ends by itself"
-        )
 
-
-def _rows(plan: FlushPlan) -> list[dict[str, object]]:
-    empty = {column.name: None for column in COLUMNS}
-    rows: list[dict[str, object]] = [
-        {**empty, "action": "flush", **row} for row in _topics(plan)
-    ]
-    for reason, left in sorted(plan.left_out.items(), key=lambda e: -e[1].count):
-        row = {"action": "skip", "count": left.count, "reason": reason}
-        rows.append({**empty, **row, "example": left.example or None})
-    return rows
-
-
-def _topics(plan: FlushPlan) -> list[dict[str, object]]:
-    return [
-        {
-            "topic": topic,
-            "count": each.count,
-            "oldest": _time(each.oldest_ms),
-            "next_at": _time(each.next_ms),
-            "last_at": _time(each.last_ms),
-        }
-        for topic, each in plan.topics.items()
-    ]
-
-
-def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else format_rfc3339(time_ms)
-
-
-def _write(
-    common: Common, plan: FlushPlan, path: Path | None, done: FlushReport | None
-) -> None:
-    if common.output == "table":
-        if done is not None:
-            write_table(
-                result_rows(done), columns=RESULT_COLUMNS, color=common.use_color
-            )
-        elif plan.topics or plan.left_out:
-            write_table(_rows(plan), columns=COLUMNS, color=common.use_color)
-        return
-    emit_json(
-        {
+    def document(self, done: FlushReport | None) -> dict[str, Any]:
+        plan = self.plan
+        return {
             "group": plan.request.group,
             "mode": "plan" if done is None else "applied",
             "topic": plan.request.topic,
@@ -292,28 +226,17 @@ def _write(
             "count": plan.count,
             "topics": [
                 {**row, "undated": each.undated}
-                for row, each in zip(_topics(plan), plan.topics.values(), strict=True)
+                for row, each in zip(self._topics(), plan.topics.values(), strict=True)
             ],
             "second_deliveries": plan.count,
-            "skipped": [
-                {
-                    "reason": reason,
-                    "count": left.count,
-                    "example": left.example or None,
-                }
-                for reason, left in plan.left_out.items()
-            ],
+            "skipped": self.skipped_json(),
             "doubtful_count": plan.doubtful_count,
             "doubtful": list(plan.doubtful),
-            "unread": [
-                {"broker": name, "error": error.message}
-                for name, error in sorted(plan.unread.items())
-            ],
+            "unread": self.unread_json("broker"),
             "members": plan.members,
             "pop_inflight": None if plan.pop is None else plan.pop.inflight,
             "sent": None if done is None else done.stored,
             "came_due": None if done is None else done.came_due,
-            "failed": failed_rows(done, noun="message"),
-            "log": None if path is None else str(path),
+            "failed": self.failed_json(done),
+            "log": None if self.path is None else str(self.path),
         }
-    )

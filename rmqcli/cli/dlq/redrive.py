@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.dlq.selection import WHICH, LetterOptions, log_option
-from rmqcli.cli.dlq.sending import (
-    RESULT_COLUMNS,
-    doubtful_words,
-    failed_rows,
-    listed,
-    result_rows,
-    say_sent,
-    send_batches,
-)
+from rmqcli.cli.dlq.sending import PlanView, listed
 from rmqcli.cli.options import Common, command_options, option, position_option, switch
 from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
-from rmqcli.cli.ui.output import Column, emit_json, write_table
+from rmqcli.cli.ui.output import Column
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ExitCode,
@@ -28,9 +20,8 @@ from rmqcli.errors import (
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from rmqcli.api.client import Client
     from rmqcli.redrive.library import RedriveReport
-    from rmqcli.redrive.log import LetterStates, RedriveLog
+    from rmqcli.redrive.log import LetterStates
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 _HOW = "How to send"
@@ -127,6 +118,7 @@ def redrive(common: Common, options: RedriveOptions) -> int:
     """
     from rmqcli.admin.reset.cluster_identity import identity_of
     from rmqcli.model import dlq_topic
+    from rmqcli.redrive.library import RedriveReport, refuse_unread
     from rmqcli.redrive.log import default_path, open_log, read_log
     from rmqcli.redrive.redrive import plan_redrive
 
@@ -140,13 +132,20 @@ def redrive(common: Common, options: RedriveOptions) -> int:
             states, _, _ = read_log(path, options.group, cluster)
             _say_chosen_by(common, request, states)
             plan = plan_redrive(client, request, states)
-            return _only_plan(common, plan, path)
+            return _view(common, plan, path).only_show()
         # Locked before the plan is made, so that no other redrive sends what it shows.
         log = open_log(path, options.group, cluster, at_ms=client.clock.epoch_ms())
         try:
             _say_chosen_by(common, request, log.states)
             plan = plan_redrive(client, request, log.states)
-            return _execute(common, client, plan, log, path, rate=options.rate)
+            view = _view(common, plan, path)
+            if plan.unread:
+                view.warn()
+            refuse_unread(plan)
+            if plan.count:
+                log.choose_by(request.chosen_by, at_ms=client.clock.epoch_ms())
+            done = RedriveReport(plan=plan)
+            return view.execute(client, log, done, rate=options.rate)
         finally:
             log.close()
 
@@ -166,139 +165,83 @@ def _say_chosen_by(
         )
 
 
-def _raise_if_nothing_was_read(plan: RedrivePlan) -> None:
+def _view(common: Common, plan: RedrivePlan, path: Path) -> _RedriveView:
     for _, error in sorted(plan.unread.items()):
         if not plan.scanned:
             raise error
+    return _RedriveView(common, plan, path)
 
 
-def _only_plan(common: Common, plan: RedrivePlan, path: Path) -> int:
-    _raise_if_nothing_was_read(plan)
-    _write(common, plan, path, None)
-    _warn(common, plan)
-    if plan.unread:
-        common.messages.warn("this plan is incomplete and would be refused")
+class _RedriveView(PlanView["RedrivePlan", "RedriveReport"]):
+    noun = "letter"
+    kind = "redrive"
+    columns = COLUMNS
+    how_to_execute = "nothing was sent; add --execute to send the letters"
+
+    def only_show(self) -> int:
+        if not self.plan.unread:
+            return super().only_show()
+        self.write(None)
+        self.warn()
+        self.common.messages.warn("this plan is incomplete and would be refused")
         return ExitCode.PARTIAL
-    if plan.count:
-        common.messages.info("nothing was sent; add --execute to send the letters")
-    else:
-        common.messages.info("there is nothing to send")
-    return ExitCode.PARTIAL if plan.undecoded else ExitCode.OK
 
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.plan.undecoded)
 
-def _execute(
-    common: Common,
-    client: Client,
-    plan: RedrivePlan,
-    log: RedriveLog,
-    path: Path,
-    *,
-    rate: float | None,
-) -> int:
-    from rmqcli.cli.confirm import confirm_by_name
-    from rmqcli.cli.ui.interrupts import pending_since_ms
-    from rmqcli.redrive.library import RedriveReport, refuse_unread
-    from rmqcli.redrive.redrive import RedriveRun
+    def say_nothing(self) -> None:
+        self.common.messages.info("there is nothing to send")
 
-    _raise_if_nothing_was_read(plan)
-    if plan.unread:
-        _warn(common, plan)
-    refuse_unread(plan)
-    done = RedriveReport(plan=plan)
-    if not plan.count:
-        _write(common, plan, path, done)
-        _warn(common, plan)
-        common.messages.info("there is nothing to send")
-        return ExitCode.PARTIAL if plan.undecoded else ExitCode.OK
-    log.choose_by(plan.request.chosen_by, at_ms=client.clock.epoch_ms())
-    if not common.assume_yes:
-        _write_plan_table(common, plan)
-    _warn(common, plan)
-    group = plan.request.group
-    topics = ", ".join(f"{count:,} to {topic}" for topic, count in plan.targets.items())
-    letters = counted(plan.count, "dead letter")
-    confirm_by_name(
-        common, f"This sends {letters} of group {group} again: {topics}.", name=group
-    )
-    run = RedriveRun(
-        client,
-        plan,
-        log,
-        rate_per_s=rate,
-        is_stopped=lambda: pending_since_ms() is not None,
-    )
-    send_batches(common, run, done, total=plan.count, path=path)
-    common.write_result(lambda: _write(common, plan, path, done))
-    say_sent(common, run, done, total=plan.count, path=path)
-    done.unread = run.unread
-    return ExitCode.OK if done.is_complete else ExitCode.PARTIAL
-
-
-def _warn(common: Common, plan: RedrivePlan) -> None:
-    chosen = [f"--queue {each}" for each in plan.request.selectors]
-    chosen += [str(plan.request.filter)] * bool(str(plan.request.filter))
-    if chosen:
-        common.messages.info(f"only letters with {', '.join(chosen)}")
-    for queue, error in sorted(plan.unread.items()):
-        common.messages.warn(f"{queue}: {error.message}")
-    if plan.missing:
-        missing = counted(
-            plan.missing, "letter of the range is", "letters of the range are"
+    def question(self) -> str:
+        targets = self.plan.targets.items()
+        topics = ", ".join(f"{count:,} to {topic}" for topic, count in targets)
+        letters = counted(self.plan.count, "dead letter")
+        return (
+            f"This sends {letters} of group {self.plan.request.group} again: {topics}."
         )
-        common.messages.warn(f"{missing} not stored any more")
-    if plan.consumed_count:
-        common.messages.warn(
-            f"group {plan.request.group} consumes its own dead letters: by its"
-            f" committed offsets it has consumed {plan.consumed_count:,} of those that"
-            " were read, and a redrive sends them again"
-        )
-    elif plan.consumed_count is None:
-        common.messages.warn(
-            f"whether group {plan.request.group} consumes its own dead letters is not"
-            " known, because a broker did not tell its offsets there"
-        )
-    if plan.undecoded:
-        common.messages.warn(
-            f"{counted(plan.undecoded_count, 'letter')} could not be decoded for"
-            " --where and will not be sent: "
-            + listed(plan.undecoded, plan.undecoded_count)
-        )
-    if plan.doubtful_count:
-        common.messages.warn(doubtful_words(plan, "letter", "redrive"))
 
-
-def _rows(plan: RedrivePlan) -> list[dict[str, object]]:
-    empty = {column.name: None for column in COLUMNS}
-    rows: list[dict[str, object]] = [
-        {**empty, "action": "send", "count": count, "topic": topic}
-        for topic, count in plan.targets.items()
-    ]
-    for reason, left in sorted(plan.left_out.items(), key=lambda e: -e[1].count):
-        row = {"action": "skip", "count": left.count, "reason": reason}
-        rows.append({**empty, **row, "example": left.example})
-    return rows
-
-
-def _write_plan_table(common: Common, plan: RedrivePlan) -> None:
-    import sys
-
-    write_table(_rows(plan), columns=COLUMNS, color=common.use_color, stream=sys.stderr)
-
-
-def _write(
-    common: Common, plan: RedrivePlan, path: Path, done: RedriveReport | None
-) -> None:
-    if common.output == "table":
-        if done is None:
-            write_table(_rows(plan), columns=COLUMNS, color=common.use_color)
-        else:
-            write_table(
-                result_rows(done), columns=RESULT_COLUMNS, color=common.use_color
+    def warn(self) -> None:
+        plan, request, say = self.plan, self.plan.request, self.common.messages
+        chosen = [f"--queue {each}" for each in request.selectors]
+        chosen += [str(request.filter)] * bool(str(request.filter))
+        if chosen:
+            say.info(f"only letters with {', '.join(chosen)}")
+        for queue, error in sorted(plan.unread.items()):
+            say.warn(f"{queue}: {error.message}")
+        if plan.missing:
+            missing = counted(
+                plan.missing, "letter of the range is", "letters of the range are"
             )
-        return
-    request = plan.request
-    emit_json(
-        {
+            say.warn(f"{missing} not stored any more")
+        if plan.consumed_count:
+            say.warn(
+                f"group {request.group} consumes its own dead letters: by its committed"
+                f" offsets it has consumed {plan.consumed_count:,} of those that were"
+                " read, and a redrive sends them again"
+            )
+        elif plan.consumed_count is None:
+            say.warn(
+                f"whether group {request.group} consumes its own dead letters is not"
+                " known, because a broker did not tell its offsets there"
+            )
+        if plan.undecoded:
+            say.warn(
+                f"{counted(plan.undecoded_count, 'letter')} could not be decoded for"
+                " --where and will not be sent: "
+                + listed(plan.undecoded, plan.undecoded_count)
+            )
+        self.warn_of_doubtful()
+
+    def sent_rows(self) -> list[dict[str, object]]:
+        return [
+            {"action": "send", "count": count, "topic": topic}
+            for topic, count in self.plan.targets.items()
+        ]
+
+    def document(self, done: RedriveReport | None) -> dict[str, Any]:
+        plan, request = self.plan, self.plan.request
+        return {
             "group": request.group,
             "topic": plan.ranges.ranges[0].queue.topic if plan.ranges.ranges else None,
             "mode": "plan" if done is None else "applied",
@@ -312,20 +255,13 @@ def _write(
                 {"topic": topic, "count": count}
                 for topic, count in plan.targets.items()
             ],
-            "skipped": [
-                {"reason": reason, "count": left.count, "example": left.example}
-                for reason, left in plan.left_out.items()
-            ],
+            "skipped": self.skipped_json(),
             "doubtful_count": plan.doubtful_count,
             "doubtful": list(plan.doubtful),
             "undecoded_count": plan.undecoded_count,
             "undecoded": list(plan.undecoded),
-            "unread": [
-                {"queue": str(queue), "error": error.message}
-                for queue, error in sorted(plan.unread.items())
-            ],
+            "unread": self.unread_json("queue"),
             "sent": None if done is None else done.stored,
-            "failed": failed_rows(done),
-            "log": str(path),
+            "failed": self.failed_json(done),
+            "log": str(self.path),
         }
-    )

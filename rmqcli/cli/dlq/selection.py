@@ -15,19 +15,20 @@ from rmqcli.cli.options import (
     refuse_together,
 )
 from rmqcli.cli.selection import (
+    check_not,
     decode_option,
+    filter_of,
     grep_option,
     not_option,
     parse_group_of_topic,
     property_option,
-    read_where,
     refuse_empty,
     sql_option,
     tag_option,
     where_option,
 )
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import PartialError, UsageError
+from rmqcli.errors import PartialError
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ class LetterOptions:
             "--sql": self.sql is not None,
         }
         refuse_together(given, [("--last", "--from"), ("--tag", "--sql")])
-        if self.not_ and self.key is None and not self.property_ and self.grep is None:
-            raise UsageError("--not needs --key, --property or --grep")
+        check_not(self)
 
     @property
     def end(self) -> Any:
@@ -103,17 +103,7 @@ class LetterOptions:
 
     def filter(self) -> TailFilter:
         """The filter that chooses among the letters. Raises UsageError."""
-        from rmqcli.admin.tail.filter import TailFilter
-
-        return TailFilter(
-            tag=self.tag,
-            sql=self.sql,
-            key=self.key,
-            properties=tuple(self.property_ or ()),
-            pattern=self.grep,
-            invert=self.not_,
-            where=read_where(self.where, self.decode),
-        )
+        return filter_of(self)
 
     def find(self, client: Client, *, last: int | None = None) -> LetterRanges:
         """Resolve the ranges of the letters; `last`, if given, replaces `--last`."""

@@ -269,14 +269,7 @@ def is_redriven(
 
     if states is None:
         return None
-    place = LetterPlace(
-        queue.broker_name,
-        queue.queue_id,
-        letter.queue_offset,
-        letter.commit_log_offset,
-        letter.store_timestamp_ms,
-    )
-    return ("no", "maybe", "yes")[states.get(place)]
+    return ("no", "maybe", "yes")[states.get(LetterPlace.of(queue, letter))]
 
 
 def _count(

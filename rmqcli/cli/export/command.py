@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.export import table as table_export
 from rmqcli.cli.export.folders import parse_place
@@ -30,6 +30,7 @@ from rmqcli.cli.options import (
     queue_option,
     size_option,
     store_option,
+    switch,
 )
 from rmqcli.cli.selection import refuse_empty, tag_option
 from rmqcli.cli.ui.output import Column, number_column, write_summary
@@ -111,176 +112,105 @@ class ExportCommandOptions:
     The library's `ExportOptions` and `ExportRequest` are made from them.
     """
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to export.")]
-    to_parquet: Annotated[
-        str | None,
-        option(
-            parser=parse_place,
-            metavar="DIR",
-            help="Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file.",
-            section=_TARGET,
-        ),
-    ] = None
-    to_table: Annotated[
-        str | None,
-        option(
-            metavar="TABLE",
-            help="Table to append to: a name, or for delta also a path or URL.",
-            section=_TARGET,
-        ),
-    ] = None
-    format: Annotated[
-        str | None,
-        choice_option(
-            choices=("parquet", *table_export.FORMATS),
-            help="Format of the files or the table.  [default: parquet]",
-            section=_TARGET,
-        ),
-    ] = None
-    from_: Annotated[
-        Any, position_option(help="Start position.  [default: earliest]", section=_READ)
-    ] = None
-    to: Annotated[
-        Any,
-        position_option(
-            help="End position, resolved at the start.  [default: latest]",
-            section=_READ,
-        ),
-    ] = None
-    queue: Annotated[list[Any] | None, queue_option(section=_READ)] = None
-    tag: Annotated[str | None, tag_option(section=_READ)] = None
-    master: Annotated[
-        str | None,
-        option(
-            metavar="URL",
-            help="Spark cluster to run on, e.g. spark://host:7077.",
-            section=_SPARK,
-        ),
-    ] = None
-    remote: Annotated[
-        str | None,
-        option(
-            metavar="URL",
-            help="Spark Connect server to run on: sc://HOST:PORT.",
-            section=_SPARK,
-        ),
-    ] = None
-    conf: Annotated[
-        list[Any] | None,
-        option(
-            parser=_parse_setting,
-            metavar="KEY=VALUE",
-            help="Setting of Spark; repeatable.",
-            section=_SPARK,
-        ),
-    ] = None
-    archives: Annotated[
-        list[str] | None,
-        option(
-            metavar="FILE[#NAME]",
-            help="Archive to unpack on the executors of --master; repeatable.",
-            section=_SPARK,
-        ),
-    ] = None
-    executor_timeout: Annotated[
-        Any,
-        duration_option(
-            help="Exit when the cluster runs no task for this long.  [default: 2m]",
-            section=_SPARK,
-        ),
-    ] = None
-    rows_per_file: Annotated[
-        int | None,
-        option(
-            min=1,
-            metavar="N",
-            help="Start a new file after N rows.  [default: 500000]",
-            section=_FILES,
-        ),
-    ] = None
-    bytes_per_file: Annotated[
-        Any,
-        size_option(
-            help="Start a new file after SIZE.  [default: 1GiB]", section=_FILES
-        ),
-    ] = None
-    min_partitions: Annotated[
-        int | None,
-        option(
-            min=1,
-            metavar="N",
-            help="Divide the work into at least N parts.",
-            section=_SPARK,
-        ),
-    ] = None
-    partition_by: Annotated[
-        str | None,
-        choice_option(
-            choices=("none", "queue", "date", "hour"),
-            help="Partition the output by queue, or by store time in UTC.  [default: "
-            "none]",
-            section=_FILES,
-        ),
-    ] = None
-    compression: Annotated[
-        str | None,
-        choice_option(
-            choices=("zstd", "snappy", "lz4", "gzip", "none"),
-            help="Parquet compression codec.  [default: zstd]",
-            section=_FILES,
-        ),
-    ] = None
-    decode: Annotated[
-        str | None,
-        option(
-            metavar="FORMAT",
-            help="Add typed columns of the bodies: json, avro:FILE or"
-            " protobuf:FILE:MESSAGE.",
-            section=_BODIES,
-        ),
-    ] = None
-    schema: Annotated[
-        str | None,
-        option(
-            metavar="FILE",
-            help="Schema of JSON bodies, as Spark's DDL or StructType JSON.",
-            section=_BODIES,
-        ),
-    ] = None
-    infer: Annotated[
-        int | None,
-        option(
-            min=1,
-            max=10_000,
-            metavar="N",
-            help="Infer the schema of JSON bodies from the first N messages.",
-            section=_BODIES,
-        ),
-    ] = None
-    resume: Annotated[
-        bool, option(help="Finish an interrupted run.", section=_RUNS)
-    ] = False
-    since_last: Annotated[
-        bool, option(help="Continue where the last run ended.", section=_RUNS)
-    ] = False
-    allow_gaps: Annotated[
-        bool, option(help="Do not fail because of missing messages.", section=_RUNS)
-    ] = False
-    allow_undecodable: Annotated[
-        bool,
-        option(
-            help="Do not fail because of messages that cannot be decoded.",
-            section=_RUNS,
-        ),
-    ] = False
-    allow_unencrypted_keys: Annotated[
-        bool,
-        option(
-            help="Allow access keys to be sent unencrypted to the cluster's workers.",
-            section=_SPARK,
-        ),
-    ] = False
-    store: Annotated[str | None, store_option(section=_READ)] = None
+    topic: str = argument(help="Topic to export.")
+    to_parquet: str | None = option(
+        parser=parse_place,
+        metavar="DIR",
+        help="Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file.",
+        section=_TARGET,
+    )
+    to_table: str | None = option(
+        metavar="TABLE",
+        help="Table to append to: a name, or for delta also a path or URL.",
+        section=_TARGET,
+    )
+    format: str | None = choice_option(
+        choices=("parquet", *table_export.FORMATS),
+        help="Format of the files or the table.  [default: parquet]",
+        section=_TARGET,
+    )
+    from_: Any = position_option(
+        help="Start position.  [default: earliest]", section=_READ
+    )
+    to: Any = position_option(
+        help="End position, resolved at the start.  [default: latest]", section=_READ
+    )
+    queue: list[Any] | None = queue_option(section=_READ)
+    tag: str | None = tag_option(section=_READ)
+    master: str | None = option(
+        metavar="URL",
+        help="Spark cluster to run on, e.g. spark://host:7077.",
+        section=_SPARK,
+    )
+    remote: str | None = option(
+        metavar="URL",
+        help="Spark Connect server to run on: sc://HOST:PORT.",
+        section=_SPARK,
+    )
+    conf: list[Any] | None = option(
+        parser=_parse_setting,
+        metavar="KEY=VALUE",
+        help="Setting of Spark; repeatable.",
+        section=_SPARK,
+    )
+    archives: list[str] | None = option(
+        metavar="FILE[#NAME]",
+        help="Archive to unpack on the executors of --master; repeatable.",
+        section=_SPARK,
+    )
+    executor_timeout: Any = duration_option(
+        help="Exit when the cluster runs no task for this long.  [default: 2m]",
+        section=_SPARK,
+    )
+    rows_per_file: int | None = option(
+        min=1, help="Start a new file after N rows.  [default: 500000]", section=_FILES
+    )
+    bytes_per_file: Any = size_option(
+        help="Start a new file after SIZE.  [default: 1GiB]", section=_FILES
+    )
+    min_partitions: int | None = option(
+        min=1, help="Divide the work into at least N parts.", section=_SPARK
+    )
+    partition_by: str | None = choice_option(
+        choices=("none", "queue", "date", "hour"),
+        help="Partition the output by queue, or by store time in UTC.  [default: none]",
+        section=_FILES,
+    )
+    compression: str | None = choice_option(
+        choices=("zstd", "snappy", "lz4", "gzip", "none"),
+        help="Parquet compression codec.  [default: zstd]",
+        section=_FILES,
+    )
+    decode: str | None = option(
+        metavar="FORMAT",
+        help="Add typed columns of the bodies: json, avro:FILE or"
+        " protobuf:FILE:MESSAGE.",
+        section=_BODIES,
+    )
+    schema: str | None = option(
+        metavar="FILE",
+        help="Schema of JSON bodies, as Spark's DDL or StructType JSON.",
+        section=_BODIES,
+    )
+    infer: int | None = option(
+        min=1,
+        max=10_000,
+        help="Infer the schema of JSON bodies from the first N messages.",
+        section=_BODIES,
+    )
+    resume: bool = switch(help="Finish an interrupted run.", section=_RUNS)
+    since_last: bool = switch(help="Continue where the last run ended.", section=_RUNS)
+    allow_gaps: bool = switch(
+        help="Do not fail because of missing messages.", section=_RUNS
+    )
+    allow_undecodable: bool = switch(
+        help="Do not fail because of messages that cannot be decoded.", section=_RUNS
+    )
+    allow_unencrypted_keys: bool = switch(
+        help="Allow access keys to be sent unencrypted to the cluster's workers.",
+        section=_SPARK,
+    )
+    store: str | None = store_option(section=_READ)
 
     def check(self) -> None:
         """Raise UsageError for options that are wrong or contradict each other."""

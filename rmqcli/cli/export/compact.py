@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.export.folders import parse_folder
 from rmqcli.cli.options import (
@@ -34,18 +34,13 @@ FIELDS = (
 class CompactCommandOptions:
     """The options of `rmq export-compact` as they were typed."""
 
-    folder: Annotated[str, argument(metavar="DIR", help="Folder of a finished export.")]
-    rows_per_file: Annotated[
-        int | None,
-        option(
-            min=1,
-            metavar="N",
-            help="Merge files up to N rows each.  [default: 500000]",
-        ),
-    ] = None
-    bytes_per_file: Annotated[
-        Any, size_option(help="Merge files up to SIZE each.  [default: 1GiB]")
-    ] = None
+    folder: str = argument(metavar="DIR", help="Folder of a finished export.")
+    rows_per_file: int | None = option(
+        min=1, help="Merge files up to N rows each.  [default: 500000]"
+    )
+    bytes_per_file: Any = size_option(
+        help="Merge files up to SIZE each.  [default: 1GiB]"
+    )
 
 
 @command_options(CompactCommandOptions, fields=FIELDS, connects=False)

@@ -20,8 +20,6 @@ from rmqcli.cli.ui.output import (
     number_column,
     pick,
     row_of,
-    write_rows,
-    write_table,
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.client_id import is_grpc_client
@@ -55,18 +53,12 @@ STATES = {
     "UNKNOWN": "bad",
 }
 #: Meanings of a group's states, and of verdicts about a queue between two samples.
-GROUP_STATES = {
-    "OK": "good",
+GROUP_STATES = STATES | {
     "BEHIND": "warn",
     "GROWING": "warn",
-    "NO_COMMIT": "warn",
-    "BROADCAST": "warn",
     "STOPPED": "bad",
     "STALLED": "bad",
     "REWOUND": "bad",
-    "AHEAD": "bad",
-    "EXPIRED": "bad",
-    "UNKNOWN": "bad",
 }
 
 #: More groups than these are counted where a warning is about all of them.
@@ -315,7 +307,7 @@ HELD_COLUMNS = (
         title="LAST CONSUME",
         value=lambda held: format_rfc3339(held.last_consume_ms),
     ),
-    Column("flags", value=lambda held: list(held.flags), priority=5),
+    Column("flags", priority=5),
 )
 HELD_TABLE = pick(
     HELD_COLUMNS,
@@ -470,11 +462,11 @@ class LagView:
                 self._write_tables(common)
             case "csv":
                 columns = (*QUEUE_COLUMNS, *(TREND_COLUMNS if self.trends else ()))
-                write_rows(self._csv_rows(), columns=columns, fmt="csv")
+                common.write_rows(self._csv_rows(), columns)
                 for lag in self.groups:  # no column has them
                     _warn_of_notes(common, lag)
-            case form:
-                write_rows(map(self.group_json, self.groups), columns=(), fmt=form)
+            case _:
+                common.write_rows(map(self.group_json, self.groups), ())
 
     def group_json(self, lag: GroupLag) -> dict[str, Any]:
         """Return one group for JSON. Its keys are public."""
@@ -554,14 +546,10 @@ class LagView:
         shown = without_empty_retries(rows) if is_screen(sys.stdout) else rows
         hidden = len(rows) - len(shown)
         left_out = counted(hidden, "empty retry queue")
-        write_table(
-            shown,
-            columns=queue_columns(
-                with_group=len(self.groups) > 1, with_trend=bool(self.trends)
-            ),
-            color=common.use_color,
-            left_out=left_out if hidden else "",
+        columns = queue_columns(
+            with_group=len(self.groups) > 1, with_trend=bool(self.trends)
         )
+        common.write_table(shown, columns, left_out=left_out if hidden else "")
 
     def _write_more(self, lag: GroupLag, common: Common) -> None:
         """Write members, process queues and explanations below the first table."""
@@ -569,21 +557,18 @@ class LagView:
         if not self.is_summary and lag.reading.members is not None:
             sys.stdout.write("\n")
             has_proxies = bool(lag.reading.members.proxies)
-            write_table(
-                member_rows(lag) or (),
-                columns=[
-                    column
-                    for column in MEMBER_COLUMNS
-                    if has_proxies or column.name != "proxy"
-                ],
-                color=common.use_color,
-            )
+            columns = [
+                column
+                for column in MEMBER_COLUMNS
+                if has_proxies or column.name != "proxy"
+            ]
+            common.write_table(member_rows(lag) or (), columns)
             stdout_has = True
         if self.process_queues and lag.reading.clients:
             sys.stdout.write("\n")
             now_ms = lag.reading.at_ms
             rows = [held_row(held, now_ms=now_ms) for held in all_held(lag)]
-            write_table(rows, columns=HELD_TABLE, color=common.use_color)
+            common.write_table(rows, HELD_TABLE)
             stdout_has = True
         if self.explain:
             from rmqcli.cli.ui.escape import safe

@@ -14,7 +14,7 @@ from rmqcli.cli.options import (
     plaintext_option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, row_of, write_rows
+from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.units import format_rfc3339
@@ -123,8 +123,4 @@ def _confirm(common: Common, row: dict[str, Any]) -> None:
 
 
 def _write(common: Common, row: dict[str, Any]) -> None:
-    common.write_result(
-        lambda: write_rows(
-            [row], columns=COLUMNS, fmt=common.output, color=common.use_color
-        )
-    )
+    common.write_result(lambda: common.write_rows([row], COLUMNS))

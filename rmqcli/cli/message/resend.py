@@ -10,7 +10,7 @@ from rmqcli.cli.options import (
     option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, row_of, write_rows
+from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.units import format_duration
@@ -92,14 +92,7 @@ def resend(common: Common, options: MessageResendOptions) -> int:
             f" at {safe(place)} now. Continue?",
         )
         result = apply_resend(client, plan)
-    common.write_result(
-        lambda: write_rows(
-            [row_of(COLUMNS, result)],
-            columns=COLUMNS,
-            fmt=common.output,
-            color=common.use_color,
-        )
-    )
+    common.write_result(lambda: common.write_rows([row_of(COLUMNS, result)], COLUMNS))
     if result.consume_result is None:
         common.messages.warn(
             f"{safe(plan.client_id)} named no result; simple consumers, for example, do"

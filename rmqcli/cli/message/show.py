@@ -14,11 +14,7 @@ from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import wrapped
 from rmqcli.cli.ui.output import (
     Column,
-    emit_json,
-    json_line,
     row_of,
-    write_table,
-    write_whole,
 )
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
 from rmqcli.clock import Deadline
@@ -39,10 +35,6 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 #: So many of them are asked about side by side.
 _AT_ONCE = 5
-
-
-def _time(epoch_ms: int | None) -> str | None:
-    return None if epoch_ms is None else format_rfc3339(epoch_ms)
 
 
 def _attempt(row: Row) -> str:
@@ -87,7 +79,7 @@ GROUP_COLUMNS = (
         "when the next delivery is due, if it is not consumed before; null if now, or"
         " unknown",
         "NEXT AT",
-        value=lambda found: _time(found.next_at_ms),
+        value=lambda found: format_rfc3339(found.next_at_ms),
         priority=20,
     ),
     Column("where", "place of its copy: TOPIC@BROKER:QUEUE:OFFSET", priority=30),
@@ -168,7 +160,12 @@ def show(common: Common, options: MessageShowOptions) -> None:
                 backups=backups,
                 redriven=redriven,
             )
-    _write(common, outcomes, options.decode)
+    decode = options.decode
+    common.write_each(
+        outcomes,
+        text=lambda each: _write_text(common, each, decode),
+        json=lambda each: _json_of(each, decode),
+    )
     errors = dict(found.errors)
     for outcome in outcomes:
         errors |= outcome.errors
@@ -242,14 +239,7 @@ def known_redrives(client: Client) -> SaysOfLetter:
             return f"whether the letter was redriven is not known: {log.message}"
         from rmqcli.redrive.log import DOUBTFUL, NEW, LetterPlace
 
-        place = LetterPlace(
-            letter.broker_name,
-            letter.queue_id,
-            letter.queue_offset,
-            letter.commit_log_offset,
-            letter.store_timestamp_ms,
-        )
-        state = log.get(place)
+        state = log.get(LetterPlace.of(letter.message_queue, letter))
         if state == NEW:
             return None
         maybe = "may have been" if state == DOUBTFUL else "was"
@@ -258,33 +248,19 @@ def known_redrives(client: Client) -> SaysOfLetter:
     return says
 
 
-def _write(
-    common: Common, outcomes: list[MessageOutcome], decode: Decode | None
-) -> None:
-    if common.output == "table":
-        for outcome in outcomes:
-            _write_text(common, outcome, decode)
-        return
-    rows = [_json_of(outcome, decode) for outcome in outcomes]
-    if common.output == "json":
-        emit_json(rows)
-    else:
-        write_whole("".join(json_line(row) + "\n" for row in rows))
-
-
 def stored_text(outcome: MessageOutcome) -> str:
     """Say where a message is: whether it is stored, until when, or why it waits."""
     stored, text = outcome.stored, outcome.stored.state
     if outcome.topic != outcome.message.topic:
         text += f" for {outcome.topic}"
     if stored.next_at_ms is not None:
-        text += f", due {_time(stored.next_at_ms)}"
+        text += f", due {format_rfc3339(stored.next_at_ms)}"
     elif stored.until_ms is not None and stored.state in (
         "stored",
         "trimmed",
         "removed",
     ):
-        until = _time(stored.until_ms)
+        until = format_rfc3339(stored.until_ms)
         text += f", until {until} or later unless the disk fills up"
     because = "; ".join(each for each in (stored.evidence, stored.reason) if each)
     return f"{text}: {because}" if because else text
@@ -299,8 +275,8 @@ def _json_of(outcome: MessageOutcome, decode: Decode | None) -> dict[str, Any]:
     return record | {
         "stored": {
             "state": outcome.stored.state,
-            "until": _time(outcome.stored.until_ms),
-            "next_at": _time(outcome.stored.next_at_ms),
+            "until": format_rfc3339(outcome.stored.until_ms),
+            "next_at": format_rfc3339(outcome.stored.next_at_ms),
             "evidence": outcome.stored.evidence,
             "reason": outcome.stored.reason,
         },
@@ -321,7 +297,7 @@ def _write_text(common: Common, outcome: MessageOutcome, decode: Decode | None) 
     sys.stdout.write(f"{wrapped(safe(stored_text(outcome)), sys.stdout)}\n\n")
     rows = [row_of(GROUP_COLUMNS, each) for each in outcome.groups]
     if rows:
-        write_table(rows, columns=GROUP_COLUMNS, color=common.use_color)
+        common.write_table(rows, GROUP_COLUMNS)
     else:
         sys.stdout.write(f"no group of {safe(outcome.topic)} is known\n")
     sys.stdout.write("\n")

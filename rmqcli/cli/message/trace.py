@@ -11,11 +11,7 @@ from rmqcli.cli.selection import refuse_empty
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import (
     Column,
-    emit_json,
-    json_line,
     row_of,
-    write_table,
-    write_whole,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError
@@ -49,9 +45,7 @@ EVENT_COLUMNS = (
     Column(
         "at",
         "when: by the client's clock, of stored by the broker's; null if not reported",
-        value=lambda event: (
-            None if event.at_ms is None else format_rfc3339(event.at_ms)
-        ),
+        value=lambda event: format_rfc3339(event.at_ms),
     ),
     Column(
         "event",
@@ -152,7 +146,9 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
             scan=options.scan,
             on_scan=common.messages.info,
         )
-    _write(common, traces)
+    common.write_each(
+        traces, text=lambda each: _write_text(common, each), json=_json_of
+    )
     errors: dict[str, RmqError] = {}
     for each in traces:
         errors |= each.errors
@@ -168,18 +164,6 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
             name=ResponseCode.NO_MESSAGE.name,
             hint="what brokers know: " + command_line("rmq message show", options.ref),
         )
-
-
-def _write(common: Common, traces: list[MessageTrace]) -> None:
-    if common.output == "table":
-        for each in traces:
-            _write_text(common, each)
-        return
-    rows = [_json_of(each) for each in traces]
-    if common.output == "json":
-        emit_json(rows)
-    else:
-        write_whole("".join(json_line(row) + "\n" for row in rows))
 
 
 def _json_of(trace: MessageTrace) -> dict[str, Any]:
@@ -202,7 +186,7 @@ def _write_text(common: Common, trace: MessageTrace) -> None:
     sys.stdout.write(safe(f"message {trace.msg_id}{topic}") + "\n\n")
     rows = [row_of(EVENT_COLUMNS, each) for each in trace.events]
     if rows:
-        write_table(rows, columns=EVENT_COLUMNS, color=common.use_color)
+        common.write_table(rows, EVENT_COLUMNS)
         sys.stdout.write("\n")
     for each in trace.missing:
         sys.stdout.write(safe(f"missing: {_what(each)}: {each.reason}") + "\n")

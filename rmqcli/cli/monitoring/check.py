@@ -11,7 +11,7 @@ import math
 import sys
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.options import (
     Common,
@@ -19,6 +19,7 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     option,
+    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json
@@ -55,7 +56,7 @@ _TOPICS = argument(metavar="TOPIC...", help="Topics, or globs such as 'pay*'.")
 _BROKERS = argument(metavar="BROKER...", help="Brokers, or globs such as '*'.")
 _COUNT_WARN = option("--warn", min=1, metavar="N", help="Warning from here on.")
 _COUNT_CRIT = option("--crit", min=1, metavar="N", help="Critical from here on.")
-_BEHAVIOUR = option(
+_BEHAVIOUR = switch(
     "--behaviour", help="Judge by a history of samples, without thresholds."
 )
 _WINDOW = duration_option(
@@ -133,11 +134,11 @@ _BROKER = _Check(name="broker", kind="broker", unit=_PERCENT)
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
 def lag(
     common: Common,
-    groups: Annotated[list[str], _GROUPS],
-    warn: Annotated[int | None, _COUNT_WARN] = None,
-    crit: Annotated[int | None, _COUNT_CRIT] = None,
-    behaviour: Annotated[bool, _BEHAVIOUR] = False,
-    window: Annotated[Any, _WINDOW] = None,
+    groups: list[str] = _GROUPS,
+    warn: int | None = _COUNT_WARN,
+    crit: int | None = _COUNT_CRIT,
+    behaviour: bool = _BEHAVIOUR,
+    window: Any = _WINDOW,
 ) -> int:
     """Check how many messages wait for groups, or how groups behave.
 
@@ -172,9 +173,9 @@ def lag(
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
 def age(
     common: Common,
-    groups: Annotated[list[str], _GROUPS],
-    warn: Annotated[Any, _AGE_WARN] = None,
-    crit: Annotated[Any, _AGE_CRIT] = None,
+    groups: list[str] = _GROUPS,
+    warn: Any = _AGE_WARN,
+    crit: Any = _AGE_CRIT,
 ) -> int:
     """Check how old the oldest unread message of groups is.
 
@@ -191,9 +192,9 @@ def age(
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
 def dlq(
     common: Common,
-    groups: Annotated[list[str], _GROUPS],
-    warn: Annotated[int | None, _COUNT_WARN] = None,
-    crit: Annotated[int | None, _COUNT_CRIT] = None,
+    groups: list[str] = _GROUPS,
+    warn: int | None = _COUNT_WARN,
+    crit: int | None = _COUNT_CRIT,
 ) -> int:
     """Check how many dead letters groups have.
 
@@ -209,9 +210,9 @@ def dlq(
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
 def retention(
     common: Common,
-    groups: Annotated[list[str], _GROUPS],
-    warn: Annotated[Any, _LEFT_WARN] = None,
-    crit: Annotated[Any, _LEFT_CRIT] = None,
+    groups: list[str] = _GROUPS,
+    warn: Any = _LEFT_WARN,
+    crit: Any = _LEFT_CRIT,
 ) -> int:
     """Check how soon brokers delete messages that groups have not read.
 
@@ -228,9 +229,9 @@ def retention(
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
 def topic(
     common: Common,
-    topics: Annotated[list[str], _TOPICS],
-    warn: Annotated[Any, _AGE_WARN] = None,
-    crit: Annotated[Any, _AGE_CRIT] = None,
+    topics: list[str] = _TOPICS,
+    warn: Any = _AGE_WARN,
+    crit: Any = _AGE_CRIT,
 ) -> int:
     """Check how long ago the newest message of topics was stored.
 
@@ -247,9 +248,9 @@ def topic(
 @command_options(formats=FORMATS, fields=FIELDS, changes=False)
 def broker(
     common: Common,
-    brokers: Annotated[list[str], _BROKERS],
-    warn: Annotated[int | None, _PERCENT_WARN] = None,
-    crit: Annotated[int | None, _PERCENT_CRIT] = None,
+    brokers: list[str] = _BROKERS,
+    warn: int | None = _PERCENT_WARN,
+    crit: int | None = _PERCENT_CRIT,
 ) -> int:
     """Check that brokers answer, and how full their disks are.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from rmqcli.cli.options import Common, command_options, option
+from rmqcli.cli.options import Common, command_options, option, switch
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_screen, screen_size, wrap_words
 from rmqcli.cli.ui.output import Column, emit_json, empty_row, row_of, write_rows
@@ -49,13 +49,13 @@ LIST_COLUMNS = (
 @command_options(fields=COLUMNS, changes=False)
 def doctor(
     common: Common,
-    only: Annotated[
-        list[str] | None, option(metavar="NAME", help="Only this check; repeatable.")
-    ] = None,
-    skip: Annotated[
-        list[str] | None, option(metavar="NAME", help="Without this check; repeatable.")
-    ] = None,
-    list_: Annotated[bool, option(help="List the checks, and ask no server.")] = False,
+    only: list[str] | None = option(
+        metavar="NAME", help="Only this check; repeatable."
+    ),
+    skip: list[str] | None = option(
+        metavar="NAME", help="Without this check; repeatable."
+    ),
+    list_: bool = switch(help="List the checks, and ask no server."),
 ) -> int | None:
     """Check a cluster: what is wrong, and what to do.
 

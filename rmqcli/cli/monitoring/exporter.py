@@ -7,7 +7,7 @@ import sys
 import zlib
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import (
     Common,
@@ -15,6 +15,7 @@ from rmqcli.cli.options import (
     duration_option,
     option,
     require_extra,
+    switch,
 )
 from rmqcli.cli.serve import is_loopback, parse_listen
 from rmqcli.cli.ui.output import Column
@@ -49,48 +50,32 @@ FIELDS = tuple(
 class ExporterCommandOptions:
     """The options of `rmq exporter` as they were typed, and checks of them."""
 
-    listen: Annotated[
-        str,
-        option(
-            metavar="HOST:PORT",
-            help="Address of the metrics. PORT 0: any free port.",
-        ),
-    ] = "127.0.0.1:5557"
-    interval: Annotated[
-        int,
-        duration_option(
-            help="Collect every DURATION.  [default: 30s]", show_default=False
-        ),
-    ] = _INTERVAL_MS
-    stale_after: Annotated[
-        int | None,
-        duration_option(
-            help="Drop the values of a broker that does not answer after DURATION"
-            "  [default: 3 intervals]."
-        ),
-    ] = None
-    group: Annotated[
-        list[str] | None,
-        option(help="Only this group, or a glob such as 'pay*'; repeatable."),
-    ] = None
-    process_queues: Annotated[
-        bool, option(help="Ask all members what they have cached.")
-    ] = False
-    max_series: Annotated[
-        int,
-        option(
-            min=0, help="Leave out topics and queues of groups beyond N series in all."
-        ),
-    ] = _SERIES_MAX
-    once: Annotated[bool, option(help="Collect once, write the metrics, and exit.")] = (
-        False
+    listen: str = option(
+        default="127.0.0.1:5557",
+        metavar="HOST:PORT",
+        help="Address of the metrics. PORT 0: any free port.",
     )
-    print_dashboard: Annotated[
-        bool, option(help="Write a dashboard for Grafana, and exit.")
-    ] = False
-    print_rules: Annotated[
-        bool, option(help="Write alert rules for Prometheus, and exit.")
-    ] = False
+    interval: int = duration_option(
+        default=_INTERVAL_MS,
+        help="Collect every DURATION.  [default: 30s]",
+        show_default=False,
+    )
+    stale_after: int | None = duration_option(
+        help="Drop the values of a broker that does not answer after DURATION"
+        "  [default: 3 intervals]."
+    )
+    group: list[str] | None = option(
+        help="Only this group, or a glob such as 'pay*'; repeatable."
+    )
+    process_queues: bool = switch(help="Ask all members what they have cached.")
+    max_series: int = option(
+        default=_SERIES_MAX,
+        min=0,
+        help="Leave out topics and queues of groups beyond N series in all.",
+    )
+    once: bool = switch(help="Collect once, write the metrics, and exit.")
+    print_dashboard: bool = switch(help="Write a dashboard for Grafana, and exit.")
+    print_rules: bool = switch(help="Write alert rules for Prometheus, and exit.")
 
     def collector_options(self) -> CollectorOptions:
         """Return what to collect. Raises UsageError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
 from rmqcli.cli.configuration.places import NO_PROFILE
@@ -23,6 +23,7 @@ from rmqcli.cli.options import (
     option,
     parse_profile_name,
     plaintext_option,
+    switch,
 )
 from rmqcli.cli.profile.change import (
     locked_config,
@@ -40,38 +41,28 @@ from rmqcli.errors import RefusedError, UsageError
 class AddOptions:
     """The options of `rmq profile add`, beside the common ones."""
 
-    name: Annotated[
-        str,
-        argument(metavar="PROFILE", parser=check_name, help="Name of the new profile."),
-    ]
-    endpoints: Annotated[Any, endpoints_option()] = None
-    plaintext: Annotated[bool, plaintext_option()] = False
-    credentials_command: Annotated[
-        str | None,
-        option(
-            metavar="COMMAND",
-            help="Command that prints access key and secret key, as a file has them.",
-        ),
-    ] = None
-    credentials_environment: Annotated[
-        bool, option(help="Use RMQ_ACCESS_KEY and RMQ_SECRET_KEY with this profile.")
-    ] = False
-    default_output: Annotated[
-        str | None,
-        option(choices=OUTPUTS, help="Output format of commands that have it."),
-    ] = None
-    time_zone: Annotated[
-        str | None,
-        option(metavar="NAME", help="Zone of times without one: Europe/Berlin."),
-    ] = None
-    read_only: Annotated[bool, option(help="Refuse every change of the cluster.")] = (
-        False
+    name: str = argument(
+        metavar="PROFILE", parser=check_name, help="Name of the new profile."
     )
-    protected: Annotated[
-        bool, option(help="Have changes confirmed with the profile's name.")
-    ] = False
-    use: Annotated[bool, option(help="Make it the profile that commands use.")] = False
-    force: Annotated[bool, option(help="Replace the profile of that name.")] = False
+    endpoints: Any = endpoints_option()
+    plaintext: bool = plaintext_option()
+    credentials_command: str | None = option(
+        metavar="COMMAND",
+        help="Command that prints access key and secret key, as a file has them.",
+    )
+    credentials_environment: bool = switch(
+        help="Use RMQ_ACCESS_KEY and RMQ_SECRET_KEY with this profile."
+    )
+    default_output: str | None = option(
+        choices=OUTPUTS, help="Output format of commands that have it."
+    )
+    time_zone: str | None = option(
+        metavar="NAME", help="Zone of times without one: Europe/Berlin."
+    )
+    read_only: bool = switch(help="Refuse every change of the cluster.")
+    protected: bool = switch(help="Have changes confirmed with the profile's name.")
+    use: bool = switch(help="Make it the profile that commands use.")
+    force: bool = switch(help="Replace the profile of that name.")
 
     def settings(self, common: Common) -> dict[str, Any]:
         """Return the settings for the file. Raises UsageError.
@@ -155,14 +146,11 @@ def add(common: Common, options: AddOptions) -> None:
 @command_options(connects=False)
 def use(
     common: Common,
-    name: Annotated[
-        str,
-        argument(
-            metavar="PROFILE",
-            parser=parse_profile_name,
-            help="Profile, or none for no profile.",
-        ),
-    ],
+    name: str = argument(
+        metavar="PROFILE",
+        parser=parse_profile_name,
+        help="Profile, or none for no profile.",
+    ),
 ) -> None:
     """Choose the profile that commands use.
 
@@ -194,7 +182,7 @@ def _use(common: Common, name: str) -> None:
 @command_options(connects=False)
 def remove(
     common: Common,
-    name: Annotated[str, argument(metavar="PROFILE", help="Profile to remove.")],
+    name: str = argument(metavar="PROFILE", help="Profile to remove."),
 ) -> None:
     """Remove a profile.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
@@ -82,10 +82,9 @@ def _name_in_use() -> str | None:
 @command_options(fields=SHOW_COLUMNS, connects=False)
 def show(
     common: Common,
-    name: Annotated[
-        str | None,
-        argument(metavar="[PROFILE]", help="Profile (default: the one in use)."),
-    ] = None,
+    name: str | None = argument(
+        default=None, metavar="[PROFILE]", help="Profile (default: the one in use)."
+    ),
 ) -> None:
     """Show a profile, or which one commands use and why.
 

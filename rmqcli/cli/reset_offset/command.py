@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import (
     Common,
@@ -20,6 +20,7 @@ from rmqcli.cli.options import (
     option,
     position_option,
     queue_option,
+    switch,
 )
 from rmqcli.cli.reset_offset.view import (
     COLUMNS,
@@ -68,77 +69,50 @@ _QUEUES_LISTED = 16
 class ResetOptions:
     """The options of `rmq reset-offset` as they were typed, and their checks."""
 
-    group: Annotated[str | None, argument(help="The group.")] = None
-    topic: Annotated[str | None, argument(help="The topic.")] = None
-    backup_id: Annotated[
-        str | None,
-        argument(metavar="[ID]", help="Backup to restore, with --undo."),
-    ] = None
-    to: Annotated[
-        Any,
-        position_option(
-            help="Target position: latest, earliest, -15m, @TIME, 123 ...",
-            section=_TARGET,
-        ),
-    ] = None
-    shift: Annotated[
-        int | None,
-        option(help="Move by N messages (negative: backwards).", section=_TARGET),
-    ] = None
-    to_group: Annotated[
-        str | None,
-        option(
-            metavar="GROUP",
-            help="Target is the committed offset of GROUP.",
-            section=_TARGET,
-        ),
-    ] = None
-    past_message: Annotated[
-        str | None, option(metavar="ID", help="Skip this one message.", section=_TARGET)
-    ] = None
-    apply: Annotated[
-        Path | None,
-        option(
-            help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
-            section=_TARGET,
-        ),
-    ] = None
-    undo: Annotated[
-        bool, option(help="Restore a backup (default: the latest).", section=_TARGET)
-    ] = False
-    list_backups: Annotated[
-        bool, option(help="List the backups that --undo can restore.", section=_TARGET)
-    ] = False
-    other_cluster: Annotated[
-        bool,
-        option(
-            help="Accept a backup or plan that was made on another cluster.",
-            section=_TARGET,
-        ),
-    ] = False
-    queue: Annotated[list[Any] | None, queue_option(section=_QUEUES)] = None
-    include_retry: Annotated[
-        bool,
-        option(
-            help="Also move the group's retry topic: to the same time, else to its"
-            " end.",
-            section=_QUEUES,
-        ),
-    ] = False
-    execute: Annotated[
-        bool,
-        option(
-            help="Apply the plan after confirmation (default: only show it).",
-            section=_PLAN,
-        ),
-    ] = False
-    out: Annotated[
-        Path | None, option(help="Write the plan: .json or .csv.", section=_PLAN)
-    ] = None
-    show_edges: Annotated[
-        bool, option(help="Show the messages around each target.", section=_PLAN)
-    ] = False
-    wait: Annotated[bool, option(help="Verify again after 7 s.", section=_PLAN)] = False
+    group: str | None = argument(default=None, help="The group.")
+    topic: str | None = argument(default=None, help="The topic.")
+    backup_id: str | None = argument(
+        default=None, metavar="[ID]", help="Backup to restore, with --undo."
+    )
+    to: Any = position_option(
+        help="Target position: latest, earliest, -15m, @TIME, 123 ...", section=_TARGET
+    )
+    shift: int | None = option(
+        help="Move by N messages (negative: backwards).", section=_TARGET
+    )
+    to_group: str | None = option(
+        metavar="GROUP",
+        help="Target is the committed offset of GROUP.",
+        section=_TARGET,
+    )
+    past_message: str | None = option(
+        metavar="ID", help="Skip this one message.", section=_TARGET
+    )
+    apply: Path | None = option(
+        help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
+        section=_TARGET,
+    )
+    undo: bool = switch(help="Restore a backup (default: the latest).", section=_TARGET)
+    list_backups: bool = switch(
+        help="List the backups that --undo can restore.", section=_TARGET
+    )
+    other_cluster: bool = switch(
+        help="Accept a backup or plan that was made on another cluster.",
+        section=_TARGET,
+    )
+    queue: list[Any] | None = queue_option(section=_QUEUES)
+    include_retry: bool = switch(
+        help="Also move the group's retry topic: to the same time, else to its end.",
+        section=_QUEUES,
+    )
+    execute: bool = switch(
+        help="Apply the plan after confirmation (default: only show it).", section=_PLAN
+    )
+    out: Path | None = option(help="Write the plan: .json or .csv.", section=_PLAN)
+    show_edges: bool = switch(
+        help="Show the messages around each target.", section=_PLAN
+    )
+    wait: bool = switch(help="Verify again after 7 s.", section=_PLAN)
 
     @property
     def mode(self) -> str:

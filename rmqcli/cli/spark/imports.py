@@ -10,11 +10,18 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.export.command import FORMATS
 from rmqcli.cli.export.folders import parse_place
-from rmqcli.cli.options import Common, argument, command_options, option
+from rmqcli.cli.options import (
+    MISSING,
+    Common,
+    argument,
+    command_options,
+    option,
+    switch,
+)
 from rmqcli.cli.ui.output import Column, number_column, write_summary
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
@@ -59,31 +66,24 @@ def _parse_source(text: str) -> str:
 class ImportCommandOptions:
     """The options of `rmq import` as they were typed."""
 
-    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
-    from_parquet: Annotated[
-        str,
-        option(
-            parser=_parse_source,
-            metavar="DIR",
-            help="Folder of an export: a path, or an s3, gs, hdfs or file URL.",
-        ),
-    ]
-    remap_queues: Annotated[
-        bool, option(help="If queues do not match, assign the topic's queues in turn.")
-    ] = False
-    allow_incomplete: Annotated[
-        bool, option(help="Send the finished runs of an unfinished export.")
-    ] = False
-    state: Annotated[
-        str | None,
-        option(
-            metavar="DIR",
-            help="Folder for the record of what was sent.  [default: in the export]",
-        ),
-    ] = None
-    dry_run: Annotated[bool, option(help="Show what would be sent; send nothing.")] = (
-        False
+    topic: str = argument(help="Topic to send to.")
+    from_parquet: str = option(
+        default=MISSING,
+        parser=_parse_source,
+        metavar="DIR",
+        help="Folder of an export: a path, or an s3, gs, hdfs or file URL.",
     )
+    remap_queues: bool = switch(
+        help="If queues do not match, assign the topic's queues in turn."
+    )
+    allow_incomplete: bool = switch(
+        help="Send the finished runs of an unfinished export."
+    )
+    state: str | None = option(
+        metavar="DIR",
+        help="Folder for the record of what was sent.  [default: in the export]",
+    )
+    dry_run: bool = switch(help="Show what would be sent; send nothing.")
 
 
 @command_options(

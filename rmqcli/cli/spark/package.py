@@ -8,21 +8,19 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
 from rmqcli import __version__
-from rmqcli.cli.options import command_options, option
+from rmqcli.cli.options import command_options, option, switch
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.errors import RefusedError, RmqError, UsageError
 
 
 @command_options(has_common=False)
 def package(
-    out: Annotated[
-        str | None,
-        option(metavar="FILE", help="File to write.  [default: rmqcli-VERSION.zip]"),
-    ] = None,
-    force: Annotated[bool, option(help="Replace an existing file.")] = (False),
+    out: str | None = option(
+        metavar="FILE", help="File to write.  [default: rmqcli-VERSION.zip]"
+    ),
+    force: bool = switch(help="Replace an existing file."),
 ) -> None:
     """Write rmqcli as a zip that the executors of a Spark cluster can import.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rmqcli.cli.export.setting import parse_spark_setting
 from rmqcli.cli.offline import read_from
@@ -21,6 +21,7 @@ from rmqcli.cli.options import (
     option,
     position_option,
     store_option,
+    switch,
 )
 from rmqcli.cli.ui.escape import is_safe, safe
 from rmqcli.cli.ui.output import Column, RowWriter, json_line, table_cell
@@ -76,40 +77,26 @@ def parse_setting(text: str) -> tuple[str, str]:
 class SqlCommandOptions:
     """The options of `rmq sql` as they were typed."""
 
-    statement: Annotated[
-        str | None,
-        argument(metavar="[SQL]", help="Query to run; - reads it from stdin."),
-    ] = None
-    file: Annotated[
-        str | None,
-        option("--file", "-f", metavar="FILE|-", help="Read the query from a file."),
-    ] = None
-    from_: Annotated[
-        Any, position_option(help="Start of each topic's range.  [default: earliest]")
-    ] = None
-    to: Annotated[
-        Any, position_option(help="End of each topic's range.  [default: latest]")
-    ] = None
-    limit: Annotated[
-        int | None,
-        option(
-            min=1,
-            metavar="N",
-            help="Show at most N rows.  [default: 1000 in a table, else all]",
-        ),
-    ] = None
-    allow_gaps: Annotated[
-        bool, option(help="Leave out messages that are missing or cannot be decoded.")
-    ] = False
-    conf: Annotated[
-        list[Any] | None,
-        option(
-            parser=parse_setting,
-            metavar="KEY=VALUE",
-            help="Setting of Spark; repeatable.",
-        ),
-    ] = None
-    store: Annotated[str | None, store_option()] = None
+    statement: str | None = argument(
+        default=None, metavar="[SQL]", help="Query to run; - reads it from stdin."
+    )
+    file: str | None = option(
+        "--file", "-f", metavar="FILE|-", help="Read the query from a file."
+    )
+    from_: Any = position_option(
+        help="Start of each topic's range.  [default: earliest]"
+    )
+    to: Any = position_option(help="End of each topic's range.  [default: latest]")
+    limit: int | None = option(
+        min=1, help="Show at most N rows.  [default: 1000 in a table, else all]"
+    )
+    allow_gaps: bool = switch(
+        help="Leave out messages that are missing or cannot be decoded."
+    )
+    conf: list[Any] | None = option(
+        parser=parse_setting, metavar="KEY=VALUE", help="Setting of Spark; repeatable."
+    )
+    store: str | None = store_option()
 
     def text(self, common: Common) -> str:
         """The statement. Raises UsageError unless it comes from exactly one source."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli import selection
 from rmqcli.cli.offline import read_from
@@ -23,6 +23,7 @@ from rmqcli.cli.options import (
     queue_option,
     refuse_together,
     store_option,
+    switch,
 )
 from rmqcli.cli.ui.records.output import (
     FORMATS,
@@ -128,104 +129,72 @@ def from_queue_option(*, section: str = "") -> Any:
 class TailOptions:
     """The options of `rmq tail` as they were typed, and checks of combinations."""
 
-    topics: Annotated[list[str], argument(metavar="TOPIC...", help="Topics to read.")]
-    from_: Annotated[Any, position_option(section=_WHERE, help="Start position.")] = (
-        None
+    topics: list[str] = argument(metavar="TOPIC...", help="Topics to read.")
+    from_: Any = position_option(section=_WHERE, help="Start position.")
+    from_queue: list[Any] | None = from_queue_option(section=_WHERE)
+    to: Any = position_option(
+        section=_WHERE, help="End position, resolved at the start."
     )
-    from_queue: Annotated[list[Any] | None, from_queue_option(section=_WHERE)] = None
-    to: Annotated[
-        Any,
-        position_option(section=_WHERE, help="End position, resolved at the start."),
-    ] = None
-    last: Annotated[
-        int | None,
-        option(min=0, section=_WHERE, help="Only the last N messages over all queues."),
-    ] = None
-    follow: Annotated[
-        bool | None,
-        option(
-            "--follow/--no-follow",
-            section=_STOP,
-            help="Wait for new messages (default without --to).",
-        ),
-    ] = None
-    count: Annotated[
-        int | None, option(min=1, section=_STOP, help="Exit after N messages.")
-    ] = None
-    for_: Annotated[
-        Any, duration_option(section=_STOP, help="Exit after DURATION.")
-    ] = None
-    idle_timeout: Annotated[
-        Any,
-        duration_option(section=_STOP, help="Exit after DURATION without a message."),
-    ] = None
-    queue: Annotated[list[Any] | None, queue_option(section=_WHERE)] = None
-    tag: Annotated[str | None, selection.tag_option(section=_WHICH)] = None
-    sql: Annotated[str | None, selection.sql_option(section=_WHICH)] = None
-    key: Annotated[
-        str | None,
-        option(
-            section=_WHICH,
-            help="Only messages with this key or ID; faster: rmq message find.",
-        ),
-    ] = None
-    property_: Annotated[
-        list[Any] | None, selection.property_option(section=_WHICH)
-    ] = None
-    grep: Annotated[Any, selection.grep_option(section=_WHICH)] = None
-    not_: Annotated[bool, selection.not_option(section=_WHICH)] = False
-    where: Annotated[str | None, selection.where_option(section=_WHICH)] = None
-    around_group: Annotated[
-        str | None,
-        option(
-            section=_WHERE,
-            metavar="GROUP",
-            help="Messages around the group's committed offset.",
-        ),
-    ] = None
-    before: Annotated[
-        int | None,
-        option(
-            "-B",
-            section=_WHERE,
-            min=0,
-            help="Messages to show before that offset.  [default: 2]",
-        ),
-    ] = None
-    after: Annotated[
-        int | None,
-        option(
-            "-A",
-            section=_WHERE,
-            min=0,
-            help="Messages to show from that offset on.  [default: 5]",
-        ),
-    ] = None
-    format_: Annotated[str | None, selection.format_option()] = None
-    decode: Annotated[Any, selection.decode_option()] = None
-    fail_if_empty: Annotated[
-        bool, option(section=_STOP, help="Exit with code 8 if no message matched.")
-    ] = False
-    rate: Annotated[
-        Any,
-        option(
-            section=selection.SHOW_SECTION,
-            parser=parse_rate,
-            help="Limit the output, e.g. to 100/s.",
-        ),
-    ] = None
-    store: Annotated[str | None, store_option(section=_WHERE)] = None
-    group: Annotated[
-        str | None,
-        option(
-            "--group",
-            "-g",
-            section=PROXY_SECTION,
-            help="Join this group, and consume for it.",
-        ),
-    ] = None
-    endpoints: Annotated[Any, endpoints_option()] = None
-    plaintext: Annotated[bool, plaintext_option()] = False
+    last: int | None = option(
+        min=0, section=_WHERE, help="Only the last N messages over all queues."
+    )
+    follow: bool | None = option(
+        "--follow/--no-follow",
+        section=_STOP,
+        help="Wait for new messages (default without --to).",
+    )
+    count: int | None = option(min=1, section=_STOP, help="Exit after N messages.")
+    for_: Any = duration_option(section=_STOP, help="Exit after DURATION.")
+    idle_timeout: Any = duration_option(
+        section=_STOP, help="Exit after DURATION without a message."
+    )
+    queue: list[Any] | None = queue_option(section=_WHERE)
+    tag: str | None = selection.tag_option(section=_WHICH)
+    sql: str | None = selection.sql_option(section=_WHICH)
+    key: str | None = option(
+        section=_WHICH,
+        help="Only messages with this key or ID; faster: rmq message find.",
+    )
+    property_: list[Any] | None = selection.property_option(section=_WHICH)
+    grep: Any = selection.grep_option(section=_WHICH)
+    not_: bool = selection.not_option(section=_WHICH)
+    where: str | None = selection.where_option(section=_WHICH)
+    around_group: str | None = option(
+        section=_WHERE,
+        metavar="GROUP",
+        help="Messages around the group's committed offset.",
+    )
+    before: int | None = option(
+        "-B",
+        section=_WHERE,
+        min=0,
+        help="Messages to show before that offset.  [default: 2]",
+    )
+    after: int | None = option(
+        "-A",
+        section=_WHERE,
+        min=0,
+        help="Messages to show from that offset on.  [default: 5]",
+    )
+    format_: str | None = selection.format_option()
+    decode: Any = selection.decode_option()
+    fail_if_empty: bool = switch(
+        section=_STOP, help="Exit with code 8 if no message matched."
+    )
+    rate: Any = option(
+        section=selection.SHOW_SECTION,
+        parser=parse_rate,
+        help="Limit the output, e.g. to 100/s.",
+    )
+    store: str | None = store_option(section=_WHERE)
+    group: str | None = option(
+        "--group",
+        "-g",
+        section=PROXY_SECTION,
+        help="Join this group, and consume for it.",
+    )
+    endpoints: Any = endpoints_option()
+    plaintext: bool = plaintext_option()
 
     def choose(self, common: Common) -> Common:
         """Return `common` with the proxy to read from, if any. Raises UsageError."""

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.lag.view import QUEUE_COLUMNS
 from rmqcli.cli.options import (
@@ -15,9 +15,9 @@ from rmqcli.cli.options import (
     argument,
     command_options,
     duration_option,
-    option,
     refuse_together,
     require_extra,
+    switch,
 )
 from rmqcli.cli.ui.messages import is_screen, is_terminal
 from rmqcli.dataclass import dataclass
@@ -38,22 +38,16 @@ _JOIN_MS = 2_000
 class TopOptions:
     """The options of `rmq top` as they were typed."""
 
-    group: Annotated[
-        str | None,
-        argument(metavar="[GROUP]", help="Group to show first (default: all groups)."),
-    ] = None
-    interval: Annotated[
-        int,
-        duration_option(
-            show_default=False, help="Refresh every DURATION.  [default: 2s]"
-        ),
-    ] = 2_000
-    allow_changes: Annotated[
-        bool, option(help="Offer to reset the offsets of groups, too.")
-    ] = False
-    serve: Annotated[
-        bool, option(help="Show the screen in a browser of this machine instead.")
-    ] = False
+    group: str | None = argument(
+        default=None,
+        metavar="[GROUP]",
+        help="Group to show first (default: all groups).",
+    )
+    interval: int = duration_option(
+        default=2_000, show_default=False, help="Refresh every DURATION.  [default: 2s]"
+    )
+    allow_changes: bool = switch(help="Offer to reset the offsets of groups, too.")
+    serve: bool = switch(help="Show the screen in a browser of this machine instead.")
 
 
 @command_options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from rmqcli.cli.commands import CommandEntry
 from rmqcli.cli.options import (
@@ -24,10 +24,10 @@ TABLE = (
 @command_options(formats=("table", "json"))
 def probe(
     common: Common,
-    from_: Annotated[Position | None, position_option("--from")] = None,
-    store: Annotated[str | None, store_option()] = None,
-    endpoints: Annotated[Any, endpoints_option()] = None,
-    plaintext: Annotated[bool, plaintext_option()] = False,
+    from_: Position | None = position_option("--from"),
+    store: str | None = store_option(),
+    endpoints: Any = endpoints_option(),
+    plaintext: bool = plaintext_option(),
 ) -> None:
     """Show the cluster.
 
