@@ -261,28 +261,24 @@ class GroupSettingsOptions:
         section=_CONSUMING,
         aliases=("--consume-enable/--no-consume-enable",),
         help="Whether members may consume.",
-        show_default=False,
     )
     consume_from_min_enable: bool | None = option(
         "--from-min-offset/--no-from-min-offset",
         section=_CONSUMING,
         aliases=("--consume-from-min-enable/--no-consume-from-min-enable",),
         help="Whether a new group may start at the min offset.",
-        show_default=False,
     )
     consume_broadcast_enable: bool | None = option(
         "--broadcast/--no-broadcast",
         section=_CONSUMING,
         aliases=("--consume-broadcast-enable/--no-consume-broadcast-enable",),
         help="Whether members may consume all messages (broadcast).",
-        show_default=False,
     )
     consume_message_orderly: bool | None = option(
         "--orderly/--no-orderly",
         section=_CONSUMING,
         aliases=("--consume-message-orderly/--no-consume-message-orderly",),
         help="Whether gRPC clients get messages in order (RocketMQ 5).",
-        show_default=False,
     )
     # With none, a broker drops what members send back, but answers that it is stored.
     retry_queue_nums: int | None = option(
@@ -321,7 +317,6 @@ class GroupSettingsOptions:
         section=_CONSUMING,
         aliases=("--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",),
         help="Whether members are told when others join or leave.",
-        show_default=False,
     )
     attribute: list[Any] | None = option(
         section=_ATTRIBUTES,

@@ -396,9 +396,7 @@ class TopicSettingsOptions:
         help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
     )
     order: bool | None = option(
-        "--order/--no-order",
-        help="Keep the list of queues fixed, for ordered sending.",
-        show_default=False,
+        "--order/--no-order", help="Keep the list of queues fixed, for ordered sending."
     )
 
     def change(self) -> TopicChange:
