@@ -22,6 +22,7 @@ from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, TextError, UsageError
+from rmqcli.producer.pace import parse_rate
 from rmqcli.units import counted, format_duration, format_size, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -67,13 +68,6 @@ COLUMNS = (
     Column("ended_by", "count, time, interrupt or error"),
 )
 _TABLE = (Column("measure"), Column("value"))
-
-
-def parse_bench_rate(text: str) -> int:
-    """Read `100/s`; see `rmqcli.producer.pace`."""
-    from rmqcli.producer.pace import parse_rate
-
-    return parse_rate(text)
 
 
 def _parse_body_size(text: str) -> int:
@@ -134,7 +128,7 @@ class BenchProduceOptions(SendBenchOptions):
     """The options of `rmq bench produce`."""
 
     rate: Any = option(
-        parser=parse_bench_rate,
+        parser=parse_rate,
         section=_HOW,
         help="Send at this rate (100/s) instead of as fast as possible.",
     )
@@ -204,7 +198,7 @@ class BenchLatencyOptions(SendBenchOptions):
 
     rate: Any = option(
         default=100,
-        parser=parse_bench_rate,
+        parser=parse_rate,
         section=_HOW,
         help="Send at this rate.",
         show_default=False,

@@ -557,7 +557,6 @@ def make_common(
     profile: Any = _common(
         envvar="RMQ_PROFILE",
         parser=parse_profile_name,
-        metavar="PROFILE",
         help="Use the cluster of this profile; none: of no profile.",
     ),
     output: str = _common("--output", "-o", default="table", help="Output format."),

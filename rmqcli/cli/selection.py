@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.where import Where
     from rmqcli.api.client import Client
     from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.records.output import Writer
     from rmqcli.decode import Decode
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
@@ -194,6 +195,18 @@ def filter_of(options: Any) -> TailFilter:
         pattern=options.grep,
         invert=options.not_,
         where=read_where(options.where, options.decode),
+    )
+
+
+def writer_of(common: Common, options: Any) -> Writer:
+    """Return the writer of a command with `--format` and `--decode`."""
+    from rmqcli.cli.ui.records.output import make_writer
+
+    return make_writer(
+        common.output,
+        template=options.format_,
+        color=common.use_color,
+        decode=options.decode,
     )
 
 

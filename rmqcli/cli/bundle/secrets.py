@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import project_path
+from rmqcli.cli.configuration.profile import SECRETS
 from rmqcli.credentials import ENV_REGISTRY_FILE, ENV_SECRETS
 from rmqcli.errors import RmqError
 from rmqcli.files import read_regular
@@ -23,7 +24,6 @@ _VARIABLE: Final = re.compile(
     r"SECRET|PASS(?:WORD|WD|PHRASE)?$|PASSWORD|TOKEN|CREDENTIAL|(?:ACCESS|API|PRIVATE)_?KEY",
     re.IGNORECASE,
 )
-_SECRET_KEYS: Final = ("access_key", "secret_key", "security_token")
 _PEM_LINE: Final = re.compile(r"[A-Za-z0-9+/=]{16,}")
 
 
@@ -40,15 +40,16 @@ def known_secrets(config: ClientConfig, environ: Mapping[str, str]) -> Iterator[
         if name in ENV_SECRETS or _VARIABLE.search(name) is not None:
             yield value
     try:
-        for table in read_config(environ).profiles.values():
-            yield from _in_profile(table, os.path.dirname(read_config(environ).path))
+        config_file = read_config(environ)
+        for table in config_file.profiles.values():
+            yield from _in_profile(table, os.path.dirname(config_file.path))
     except RmqError:
         pass
     project = project_path()
     if project is not None:
         yield from _in_project(project)
     if environ.get(ENV_REGISTRY_FILE):
-        yield from _lines(environ[ENV_REGISTRY_FILE])
+        yield from _text(environ[ENV_REGISTRY_FILE]).split("\n")
     if config.tls is not None and config.tls.key_file:
         yield from _key_lines(config.tls.key_file)
 
@@ -56,16 +57,12 @@ def known_secrets(config: ClientConfig, environ: Mapping[str, str]) -> Iterator[
 def _in_profile(table: Any, folder: str) -> Iterator[str]:
     if not isinstance(table, dict):
         return
-    for key in _SECRET_KEYS:
+    for key in SECRETS:
         if isinstance(table.get(key), str):
             yield table[key]
-    if isinstance(table.get("tls_key"), str):
-        yield from _key_lines(
-            os.path.join(folder, os.path.expanduser(table["tls_key"]))
-        )
-    if isinstance(table.get("credentials_file"), str):
-        path = os.path.join(folder, os.path.expanduser(table["credentials_file"]))
-        yield from _in_credentials(path)
+    for key, read in (("tls_key", _key_lines), ("credentials_file", _in_credentials)):
+        if isinstance(table.get(key), str):
+            yield from read(os.path.join(folder, os.path.expanduser(table[key])))
 
 
 def _in_credentials(path: str) -> Iterator[str]:
@@ -91,10 +88,6 @@ def _in_project(path: str) -> Iterator[str]:
 
 def _key_lines(path: str) -> Iterator[str]:
     yield from _PEM_LINE.findall(_text(path))
-
-
-def _lines(path: str) -> Iterator[str]:
-    yield from _text(path).split("\n")
 
 
 def _text(path: str) -> str:

@@ -29,9 +29,8 @@ from rmqcli.cli.consume.failed import FailedDeliveries
 from rmqcli.cli.consume.listeners import CommandRunner, Printer
 from rmqcli.cli.consume.start import Starts, read_committed, read_min_offsets
 from rmqcli.cli.consume.status import Status
-from rmqcli.cli.selection import readable_queues, subscriptions_of
+from rmqcli.cli.selection import readable_queues, subscriptions_of, writer_of
 from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.records.output import writer_of
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer

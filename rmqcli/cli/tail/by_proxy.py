@@ -8,16 +8,16 @@ but not written is delivered again when its invisible time is over.
 from __future__ import annotations
 
 import threading
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import TailFilter
-from rmqcli.cli.selection import subscriptions_of
 from rmqcli.cli.ui import interrupts
-from rmqcli.cli.ui.records.output import writer_of
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.simple.consumer import MESSAGES_MAX, SimpleConsumer
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import AckError, ExitCode, TransportError
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.tail.batch import Batcher
     from rmqcli.cli.options import Common
-    from rmqcli.cli.tail.command import TailOptions
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.consumer.simple.received import ReceivedMessage
+    from rmqcli.wire.subscription import SubscriptionData
 
 #: How long a receive waits for a message.
 _AWAIT_MS: Final = 20_000
@@ -36,15 +36,28 @@ _AWAIT_MS: Final = 20_000
 _AGAIN_MS: Final = 1_000
 
 
-def run_group_tail(common: Common, options: TailOptions) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTailPlan:
+    """The group, what it subscribes to, and when to end."""
+
+    group: str
+    subscriptions: dict[str, str | SubscriptionData] = field(hash=False)
+    count: int | None = None
+    timeout_ms: int | None = None
+    idle_timeout_ms: int | None = None
+
+
+def run_group_tail(
+    common: Common, plan: GroupTailPlan, writer: Writer, *, fail_if_empty: bool
+) -> int:
     """Receive, write, acknowledge; return the exit code: 0, 6 or 8."""
-    writer = writer_of(common, options)
-    group, subscriptions = options.group or "", subscriptions_of(options)
-    consumer = SimpleConsumer(group, subscriptions, client=common.client_config())
-    tail = _GroupTail(common, options, consumer, writer)
+    consumer = SimpleConsumer(
+        plan.group, plan.subscriptions, client=common.client_config()
+    )
+    tail = _GroupTail(common, plan, consumer, writer)
     with consumer:
         common.messages.info(
-            f"tail joined group {group} through {common.endpoints[0]}: the group"
+            f"tail joined group {plan.group} through {common.endpoints[0]}: the group"
             " consumes every message that tail shows"
         )
         try:
@@ -53,7 +66,7 @@ def run_group_tail(common: Common, options: TailOptions) -> int:
             tail.summarise()
     if tail.lost:
         return ExitCode.PARTIAL
-    if options.fail_if_empty and not tail.shown:
+    if fail_if_empty and not tail.shown:
         return ExitCode.EMPTY
     return ExitCode.OK
 
@@ -64,12 +77,12 @@ class _GroupTail:
     def __init__(
         self,
         common: Common,
-        options: TailOptions,
+        plan: GroupTailPlan,
         consumer: SimpleConsumer,
         writer: Writer,
     ) -> None:
         self._messages = common.messages
-        self._options = options
+        self._plan = plan
         self._consumer = consumer
         self._writer = writer
         self._batcher: Batcher[Any] = writer.batcher(TailFilter(), TailCounts())
@@ -79,7 +92,7 @@ class _GroupTail:
 
     def run(self) -> None:
         """Show messages until --count, a timeout or an interrupt ends it."""
-        count = self._options.count
+        count = self._plan.count
         try:
             while (left_ms := self._left_ms()) and self.shown != count:
                 wanted = MESSAGES_MAX
@@ -126,11 +139,11 @@ class _GroupTail:
     def _left_ms(self) -> int:
         """How long the next receive may wait; 0 when the time is over."""
         now_ms, left_ms = SYSTEM_CLOCK.monotonic_ms(), _AWAIT_MS
-        options = self._options
-        if options.for_ is not None:
-            left_ms = min(left_ms, self._started_ms + options.for_ - now_ms)
-        if options.idle_timeout is not None:
-            left_ms = min(left_ms, self._heard_ms + options.idle_timeout - now_ms)
+        plan = self._plan
+        if plan.timeout_ms is not None:
+            left_ms = min(left_ms, self._started_ms + plan.timeout_ms - now_ms)
+        if plan.idle_timeout_ms is not None:
+            left_ms = min(left_ms, self._heard_ms + plan.idle_timeout_ms - now_ms)
         return max(0, left_ms)
 
     def summarise(self) -> None:

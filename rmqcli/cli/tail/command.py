@@ -349,10 +349,22 @@ def tail(common: Common, options: TailOptions) -> int:
     options.check(common.output, by_proxy=bool(common.endpoints))
     options.filter()  # raises UsageError before anything is opened
     if common.endpoints:
-        from rmqcli.cli.tail.by_proxy import run_group_tail
-
-        return run_group_tail(common, options)
+        return _tail_in_group(common, options)
     from rmqcli.cli.tail.run import run_tail
 
     with read_from(common, options.store) as source:
         return run_tail(source, options)
+
+
+def _tail_in_group(common: Common, options: TailOptions) -> int:
+    from rmqcli.cli.tail.by_proxy import GroupTailPlan, run_group_tail
+
+    plan = GroupTailPlan(
+        group=options.group or "",
+        subscriptions=selection.subscriptions_of(options),
+        count=options.count,
+        timeout_ms=options.for_,
+        idle_timeout_ms=options.idle_timeout,
+    )
+    writer = selection.writer_of(common, options)
+    return run_group_tail(common, plan, writer, fail_if_empty=options.fail_if_empty)

@@ -30,13 +30,12 @@ from rmqcli.admin.tail.bound import bound_by_time
 from rmqcli.admin.tail.sql import check_sql, explain_sql, for_brokers
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
-from rmqcli.cli.selection import check_queue_starts, readable_queues
+from rmqcli.cli.selection import check_queue_starts, readable_queues, writer_of
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import check_reader
 from rmqcli.cli.ui.queues import lines_about
-from rmqcli.cli.ui.records.output import writer_of
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, RmqError
 from rmqcli.hint import command_line, with_options

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.tail.batch import Batcher, TailCounts
     from rmqcli.admin.tail.filter import TailFilter
-    from rmqcli.cli.options import Common
     from rmqcli.decode import Decode
     from rmqcli.engine.message import PulledMessage
     from rmqcli.model import MessageQueue
@@ -116,16 +115,6 @@ def make_writer(
         return _TextWriter(partial(tail_text.hex_blocks, shown_max=shown_max))
     table = tail_text.MessageTable(width=width)
     return _TextWriter(table.rows, heading=table.heading)
-
-
-def writer_of(common: Common, options: Any) -> Writer:
-    """Return the writer of a command with `--format` and `--decode`."""
-    return make_writer(
-        common.output,
-        template=options.format_,
-        color=common.use_color,
-        decode=options.decode,
-    )
 
 
 class _RenderingWriter:
