@@ -126,7 +126,7 @@ def _read_known_groups(
     part: BrokerPart, query: LagQuery, shared: SharedAnswers
 ) -> Task[None]:
     """Find queried groups that exist, but have neither offsets nor members."""
-    shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
+    shared.known_groups.update(part.groups)
     if shared.known_groups.issuperset(query.groups):
         return
     from rmqcli.api.calls.config import get_subscription_group_names
