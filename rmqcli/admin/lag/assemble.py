@@ -133,6 +133,11 @@ class BrokerPart:
     #: how far its clock is ahead of ours; only measured where POP or proxies are used
     clock_ahead_ms: int = 0
 
+    @property
+    def groups(self) -> set[str]:
+        """The groups of which the broker told or refused to tell anything."""
+        return self.known_groups.union(self.connections, self.group_failures)
+
     def as_failure(self, error: RmqError) -> BrokerFailure:
         """Return what stands for the broker in a report."""
         return BrokerFailure(

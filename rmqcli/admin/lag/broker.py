@@ -126,7 +126,7 @@ def _read_known_groups(
     part: BrokerPart, query: LagQuery, shared: SharedAnswers
 ) -> Task[None]:
     """Find queried groups that exist, but have neither offsets nor members."""
-    shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
+    shared.known_groups.update(part.groups)
     if shared.known_groups.issuperset(query.groups):
         return
     from rmqcli.api.calls.config import get_subscription_group_names
@@ -295,19 +295,18 @@ def _read_logs(
             part.handed_out = HandedOut(reason=log.message)
             return
     if isinstance(revive, dict):
-        scan = read_handed_out(
-            address,
-            part.broker_name,
-            revive_queues=revive.keys(),
-            groups=query.groups,
-            now_ms=clock.epoch_ms() + part.clock_ahead_ms,
-        )
-        (found,) = yield All([scan])
-        if isinstance(found, TransportError):
-            raise found
-        if isinstance(found, RmqError):
-            found = HandedOut(reason=found.message)
-        part.handed_out = found
+        try:
+            part.handed_out = yield from read_handed_out(
+                address,
+                part.broker_name,
+                revive_queues=revive.keys(),
+                groups=query.groups,
+                now_ms=clock.epoch_ms() + part.clock_ahead_ms,
+            )
+        except TransportError:
+            raise
+        except RmqError as error:
+            part.handed_out = HandedOut(reason=error.message)
 
 
 def _find_new_retries(part: BrokerPart, query: LagQuery) -> Task[None]:
@@ -317,9 +316,7 @@ def _find_new_retries(part: BrokerPart, query: LagQuery) -> Task[None]:
     """
     from rmqcli.api.calls.offset import get_all_consumer_offset
 
-    (table,) = yield _all(part, get_all_consumer_offset())
-    if isinstance(table, RmqError):
-        raise table
+    table = yield Request(part.address or "", get_all_consumer_offset())
     for (group, topic), offsets in table.items():
         if (
             is_pop_retry(topic, group)

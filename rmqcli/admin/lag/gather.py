@@ -126,9 +126,8 @@ class LagGatherer:
         self._find_static_topics(parts)
         _raise_if_all_denied(parts)
         lost = self._lost(parts, at_ms)
-        unknown = [
-            g for g in query.groups if not _is_known(g, parts) and not lost.get(g)
-        ]
+        known = {group for part in parts for group in part.groups} | lost.keys()
+        unknown = [group for group in query.groups if group not in known]
         failed = [part for part in parts if part.failure is not None]
         missing = [] if failed else unknown
         self._check_topics(parts)
@@ -494,22 +493,12 @@ def _absent(
             yield part, wanted
 
 
-def _is_known(group: str, parts: Iterable[BrokerPart]) -> bool:
-    return any(
-        group in part.known_groups
-        or group in part.connections
-        or group in part.group_failures
-        for part in parts
-    )
-
-
 def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
     """Raise the error of the first broker if each of them denies every group."""
     for part in parts:
         if isinstance(part.failure, DeniedError):
             continue
-        groups = part.known_groups.union(part.connections, part.group_failures)
-        failures = [part.group_failures.get(group) for group in groups]
+        failures = [part.group_failures.get(group) for group in part.groups]
         if not (failures and all(isinstance(e, DeniedError) for e in failures)):
             return
     for error in (parts[0].failure, *parts[0].group_failures.values()):

@@ -421,11 +421,7 @@ class LagMemory:
 
     def groups_on(self, brokers: Collection[str]) -> list[str]:
         """Return the groups that had queues on any of these brokers, sorted."""
-        return sorted(
-            group
-            for group, on in self._groups.items()
-            if any(on.get(name) for name in brokers)
-        )
+        return sorted(self.topics_on(brokers))
 
     def topics_on(self, brokers: Collection[str]) -> dict[str, set[str]]:
         """Return group -> the topics of which it had queues on any of these brokers."""

@@ -218,12 +218,18 @@ def ask_proxied_members(
             silent[name] = ConnectError(error, address=name)
         else:
             masters[name] = broker.master_address
-    answers = yield All([_read_broker(each, client.clock) for each in masters.values()])
+    since_ms = now_ms - _ONLINE_MS
+    answers = yield All(
+        [
+            _read_history(each, client.clock, since_ms, _TIMEOUT_MS)
+            for each in masters.values()
+        ]
+    )
     known: list[ProxyHeartbeats] = []
     errors: dict[str, RmqError] = {}
     for name, answer in zip(masters, answers, strict=True):
         if not isinstance(answer, RmqError):
-            known.append(answer)
+            known.append(_last_of_each(answer))
         elif not isinstance(answer, NotFoundError):  # without proxies no such topic
             errors[name] = answer
     if silent:
@@ -237,18 +243,6 @@ def ask_proxied_members(
             having = {each.broker_name for each in route.brokers}
             errors |= {n: e for n, e in silent.items() if n in having}
     return ProxiedMembers(proxied_members(known, now_ms=now_ms), errors)
-
-
-def _read_broker(address: str, clock: Clock) -> Task[ProxyHeartbeats]:
-    ends = yield Request(address, get_topic_stats_info(HEARTBEAT_TOPIC), _TIMEOUT_MS)
-    if not any(limits.max_offset > limits.min_offset for limits in ends.values()):
-        return {}
-    clock_ahead_ms = yield from read_clock_ahead_ms(address, clock)
-    return (
-        yield from read_proxy_heartbeats(
-            address, ends, now_ms=clock.epoch_ms(), clock_ahead_ms=clock_ahead_ms
-        )
-    )
 
 
 def filters_since_ms(
@@ -306,10 +300,12 @@ def _filter(data: HeartbeatSyncerData, topic: str) -> tuple[str, str] | None:
 
 
 def _read_history(
-    address: str, clock: Clock, since_ms: int
+    address: str, clock: Clock, since_ms: int, timeout_ms: int | None = None
 ) -> Task[list[ProxyHeartbeat]]:
     """Read all heartbeats on a broker since then (by our clock)."""
-    ends = yield Request(address, get_topic_stats_info(HEARTBEAT_TOPIC))
+    ends = yield Request(address, get_topic_stats_info(HEARTBEAT_TOPIC), timeout_ms)
+    if not any(limits.max_offset > limits.min_offset for limits in ends.values()):
+        return []
     clock_ahead_ms = yield from read_clock_ahead_ms(address, clock)
     return (yield from _read_since(address, ends, since_ms, clock_ahead_ms))
 

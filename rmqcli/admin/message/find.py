@@ -19,6 +19,7 @@ IndexRocksDBStore and MQAdminImpl#queryMessage in apache/rocketmq.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
@@ -455,18 +456,12 @@ def _add_by_time(
             found.without_index.append(name)
     unsure = set(found.without_index) - found.errors.keys()
     if unsure:
-        read = search_by_time(client, topic, texts, unsure, on_search=on_search)
+        search = functools.partial(
+            search_by_time, client, topic, texts, unsure, on_search=on_search
+        )
+        read = search()
         if pending and not read.messages:
-            read.add(
-                search_by_time(
-                    client,
-                    topic,
-                    texts,
-                    unsure,
-                    waiting_in=PENDING_TOPICS,
-                    on_search=on_search,
-                )
-            )
+            read.add(search(waiting_in=PENDING_TOPICS))
             read.messages = _last_of_each(read.messages)
         found.by_time = read
         found.messages = read.messages

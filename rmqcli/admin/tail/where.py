@@ -347,12 +347,10 @@ class _Parser(Parser[_Node]):
     def number(self, token: Token) -> _Node:
         digits = token.text.rstrip("lL")
         node = self.constant(0, token)
-        if token.kind == FLOAT and math.isinf(float(digits)):
+        is_float = token.kind == FLOAT
+        if math.isinf(float(digits)) if is_float else len(digits) > 300:
             self._refuse(node, "the number is too large")
-        if token.kind != FLOAT and len(digits) > 300:
-            self._refuse(node, "the number is too large")
-        value = float(digits) if token.kind == FLOAT else int(digits)
-        return self.constant(value, token)
+        return self.constant(float(digits) if is_float else int(digits), token)
 
     def name(self, token: Token) -> _Node:
         text = token.text
@@ -415,15 +413,12 @@ class _Parser(Parser[_Node]):
             return None if is_unknown else not decisive
 
         found = [node.limits for node in nodes]
-        spans = [node.stored_ms for node in nodes]
-        lowest = [low for low, _ in spans]
-        highest = [high for _, high in spans]
+        lows, highs = zip(*(node.stored_ms for node in nodes), strict=True)
+        wide, narrow = (min(lows), max(highs)), (max(lows), min(highs))
         return replace(
             _condition(nodes[0], nodes[-1], evaluate),
             limits=_of_any(found) if decisive else _of_all(found),
-            stored_ms=(min(lowest), max(highest))
-            if decisive
-            else (max(lowest), min(highest)),
+            stored_ms=wide if decisive else narrow,
             pushed=self._joined(nodes, decisive=decisive),
         )
 
