@@ -216,7 +216,7 @@ def plan_flush(
                     scanned += 1
                     if message is None or not rules.is_meant(message):
                         continue
-                    place = _place(queue, message)
+                    place = LetterPlace.of(queue, message)
                     state = states.get(place)
                     fault = rules.fault(queue, message, next_ms, state, now_ms)
                     if fault is None:
@@ -391,7 +391,7 @@ class _Rules:
     def copy(self, queue: MessageQueue, message: StoredMessage) -> Letter:
         """Return the copy to store."""
         return Letter(
-            _place(queue, message),
+            LetterPlace.of(queue, message),
             self.target.topic,
             message.raw_body,
             self._properties(queue, message),
@@ -455,7 +455,7 @@ class _WaitingSource:
                         continue
                     if message.queue_offset >= plan.ends.get(queue, 0):
                         continue
-                    place = _place(queue, message)
+                    place = LetterPlace.of(queue, message)
                     if plan.places is not None and place not in plan.places:
                         continue
                     state, now_ms = states.get(place), clock.monotonic_ms() + ahead_ms
@@ -470,13 +470,3 @@ class _WaitingSource:
             f"{stored} a copy in {topic} {why}; the original still waits",
             hint="stop the group's consumers for a minute",
         )
-
-
-def _place(queue: MessageQueue, message: StoredMessage) -> LetterPlace:
-    return LetterPlace(
-        queue.broker_name,
-        queue.queue_id,
-        message.queue_offset,
-        message.commit_log_offset,
-        message.store_timestamp_ms,
-    )

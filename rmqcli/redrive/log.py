@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import StoredMessage
 
 _VERSION: Final = 1
@@ -80,6 +81,17 @@ class LetterPlace(NamedTuple):
     queue_offset: int
     commit_log_offset: int
     store_timestamp_ms: int | None = None
+
+    @classmethod
+    def of(cls, queue: MessageQueue, letter: StoredMessage) -> LetterPlace:
+        """Return the place of a letter in a queue."""
+        return cls(
+            queue.broker_name,
+            queue.queue_id,
+            letter.queue_offset,
+            letter.commit_log_offset,
+            letter.store_timestamp_ms,
+        )
 
     def __str__(self) -> str:
         return f"{self.broker_name}:{self.queue_id}:{self.queue_offset}"
