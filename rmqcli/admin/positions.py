@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqcli.admin.brokers import reader_addresses, split_answers
 from rmqcli.api.broker_errors import not_found
-from rmqcli.api.calls.config import (
-    get_subscription_group_names,
-)
+from rmqcli.api.calls.config import get_subscription_group_names
 from rmqcli.api.calls.consumer import get_consumer_connection_list
-from rmqcli.api.calls.offset import (
-    get_all_consumer_offset,
-)
+from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.api.positions import (
     UNSORTED,
     QueueRequests,

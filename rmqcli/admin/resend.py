@@ -217,7 +217,8 @@ def apply_resend(client: Client, plan: ResendPlan) -> ResendResult:
         if _may_be_passed_on(error):
             raise _unknown(plan, error) from error
         raise
-    remark, spent_ms = answer.remark, answer.spent_time_mills
+    remark = answer.remark
+    spent_ms: int | None = answer.spent_time_mills
     if is_grpc_client(plan.client_id):
         # The proxy answers "from gRPC client" and 0 ms, whatever happened.
         remark = spent_ms = None

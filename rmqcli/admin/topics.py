@@ -1008,30 +1008,18 @@ class _Order:
 
 
 def publish(
-    client: Client,
-    topic: str,
-    steps: Iterable[TopicResult],
-    *,
-    timeout_ms: int,
+    client: Client, topic: str, steps: Iterable[TopicResult], *, timeout_ms: int
 ) -> bool:
     """Wait until name servers know about the steps of brokers that succeeded.
 
     Returns False when the name server does not list the topic on these brokers within
     `timeout_ms`.
     """
-    done = [step.server for step in steps if step.config is not None]
-    return not done or await_route(client, topic, done, timeout_ms=timeout_ms)
-
-
-def await_route(
-    client: Client, topic: str, brokers: Collection[str], *, timeout_ms: int
-) -> bool:
-    """Wait until the name server lists the topic on all `brokers`.
-
-    Returns False when that takes longer than `timeout_ms`.
-    """
+    done = {step.server for step in steps if step.config is not None}
+    if not done:
+        return True
     deadline = Deadline(client.clock, timeout_ms)
-    return run_task(client, _await_route(client, topic, set(brokers), deadline))
+    return run_task(client, _await_route(client, topic, done, deadline))
 
 
 def _await_route(

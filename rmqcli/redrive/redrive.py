@@ -587,9 +587,8 @@ class _DeadLetterSource:
         wanted = replace(plan.request.filter, where=None)  # `choose` evaluates it
         reader = LetterReader(self._client, plan.ranges, wanted, is_stopped=is_stopped)
         for queue, letters in reader:
-            broker_name, queue_id = queue.broker_name, queue.queue_id
             prefix = place_of(queue, "")
-            state_of = states.of(broker_name, queue_id)
+            state_of = states.of(queue.broker_name, queue.queue_id)
             for letter in letters:
                 if is_stopped():
                     return
@@ -599,18 +598,11 @@ class _DeadLetterSource:
                 chosen = targets.choose(queue, letter, raw, state_of(letter))
                 if chosen is None or chosen.fault is not None:
                     continue
-                offset = letter.queue_offset
-                copy = targets.copy(f"{prefix}{offset}", letter, raw)
+                copy = targets.copy(f"{prefix}{letter.queue_offset}", letter, raw)
                 if isinstance(copy, str):
                     continue
                 body, properties = copy
-                place = LetterPlace(
-                    broker_name,
-                    queue_id,
-                    offset,
-                    letter.commit_log_offset,
-                    letter.store_timestamp_ms,
-                )
+                place = LetterPlace.of(queue, letter)
                 yield Letter(place, chosen.topic, body, properties, letter.flag)
         self.unread.update(reader.abandoned)
 

@@ -9,8 +9,8 @@ import pytest
 from rmqcli import Admin, Consumer
 from rmqcli.admin.groups import group_kind
 from rmqcli.admin.topics import (
+    TopicResult,
     TopicRow,
-    await_route,
     message_type,
     perm_text,
     publish,
@@ -548,8 +548,13 @@ def test_a_topic_is_not_deleted_on_a_broker_of_which_a_slave_is_left(pair, admin
 
 def test_waiting_for_a_route_ends_with_the_time(pair):
     with Client(ClientConfig(namesrv=(pair.namesrv,))) as client:
-        brokers = ["broker-a", "broker-b"]
-        assert await_route(client, "orders", brokers, timeout_ms=0)
-        assert not await_route(client, "alone", brokers, timeout_ms=120)
-        assert not await_route(client, "nowhere", ["broker-a"], timeout_ms=0)
+        done = [created_on("broker-a"), created_on("broker-b")]
+        assert publish(client, "orders", done, timeout_ms=0)
+        assert not publish(client, "alone", done, timeout_ms=120)
+        assert not publish(client, "nowhere", done[:1], timeout_ms=0)
         assert publish(client, "nowhere", [], timeout_ms=0)
+
+
+def created_on(broker):
+    config = TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1)
+    return TopicResult(server=broker, address=None, result="created", config=config)

@@ -27,7 +27,7 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.admin.definitions.model import Definitions, Kind
     from rmqcli.api.client import Client
@@ -75,31 +75,23 @@ def plan_definitions(
     definitions: Definitions,
     *,
     cluster: str | None = None,
-    brokers: Collection[str] = (),
     prune: bool = False,
-    passwords: Mapping[str, str] | None = None,
 ) -> DefinitionsPlan:
-    """Compare `definitions` with a cluster, or with some brokers, and plan the changes.
+    """Compare `definitions` with a cluster, and plan the changes.
 
     With `prune`, what only the cluster has is deleted; groups with members online and
-    super users are not. `passwords` are those that users get, by name. With `prune`,
-    raises RefusedError when a broker does not answer, and DeniedError when all brokers
-    deny access. Raises the error of a broker that does not tell a user's password.
+    super users are not. Then RefusedError is raised when a broker does not answer, and
+    DeniedError when all brokers deny access.
     """
-    return complete_plan(
-        client,
-        DefinitionsPlan(
-            definitions=definitions,
-            cluster=cluster or "",
-            brokers=tuple(sorted(brokers)),
-            prune=prune,
-            passwords=passwords or {},
-        ),
-    )
+    plan = DefinitionsPlan(definitions=definitions, cluster=cluster or "", prune=prune)
+    return complete_plan(client, plan)
 
 
 def complete_plan(client: Client, plan: DefinitionsPlan) -> DefinitionsPlan:
-    """Return `plan` with `changes` filled in from what the cluster has now."""
+    """Return `plan` with `changes` filled in from what the cluster has now.
+
+    Raises the error of a broker that does not tell the password of a user of the plan.
+    """
     return plan_from_cluster(client, plan)[0]
 
 

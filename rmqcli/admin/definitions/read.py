@@ -6,7 +6,7 @@ itself, so they are left out. Passwords are not kept when users are read.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, denial_of, no_master, with_address
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from rmqcli.admin.definitions.settings import Settings
     from rmqcli.api.client import Client
     from rmqcli.wire.bodies.acl import AclInfo, UserInfo
-    from rmqcli.wire.bodies.config import TopicConfig
-    from rmqcli.wire.bodies.route import ClusterInfo
 
 
 _NO_TOPICS: Final = TopicConfigSerializeWrapper()
@@ -150,38 +148,22 @@ def _read(
     brokers: dict[str, BrokerEntries] = {}
     left_out: list[str] = []
     for broker, address in answering.items():
-        answers = (topics.get(broker, _NO_TOPICS), groups.get(broker, _NO_GROUPS))
+        tables = topics.get(broker, _NO_TOPICS)
+        wrapper = groups.get(broker, _NO_GROUPS)
         found = accounts.get(broker, Accounts())
-        failed = [each for each in answers if isinstance(each, RmqError)]
-        lost = found.error is not None and not isinstance(found.error, _REFUSALS)
-        if failed or lost:
-            errors[broker] = failed[0] if failed else found.error  # type: ignore[assignment]  # not None
+        if isinstance(tables, RmqError):
+            errors[broker] = tables
             continue
-        tables, wrapper = answers
-        static = tables.topic_queue_mapping_detail_map  # type: ignore[union-attr]  # no error
-        configs = {
-            topic: config
-            for topic, config in tables.topic_config_table.items()  # type: ignore[union-attr]  # no error
-            if topic not in static
-        }
-        version = client.broker_version(address)
-        brokers[broker] = _entries(
-            BrokerEntries(
-                broker_name=broker,
-                address=address,
-                version=version,
-                entries={"user": found.users, "rule": found.rules},
-                static=frozenset(static),
-                unknown={}
-                if found.error is None
-                else {"user": found.error, "rule": found.error},
-            ),
-            configs,
-            wrapper,  # type: ignore[arg-type]  # no error
-            info,
-        )
+        if isinstance(wrapper, RmqError):
+            errors[broker] = wrapper
+            continue
+        if found.error is not None and not isinstance(found.error, _REFUSALS):
+            errors[broker] = found.error
+            continue
+        brokers[broker] = _entries(client, broker, address, tables, wrapper, found)
+        static = tables.topic_queue_mapping_detail_map
         left_out += [f"on {broker}, static topic {each}" for each in sorted(static)]
-        left_out += _forbidden(broker, wrapper)  # type: ignore[arg-type]  # no error
+        left_out += _forbidden(broker, wrapper)
         left_out += [f"on {broker}, {each}" for each in found.left_out]
     client.raise_if_none_answers(errors.values() if not brokers else ())
     if any(each.entries["user"] for each in brokers.values()) and "user" in kinds:
@@ -208,32 +190,41 @@ def _unknown_accounts(
 
 
 def _entries(
-    broker: BrokerEntries,
-    topics: dict[str, TopicConfig],
+    client: Client,
+    name: str,
+    address: str,
+    tables: TopicConfigSerializeWrapper,
     wrapper: SubscriptionGroupWrapper,
-    info: ClusterInfo,
+    accounts: Accounts,
 ) -> BrokerEntries:
-    """Return the entries of a broker with its topics and groups."""
-    version = broker.version
+    """Return what a broker told as its entries, without those that are left out."""
+    info, version = client.cluster_info(), client.broker_version(address)
+    static = tables.topic_queue_mapping_detail_map
     topics = {
-        name: config
-        for name, config in topics.items()
-        if topic_kind(name, info) == "normal"
+        topic: config
+        for topic, config in tables.topic_config_table.items()
+        if topic not in static and topic_kind(topic, info) == "normal"
     }
     groups = {
-        name: config
-        for name, config in wrapper.subscription_group_table.items()
-        if not is_system_group(name)
+        group: config
+        for group, config in wrapper.subscription_group_table.items()
+        if not is_system_group(group)
     }
-    return replace(
-        broker,
+    error = accounts.error
+    return BrokerEntries(
+        broker_name=name,
+        address=address,
+        version=version,
         entries={
-            **broker.entries,
             "topic": {n: topic_settings(c, version) for n, c in topics.items()},
             "group": {n: group_settings(c, version) for n, c in groups.items()},
+            "user": accounts.users,
+            "rule": accounts.rules,
         },
+        unknown={} if error is None else {"user": error, "rule": error},
         topics=topics,
         groups=groups,
+        static=frozenset(static),
     )
 
 

@@ -175,36 +175,30 @@ def rule_settings(entry: PolicyEntryInfo) -> dict[str, Value]:
 
 def topic_settings(config: TopicConfig, version: int) -> dict[str, Value]:
     """Return the settings of a topic on a broker of this version."""
-    values: dict[str, Value] = {
-        "read_queue_nums": config.read_queue_nums,
-        "write_queue_nums": config.write_queue_nums,
-        "perm": _PERMS.get(config.perm, config.perm),
-        "order": config.order,
-        "topic_filter_type": config.topic_filter_type,
-        "topic_sys_flag": config.topic_sys_flag,
-        "attributes": dict(sorted(config.attributes.items())),
-    }
-    return _known(values, TOPIC_SETTINGS, version)
+    perm = _PERMS.get(config.perm, config.perm)
+    return _known(config, TOPIC_SETTINGS, version, {"perm": perm})
 
 
 def group_settings(config: SubscriptionGroupConfig, version: int) -> dict[str, Value]:
     """Return the settings of a group on a broker of this version."""
-    values: dict[str, Value] = {
-        name: getattr(config, name)
-        for name in GROUP_SETTINGS
-        if name not in ("attributes", "retry_policy")
-    }
-    values["retry_policy"] = config.raw.get(  # type: ignore[assignment]  # it was JSON
-        RETRY_POLICY, GROUP_SETTINGS["retry_policy"].default
-    )
-    values["attributes"] = dict(sorted(config.attributes.items()))
-    return _known(values, GROUP_SETTINGS, version)
+    default = GROUP_SETTINGS["retry_policy"].default
+    policy: Value = config.raw.get(RETRY_POLICY, default)  # type: ignore[assignment]  # it was JSON
+    return _known(config, GROUP_SETTINGS, version, {"retry_policy": policy})
 
 
 def _known(
-    values: dict[str, Value], specs: Mapping[str, SettingSpec], version: int
+    config: TopicConfig | SubscriptionGroupConfig,
+    specs: Mapping[str, SettingSpec],
+    version: int,
+    others: dict[str, Value],
 ) -> dict[str, Value]:
-    return {name: values[name] for name, spec in specs.items() if version >= spec.since}
+    """Return the settings that a version has; `others` are not those of `config`."""
+    others["attributes"] = dict(sorted(config.attributes.items()))
+    return {
+        name: others[name] if name in others else getattr(config, name)
+        for name, spec in specs.items()
+        if version >= spec.since
+    }
 
 
 def changed_topic(
