@@ -36,27 +36,14 @@ from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers import pop
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
-from rmqcli.wire.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-)
 from rmqcli.wire.headers.store import ViewMessageRequestHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.properties import lmq_name, lmq_of
 from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.protobuf.definition_pb2 import Code
-from rmqcli.wire.protobuf.service_pb2 import (
-    AckMessageEntry,
-    AckMessageRequest,
-    AckMessageResponse,
-    AckMessageResultEntry,
-    ChangeInvisibleDurationRequest,
-    ChangeInvisibleDurationResponse,
-    ForwardMessageToDeadLetterQueueRequest,
-    ForwardMessageToDeadLetterQueueResponse,
-)
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
     decode_receipt_handle,
@@ -133,25 +120,25 @@ class Handles(Activity):
     # --- the calls ---
 
     async def ack_message(
-        self, caller: Caller, request: AckMessageRequest
-    ) -> AckMessageResponse:
+        self, caller: Caller, request: service.AckMessageRequest
+    ) -> service.AckMessageResponse:
         """AckMessage: the answer has a status for each entry."""
         topic, group = checked_names(request.topic, request.group)
-        entries: list[AckMessageResultEntry] = []
+        entries: list[service.AckMessageResultEntry] = []
         for at in range(0, len(request.entries), _ENTRIES_AT_ONCE):
             some = request.entries[at : at + _ENTRIES_AT_ONCE]
             entries += await asyncio.gather(
                 *(self._ack_entry(caller, topic, group, entry) for entry in some)
             )
         codes = [entry.status.code for entry in entries]
-        return AckMessageResponse(
+        return service.AckMessageResponse(
             status=common_status(codes, empty="ack message result is empty"),
             entries=entries,
         )
 
     async def _ack_entry(
-        self, caller: Caller, topic: str, group: str, entry: AckMessageEntry
-    ) -> AckMessageResultEntry:
+        self, caller: Caller, topic: str, group: str, entry: service.AckMessageEntry
+    ) -> service.AckMessageResultEntry:
         status = ok()
         try:
             handle = await self.take(caller.client_id, group, entry.receipt_handle)
@@ -160,15 +147,15 @@ class Handles(Activity):
             await self.ack(Delivery(topic, group, handle, lite_topic))
         except Exception as error:  # noqa: BLE001  # becomes the entry's status
             status = status_of(error)
-        return AckMessageResultEntry(
+        return service.AckMessageResultEntry(
             message_id=entry.message_id,
             receipt_handle=entry.receipt_handle,
             status=status,
         )
 
     async def change_invisible_duration(
-        self, caller: Caller, request: ChangeInvisibleDurationRequest
-    ) -> ChangeInvisibleDurationResponse:
+        self, caller: Caller, request: service.ChangeInvisibleDurationRequest
+    ) -> service.ChangeInvisibleDurationResponse:
         """ChangeInvisibleDuration: a new handle in the answer replaces the old one."""
         topic, group = checked_names(request.topic, request.group)
         invisible_ms = duration_ms(request.invisible_duration)
@@ -178,13 +165,13 @@ class Handles(Activity):
         self._need_fresh(handle)
         delivery = Delivery(topic, group, handle, request.lite_topic)
         changed = await self.change(delivery, invisible_ms, suspend=request.suspend)
-        return ChangeInvisibleDurationResponse(
+        return service.ChangeInvisibleDurationResponse(
             status=ok(), receipt_handle=encode_receipt_handle(changed)
         )
 
     async def forward_message_to_dead_letter_queue(
-        self, caller: Caller, request: ForwardMessageToDeadLetterQueueRequest
-    ) -> ForwardMessageToDeadLetterQueueResponse:
+        self, caller: Caller, request: service.ForwardMessageToDeadLetterQueueRequest
+    ) -> service.ForwardMessageToDeadLetterQueueResponse:
         """ForwardMessageToDeadLetterQueue: copy the message, then acknowledge it."""
         topic, group = checked_names(request.topic, request.group)
         self._need_session(caller)
@@ -193,7 +180,7 @@ class Handles(Activity):
         delivery = Delivery(topic, group, handle, lite_topic)
         await self._need_true_place(delivery)
         await self.forward(delivery, request.message_id)
-        return ForwardMessageToDeadLetterQueueResponse(status=ok())
+        return service.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # --- requests to brokers ---
 
@@ -202,7 +189,7 @@ class Handles(Activity):
         answer = await self._links.ask(
             await self._address(of.handle),
             RequestCode.ACK_MESSAGE,
-            AckMessageRequestHeader(
+            pop.AckMessageRequestHeader(
                 consumer_group=of.group,
                 topic=of.real_topic,
                 queue_id=of.handle.queue_id,
@@ -226,7 +213,7 @@ class Handles(Activity):
         answer = await self._links.ask(
             await self._address(of.handle),
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            ChangeInvisibleTimeRequestHeader(
+            pop.ChangeInvisibleTimeRequestHeader(
                 consumer_group=of.group,
                 topic=of.real_topic,
                 queue_id=of.handle.queue_id,
@@ -242,7 +229,7 @@ class Handles(Activity):
                 Code.INTERNAL_SERVER_ERROR,
                 "changeInvisibleDuration failed: status is abnormal",
             )
-        cls = ChangeInvisibleTimeResponseHeader
+        cls = pop.ChangeInvisibleTimeResponseHeader
         with reading_answer():
             header = from_ext_fields(cls, answer.ext_fields)
         return dataclasses.replace(

@@ -30,18 +30,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from rmqcli.wire.protobuf.service_pb2 import (
-        AckMessageRequest,
-        ChangeInvisibleDurationRequest,
-        ForwardMessageToDeadLetterQueueRequest,
-        HeartbeatRequest,
-        NotifyClientTerminationRequest,
-        QueryAssignmentRequest,
-        ReceiveMessageRequest,
-        SendMessageRequest,
-        SyncLiteSubscriptionRequest,
-        TelemetryCommand,
-    )
+    from rmqcli.wire.protobuf import service_pb2 as service
 
 _TOPIC: Final = "Topic"
 _GROUP: Final = "Group"
@@ -143,41 +132,41 @@ def _group(resource: Resource) -> list[Need]:
     return [Need(f"{_GROUP}:{name}", frozenset((SUB,)))]
 
 
-def _of_send(request: SendMessageRequest) -> list[Need]:
+def _of_send(request: service.SendMessageRequest) -> list[Need]:
     if not request.messages:
         raise unauthorized("message is null.")
     return _topic(request.messages[0].topic, PUB)
 
 
-def _of_receive(request: ReceiveMessageRequest) -> list[Need]:
+def _of_receive(request: service.ReceiveMessageRequest) -> list[Need]:
     if not request.HasField("message_queue"):
         raise unauthorized("messageQueue is null.")
     return [*_group(request.group), *_topic(request.message_queue.topic, SUB)]
 
 
 def _of_both(
-    request: QueryAssignmentRequest
-    | AckMessageRequest
-    | ChangeInvisibleDurationRequest
-    | ForwardMessageToDeadLetterQueueRequest
-    | SyncLiteSubscriptionRequest,
+    request: service.QueryAssignmentRequest
+    | service.AckMessageRequest
+    | service.ChangeInvisibleDurationRequest
+    | service.ForwardMessageToDeadLetterQueueRequest
+    | service.SyncLiteSubscriptionRequest,
 ) -> list[Need]:
     return [*_group(request.group), *_topic(request.topic, SUB)]
 
 
-def _of_lite(request: SyncLiteSubscriptionRequest) -> list[Need]:
+def _of_lite(request: service.SyncLiteSubscriptionRequest) -> list[Need]:
     return _of_both(request) if request.lite_topic_set else []
 
 
-def _of_heartbeat(request: HeartbeatRequest) -> list[Need]:
+def _of_heartbeat(request: service.HeartbeatRequest) -> list[Need]:
     return _group(request.group) if request.client_type in _CONSUMERS else []
 
 
-def _of_termination(request: NotifyClientTerminationRequest) -> list[Need]:
+def _of_termination(request: service.NotifyClientTerminationRequest) -> list[Need]:
     return _group(request.group) if request.group.name.strip() else []
 
 
-def _of_telemetry(command: TelemetryCommand) -> list[Need]:
+def _of_telemetry(command: service.TelemetryCommand) -> list[Need]:
     if command.WhichOneof("command") != "settings":
         return []
     kind = command.settings.WhichOneof("pub_sub")
