@@ -16,7 +16,7 @@ import itertools
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.broker.attributes import LITE_QUOTA
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import ProxyError, internal_error
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.protobuf import definition_pb2 as pb
@@ -353,7 +353,7 @@ def lite_quota(config: SubscriptionGroupConfig) -> int:
     text = config.attributes.get(LITE_QUOTA)
     quota = _LITE_QUOTA if text is None else int(text)
     if quota > _INT32_MAX:
-        raise ProxyError(pb.Code.INTERNAL_SERVER_ERROR, "integer overflow")
+        raise internal_error("integer overflow")
     return quota
 
 

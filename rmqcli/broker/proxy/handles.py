@@ -26,6 +26,7 @@ from rmqcli.broker.proxy.clients import RETRY_MS
 from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
+    internal_error,
     ok,
     reading_answer,
     refused,
@@ -199,9 +200,7 @@ class Handles(Activity):
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal"
-            )
+            raise internal_error("ack failed: status is abnormal")
 
     async def change(
         self, of: Delivery, invisible_ms: int, *, suspend: bool = False
@@ -225,10 +224,7 @@ class Handles(Activity):
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "changeInvisibleDuration failed: status is abnormal",
-            )
+            raise internal_error("changeInvisibleDuration failed: status is abnormal")
         cls = pop.ChangeInvisibleTimeResponseHeader
         with reading_answer():
             header = from_ext_fields(cls, answer.ext_fields)
@@ -325,9 +321,7 @@ class Handles(Activity):
     def _need_session(self, caller: Caller) -> None:
         """Raise ProxyError for an unknown client: RocketMQ fails on a null there."""
         if self._clients.find(caller.client_id) is None:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, "the client has not sent its settings"
-            )
+            raise internal_error("the client has not sent its settings")
 
     def _need_fresh(self, handle: ReceiptHandle) -> None:
         if handle.next_visible_ms <= self._clock.epoch_ms():
@@ -372,7 +366,7 @@ class Handles(Activity):
         try:
             handle = decode_receipt_handle(text)
         except HeaderError as error:
-            raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+            raise internal_error(error.message) from error
         _offset_of(handle)
         return handle
 
@@ -484,5 +478,5 @@ def _is_at(message: StoredMessage, of: Delivery) -> bool:
 def _offset_of(handle: ReceiptHandle) -> int:
     """Return where the message is in its queue. Raises ProxyError."""
     if handle.offset is None:
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the receipt handle has no offset")
+        raise internal_error("the receipt handle has no offset")
     return handle.offset

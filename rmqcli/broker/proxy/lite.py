@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_lite_topic, checked_names
 from rmqcli.broker.proxy.clients import KnownClient, lite_quota
-from rmqcli.broker.proxy.status import ProxyError, ok, refused
+from rmqcli.broker.proxy.status import ProxyError, internal_error, ok, refused
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.lite import (
@@ -79,10 +79,7 @@ class LiteSubscriptions(Activity):
         """
         topic, group = checked_names(request.topic, request.group)
         if request.action not in LiteSubscriptionAction.values():
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "unknown LiteSubscriptionAction: UNRECOGNIZED",
-            )
+            raise internal_error("unknown LiteSubscriptionAction: UNRECOGNIZED")
         action = LiteSubscriptionAction.Name(request.action)
         lite_topics = list(dict.fromkeys(request.lite_topic_set))
         option = None
@@ -165,8 +162,5 @@ class LiteSubscriptions(Activity):
 def _option(option: GrpcOffsetOption) -> OffsetOption:
     kind = option.WhichOneof("offset_type")
     if kind is None:
-        raise ProxyError(
-            Code.INTERNAL_SERVER_ERROR,
-            "Unknown OffsetOption type: OFFSETTYPE_NOT_SET",
-        )
+        raise internal_error("Unknown OffsetOption type: OFFSETTYPE_NOT_SET")
     return OffsetOption(type=kind.upper(), value=int(getattr(option, kind)))

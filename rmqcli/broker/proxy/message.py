@@ -25,7 +25,7 @@ from rmqcli.broker.proxy.checks import (
     has_control_characters,
     timestamp_ms,
 )
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import ProxyError, internal_error
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.units import read_count
 from rmqcli.wire.message.properties import (
@@ -197,15 +197,12 @@ def _add_type(properties: dict[str, str], message: pb.Message, now_ms: int) -> N
             properties[_IMMUNITY] = str(seconds)
     if system.HasField("priority"):
         if system.priority < 0:
-            raise ProxyError(
-                pb.Code.INTERNAL_SERVER_ERROR,
-                "The priority must be greater than or equal to 0",
-            )
+            raise internal_error("The priority must be greater than or equal to 0")
         properties[PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         due_ms = timestamp_ms(system.delivery_timestamp)
         if due_ms is None:
-            raise ProxyError(pb.Code.INTERNAL_SERVER_ERROR, "Timestamp is not valid")
+            raise internal_error("Timestamp is not valid")
         if due_ms - now_ms > _DELAY_MS_MAX:
             raise ProxyError(
                 pb.Code.ILLEGAL_DELIVERY_TIME,

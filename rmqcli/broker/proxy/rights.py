@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.broker.proxy.caller import unauthorized
 from rmqcli.broker.proxy.options import ALL, DENY, PUB, SUB
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import internal_error
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, Resource
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -179,10 +179,7 @@ def _of_telemetry(command: service.TelemetryCommand) -> list[Need]:
         for entry in subscription.subscriptions:
             needs += _topic(entry.topic, SUB)
         return needs
-    raise ProxyError(
-        Code.INTERNAL_SERVER_ERROR,
-        "settings command doesn't have publishing or subscription.",
-    )
+    raise internal_error("settings command doesn't have publishing or subscription.")
 
 
 _NEEDS: Final[Mapping[str, Callable[[Any], list[Need]]]] = {

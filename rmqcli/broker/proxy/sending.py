@@ -23,6 +23,7 @@ from rmqcli.broker.proxy.message import (
 from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
+    internal_error,
     ok,
     refused,
     status,
@@ -94,10 +95,7 @@ class Sending(Activity):
             raise ProxyError(Code.FORBIDDEN, "no writable queue")
         if not is_single and any(is_delayed(each.properties) for each in items):
             # A broker stores a batch as it is: its messages would be delivered at once.
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "Delayed messages are not supported for batching",
-            )
+            raise internal_error("Delayed messages are not supported for batching")
         sys_flag = sys_flag_of(first)
         answer = await self._send(topic, queue, items, sys_flag)
         entry = self._entry(topic, queue, items, sys_flag, answer)
@@ -115,7 +113,7 @@ class Sending(Activity):
             properties = encode_properties(first.properties)
             body = encode_batch(items) if is_batch else first.body
         except ValueError as error:
-            raise ProxyError(Code.INTERNAL_SERVER_ERROR, str(error)) from error
+            raise internal_error(str(error)) from error
         born_ms = first.properties.get(_BORN_TIMESTAMP)
         header = SendMessageRequestHeaderV2(
             producer_group=topic,
@@ -201,4 +199,4 @@ def _broker_of(recall_handle: str) -> str:
     try:
         return decode_recall_handle(recall_handle).broker_name
     except WireError as error:
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+        raise internal_error(error.message) from error

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import PRODUCER_GROUP, grpc_message
-from rmqcli.broker.proxy.status import ProxyError, ok
+from rmqcli.broker.proxy.status import ProxyError, internal_error, ok
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
@@ -108,9 +108,7 @@ class ProxyTransactions(Activity):
             )
         half = self._take(topic, request.transaction_id)
         if half is None:
-            raise ProxyError(
-                pb.Code.INTERNAL_SERVER_ERROR, "cannot found transaction data"
-            )
+            raise internal_error("cannot found transaction data")
         ends = {
             pb.TransactionResolution.COMMIT: TRANSACTION_COMMIT,
             pb.TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
