@@ -10,16 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.wire.message.layout import (
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_BYTES_MAX,
-    RECORD_BYTES_MIN,
-    SIZE_AND_MAGIC,
-    read_head,
-    store_timestamp_ms,
-)
+from rmqcli.wire.message import layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +43,7 @@ class CommitLog:
 
     def blank(self, offset: int) -> bytes:
         """Return the mark at `offset` that says that the rest of the file is empty."""
-        return SIZE_AND_MAGIC.pack(self.room(offset), MAGIC_BLANK)
+        return layout.SIZE_AND_MAGIC.pack(self.room(offset), layout.MAGIC_BLANK)
 
     def write(self, parts: Sequence[tuple[int, bytes]], end: int) -> None:
         """Write whole records at their offsets, from `self.end` to `end`.
@@ -76,7 +67,7 @@ class CommitLog:
         """
         if offset < self.start or offset + size_bytes > self.end:
             return None
-        if not 0 < size_bytes <= RECORD_BYTES_MAX:
+        if not 0 < size_bytes <= layout.RECORD_BYTES_MAX:
             return None
         data = self.files.read(offset, size_bytes)
         return data if len(data) == size_bytes else None
@@ -133,20 +124,20 @@ class CommitLog:
 
     def message_at(self, offset: int) -> bytes | None:
         """Return the record that begins at `offset`, or None if none does."""
-        head = self.read(offset, SIZE_AND_MAGIC.size)
+        head = self.read(offset, layout.SIZE_AND_MAGIC.size)
         if head is None:
             return None
-        size, magic = SIZE_AND_MAGIC.unpack(head)
-        if magic not in (MAGIC_V1, MAGIC_V2):
+        size, magic = layout.SIZE_AND_MAGIC.unpack(head)
+        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2):
             return None
-        if not RECORD_BYTES_MIN <= size <= self.room(offset):
+        if not layout.RECORD_BYTES_MIN <= size <= self.room(offset):
             return None
         return self.read(offset, size)
 
     def store_time_ms(self, offset: int) -> int | None:
         """Return a record's store time, or None if no record begins at `offset`."""
-        data = self.read(offset, min(RECORD_BYTES_MIN, self.end - offset))
-        head = read_head(data or b"", 0)
-        if data is None or head is None or len(data) < RECORD_BYTES_MIN:
+        data = self.read(offset, min(layout.RECORD_BYTES_MIN, self.end - offset))
+        head = layout.read_head(data or b"", 0)
+        if data is None or head is None or len(data) < layout.RECORD_BYTES_MIN:
             return None
-        return store_timestamp_ms(data, 0, head.sys_flag)
+        return layout.store_timestamp_ms(data, 0, head.sys_flag)

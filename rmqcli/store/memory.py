@@ -6,9 +6,12 @@ never full unless `capacity_bytes` is set.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.store.message_store import (
     Appended,
     QueueUnit,
@@ -25,14 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+@dataclass(slots=True)
 class _Queue:
     """One consume queue: its entries from `min_offset` on."""
 
-    __slots__ = ("min_offset", "units")
-
-    def __init__(self) -> None:
-        self.min_offset = 0
-        self.units: list[QueueUnit] = []
+    min_offset: int = 0
+    units: list[QueueUnit] = field(default_factory=list)
 
 
 class MemoryStore:
@@ -44,7 +45,7 @@ class MemoryStore:
         self._records: dict[int, bytes] = {}  # commit log offset -> record, ascending
         self._end = 0
         self._min = 0
-        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._queues: defaultdict[tuple[str, int], _Queue] = defaultdict(_Queue)
         self._index: dict[tuple[str, str], list[tuple[int, int]]] = {}
 
     def append(
@@ -77,32 +78,21 @@ class MemoryStore:
             if not is_in_log_only(fields):
                 unit = QueueUnit(place.commit_log_offset, place.size_bytes, code)
                 key = fields.topic, fields.queue_id
-                self._add_units(key, [unit] * message_count(fields))
+                self._queues[key].units += [unit] * message_count(fields)
                 lmq = lmq_place(fields)
                 if lmq is not None and lmq[1] == self._max_offset((lmq[0], 0)):
-                    self._add_units((lmq[0], 0), [unit])
+                    self._queues[lmq[0], 0].units.append(unit)
             if transaction_type(fields.sys_flag) != TRANSACTION_ROLLBACK:
                 self._add_keys(fields, place.commit_log_offset)
         self._end = at
         return places
 
-    def _add_units(self, key: tuple[str, int], units: list[QueueUnit]) -> None:
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = _Queue()
-        queue.units += units
-
     def _add_keys(self, fields: MessageFields, commit_log_offset: int) -> None:
         properties = fields.property_table()
         topic, entry = fields.topic, (fields.store_timestamp_ms, commit_log_offset)
-        index = self._index
-        unique_key = properties.get("UNIQ_KEY")
-        if unique_key:
-            index.setdefault((topic, unique_key), []).append(entry)
-        keys = properties.get("KEYS")
-        if keys:
-            for key in {*keys.split(" ")} - {"", unique_key}:
-                index.setdefault((topic, key), []).append(entry)
+        keys, unique_key = properties.get("KEYS", ""), properties.get("UNIQ_KEY", "")
+        for key in {*keys.split(" "), unique_key} - {""}:
+            self._index.setdefault((topic, key), []).append(entry)
 
     def flush(self) -> None:
         """Nothing to do: no message is on a disk."""

@@ -11,17 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqcli.errors import RmqError
+from rmqcli.wire.message import system_flag
 from rmqcli.wire.message.properties import (
     INNER_MULTI_DISPATCH,
     INNER_NUM,
     lmq_of,
     parse_properties,
-)
-from rmqcli.wire.message.system_flag import (
-    INNER_BATCH,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    transaction_type,
 )
 
 if TYPE_CHECKING:
@@ -43,15 +38,15 @@ class StoreFullError(StoreError):
 
 def message_count(fields: MessageFields) -> int:
     """Return how many messages a record has: 1, or INNER_NUM of an inner batch."""
-    if not fields.sys_flag & INNER_BATCH:
+    if not fields.sys_flag & system_flag.INNER_BATCH:
         return 1
     return int(fields.property_table().get(INNER_NUM) or 1)
 
 
 def is_in_log_only(fields: MessageFields) -> bool:
     """Whether it is a half message or a rollback, which are in no queue."""
-    kind = transaction_type(fields.sys_flag)
-    return kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+    kind = system_flag.transaction_type(fields.sys_flag)
+    return kind in (system_flag.TRANSACTION_PREPARED, system_flag.TRANSACTION_ROLLBACK)
 
 
 def lmq_place(fields: MessageFields) -> tuple[str, int] | None:

@@ -22,14 +22,7 @@ from rmqcli.store.log_scan import (
     too_large_at,
 )
 from rmqcli.store.message_store import QueueUnit, StoreError
-from rmqcli.wire.message.layout import (
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_BYTES_MAX,
-    RECORD_BYTES_MIN,
-    read_head,
-    store_timestamp_ms,
-)
+from rmqcli.wire.message import layout
 from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
@@ -101,11 +94,11 @@ class Recovery:
             times.append(checkpoint.index_ms)
         until_ms = min(times) - slack_ms
         for base in reversed(files.bases):
-            data = files.read(base, RECORD_BYTES_MIN)
-            head = read_head(data, 0)
-            if head is None or head.magic not in (MAGIC_V1, MAGIC_V2):
+            data = files.read(base, layout.RECORD_BYTES_MIN)
+            head = layout.read_head(data, 0)
+            if head is None or head.magic not in (layout.MAGIC_V1, layout.MAGIC_V2):
                 continue
-            if 0 < store_timestamp_ms(data, 0, head.sys_flag) <= until_ms:
+            if 0 < layout.store_timestamp_ms(data, 0, head.sys_flag) <= until_ms:
                 return base
         return files.start
 
@@ -118,9 +111,9 @@ class Recovery:
         size = too_large_at(files, end)
         if size is not None:
             raise StoreError(
-                f"{files.directory} has a record of {size} bytes at {end}, more than "
-                f"{RECORD_BYTES_MAX}: not opened, because opening would discard the "
-                "data after it"
+                f"{files.directory} has a record of {size} bytes at {end}, more "
+                f"than {layout.RECORD_BYTES_MAX}: not opened, because opening would "
+                "discard the data after it"
             )
         tail = files.read(end, 8) if files.has(files.base_of(end)) else b""
         later = [base for base in files.bases if base > files.base_of(end)]

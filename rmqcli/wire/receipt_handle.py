@@ -120,21 +120,18 @@ def encode_receipt_handle(handle: ReceiptHandle) -> str:
         raise ValueError(f"broker_name {handle.broker_name!r} contains a space")
     if handle.offset is None and handle.commit_log_offset is not None:
         raise ValueError("commit_log_offset needs an offset")
-    parts = [
-        str(handle.start_offset),
-        str(handle.pop_time_ms),
-        str(handle.invisible_ms),
-        str(handle.revive_queue_id),
+    parts = (
+        handle.start_offset,
+        handle.pop_time_ms,
+        handle.invisible_ms,
+        handle.revive_queue_id,
         handle.topic_type,
         handle.broker_name,
-        str(handle.queue_id),
-    ]
-    parts += [
-        str(offset)
-        for offset in (handle.offset, handle.commit_log_offset)
-        if offset is not None
-    ]
-    return " ".join(parts)
+        handle.queue_id,
+        handle.offset,
+        handle.commit_log_offset,
+    )
+    return " ".join([str(part) for part in parts if part is not None])
 
 
 def decode_receipt_handle(text: str) -> ReceiptHandle:

@@ -19,14 +19,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rmqcli.errors import UsageError
-from rmqcli.wire.sql92 import (
-    FLOAT,
-    LENGTH_MAX,
-    GrammarError,
-    Parser,
-    Token,
-    read_tokens,
-)
+from rmqcli.wire import sql92
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +160,7 @@ def compile_sql92(expression: str, *, has_text_words: bool = True) -> Condition 
 
     With `has_text_words`, CONTAINS and the like are known (5.x).
     """
-    if len(expression) > LENGTH_MAX:
+    if len(expression) > sql92.LENGTH_MAX:
         return None
     return _compiled(expression, has_text_words)
 
@@ -186,14 +179,15 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
     Raises UsageError, which says what is wrong and where. Unlike RocketMQ, this limits
     the length and the depth of nesting.
     """
-    if len(expression) > LENGTH_MAX:
+    length = len(expression)
+    if length > sql92.LENGTH_MAX:
         raise UsageError(
-            f"SQL92: {len(expression)} characters exceed the limit of {LENGTH_MAX}"
+            f"SQL92: {length} characters exceed the limit of {sql92.LENGTH_MAX}"
         )
     try:
-        parser = _Parser(read_tokens(expression, has_text_words=has_text_words))
+        parser = _Parser(sql92.read_tokens(expression, has_text_words=has_text_words))
         evaluate = as_boolean(parser.parse(is_whole=False)).evaluate
-    except GrammarError as error:
+    except sql92.GrammarError as error:
         where = f" at position {error.token.at}, found {error.found}"
         raise UsageError(
             f"SQL92: {error.what}{where if error.names_token else ''}"
@@ -208,17 +202,17 @@ def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
     return condition
 
 
-class _Parser(Parser[Node]):
+class _Parser(sql92.Parser[Node]):
     """Makes the nodes of a broker, as conditions and values of a message."""
 
-    def constant(self, value: str | float | bool | None, _token: Token) -> Node:
+    def constant(self, value: str | float | bool | None, _token: sql92.Token) -> Node:
         return constant(value)
 
-    def number(self, token: Token) -> Node:
-        is_float = token.kind == FLOAT
+    def number(self, token: sql92.Token) -> Node:
+        is_float = token.kind == sql92.FLOAT
         return constant(_double(token.text) if is_float else _integer(token.text))
 
-    def name(self, token: Token) -> Node:
+    def name(self, token: sql92.Token) -> Node:
         """Return a node for a message's property."""
         name = token.text
         return Node(lambda properties: properties.get(name), name=name)

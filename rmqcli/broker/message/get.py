@@ -10,6 +10,7 @@ Source: `DefaultMessageStore.getMessage` and `isTheBatchFull` in apache/rocketmq
 
 from __future__ import annotations
 
+from enum import StrEnum
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.settings import BrokerSettings
+
+
+#: The most entries that one request may read.
+_ENTRIES_MAX: Final = 16_000
+#: The most bytes of one answer, because clients refuse longer frames.
+_ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
 
 
 def properties_of_record(record: bytes) -> Mapping[str, str]:
@@ -40,30 +46,28 @@ def properties_of_record(record: bytes) -> Mapping[str, str]:
     return {}
 
 
-FOUND: Final = "FOUND"
-NO_MATCHED_MESSAGE: Final = "NO_MATCHED_MESSAGE"
-MESSAGE_WAS_REMOVING: Final = "MESSAGE_WAS_REMOVING"
-OFFSET_OVERFLOW_BADLY: Final = "OFFSET_OVERFLOW_BADLY"
-OFFSET_OVERFLOW_ONE: Final = "OFFSET_OVERFLOW_ONE"
-OFFSET_TOO_SMALL: Final = "OFFSET_TOO_SMALL"
-OFFSET_FOUND_NULL: Final = "OFFSET_FOUND_NULL"
-OFFSET_RESET: Final = "OFFSET_RESET"
-NO_MESSAGE_IN_QUEUE: Final = "NO_MESSAGE_IN_QUEUE"
+class GetStatus(StrEnum):
+    """What came of a read: the names of Java's GetMessageStatus."""
 
-#: The most entries that one request may read.
-_ENTRIES_MAX: Final = 16_000
-#: The most bytes of one answer, because clients refuse longer frames.
-_ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_RESET = "OFFSET_RESET"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
 class GetMessageResult(NamedTuple):
     """The messages that a pull gets, and the next offset.
 
-    `status` is a name of Java's GetMessageStatus; `body` holds the records. `is_slow`
-    means that the reader is so far behind that a slave should serve it.
+    `body` holds the records. `is_slow` means that the reader is so far behind that a
+    slave should serve it.
     """
 
-    status: str
+    status: GetStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
@@ -104,13 +108,10 @@ def get_message(
         ):
             body = store.read_units(units)
             if len(body) == size_bytes:
-                return GetMessageResult(FOUND, offset + len(units), low, high, body)
-    return _scan(
-        broker,
-        _Scan(topic, queue_id, offset, max_msg_nums, message_filter),
-        low=low,
-        high=high,
-    )
+                end = offset + len(units)
+                return GetMessageResult(GetStatus.FOUND, end, low, high, body)
+    wanted = _Scan(topic, queue_id, offset, max_msg_nums, message_filter)
+    return _scan(broker, wanted, low=low, high=high)
 
 
 def is_on_disk(broker: BrokerContext, commit_log_offset: int) -> bool:
@@ -129,13 +130,13 @@ def _outside(
     is_corrected = settings.broker_id == 0 or settings.offset_check_in_slave
     low, high = bounds
     if high == 0:
-        status, right = NO_MESSAGE_IN_QUEUE, 0
+        status, right = GetStatus.NO_MESSAGE_IN_QUEUE, 0
     elif offset < low:
-        status, right = OFFSET_TOO_SMALL, low
+        status, right = GetStatus.OFFSET_TOO_SMALL, low
     elif offset == high:
-        status, right = OFFSET_OVERFLOW_ONE, offset
+        status, right = GetStatus.OFFSET_OVERFLOW_ONE, offset
     else:
-        status = OFFSET_OVERFLOW_BADLY
+        status = GetStatus.OFFSET_OVERFLOW_BADLY
         right = 0 if low == 0 and broker.profile.overflow_starts_over else high
     return GetMessageResult(status, right if is_corrected else offset, low, high)
 
@@ -168,19 +169,13 @@ def _scan(
         broker.store.units(wanted.topic, wanted.queue_id, wanted.offset, entries_max)
     )
     if not units:
-        return GetMessageResult(OFFSET_FOUND_NULL, wanted.offset, low, high)
+        return GetMessageResult(GetStatus.OFFSET_FOUND_NULL, wanted.offset, low, high)
     if wanted.topic in broker.store.batch_topics:
         units += _rest_of_batch(broker, wanted, units)
     status, taken, records = _choose(broker, wanted, units)
     is_slow = taken > 0 and is_on_disk(broker, units[taken - 1].commit_log_offset)
-    return GetMessageResult(
-        status,
-        wanted.offset + taken,
-        low,
-        high,
-        b"".join(records),
-        is_slow,
-    )
+    end, body = wanted.offset + taken, b"".join(records)
+    return GetMessageResult(status, end, low, high, body, is_slow)
 
 
 def _rest_of_batch(
@@ -194,75 +189,60 @@ def _rest_of_batch(
 
 def _choose(
     broker: BrokerContext, wanted: _Scan, units: Sequence[QueueUnit]
-) -> tuple[str, int, list[bytes]]:
+) -> tuple[GetStatus, int, list[bytes]]:
     """Return the status, the number of entries passed, and the matching records."""
     store, message_filter = broker.store, wanted.message_filter
     condition = None if message_filter is None else message_filter.condition
-    status, records, total_bytes = NO_MATCHED_MESSAGE, list[bytes](), 0
+    status, records, total_bytes = GetStatus.NO_MATCHED_MESSAGE, list[bytes](), 0
     log_start = store.log_bounds()[0]
     passed = messages = 0
     for unit, equal in groupby(units):  # equal ones are those of a batch
         count = sum(1 for _ in equal)
-        if records and _is_full(
-            broker.settings,
-            wanted.max_msg_nums,
-            messages,
-            total_bytes + unit.size_bytes,
-            more=count,
-            is_on_disk=is_on_disk(broker, unit.commit_log_offset),
-        ):
-            break
+        if records:
+            bytes_max, count_max = _limits(broker, unit)
+            if (
+                messages + count > wanted.max_msg_nums
+                or messages >= count_max
+                or total_bytes + unit.size_bytes > bytes_max
+            ):
+                break
         passed += count
         if message_filter is not None and not message_filter.matches_unit(
             unit.tags_code
         ):
             if not records:
-                status = NO_MATCHED_MESSAGE
+                status = GetStatus.NO_MATCHED_MESSAGE
             continue
         record = None
         if unit.commit_log_offset >= log_start:
             record = store.read(unit.commit_log_offset, unit.size_bytes)
         if record is None:
             if not records:
-                status = MESSAGE_WAS_REMOVING
+                status = GetStatus.MESSAGE_WAS_REMOVING
             continue
         if condition is not None and not condition(properties_of_record(record)):
             if not records:
-                status = NO_MATCHED_MESSAGE
+                status = GetStatus.NO_MATCHED_MESSAGE
             continue
         if not records and wanted.topic in store.batch_topics:
             # A pull from within a batch gets its first messages, too.
             head = read_head(record, 0)
             if head is not None:
                 count = wanted.offset + passed - head.queue_offset
-        status = FOUND
+        status = GetStatus.FOUND
         records.append(record)
         messages += count
         total_bytes += len(record)
     return status, passed, records
 
 
-def _is_full(
-    settings: BrokerSettings,
-    max_msg_nums: int,
-    count: int,
-    next_bytes: int,
-    *,
-    more: int,
-    is_on_disk: bool,
-) -> bool:
-    """Whether a record of `more` messages exceeds a limit.
-
-    Not called for the first record.
-    """
-    if count + more > max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
-        return True
-    if is_on_disk:
-        return (
-            next_bytes > settings.max_transfer_bytes_on_message_in_disk
-            or count >= settings.max_transfer_count_on_message_in_disk
-        )
-    return (
-        next_bytes > settings.max_transfer_bytes_on_message_in_memory
-        or count >= settings.max_transfer_count_on_message_in_memory
-    )
+def _limits(broker: BrokerContext, unit: QueueUnit) -> tuple[int, int]:
+    """Return the most bytes of an answer with `unit`, and of messages before it."""
+    settings = broker.settings
+    if is_on_disk(broker, unit.commit_log_offset):
+        bytes_max = settings.max_transfer_bytes_on_message_in_disk
+        count_max = settings.max_transfer_count_on_message_in_disk
+    else:
+        bytes_max = settings.max_transfer_bytes_on_message_in_memory
+        count_max = settings.max_transfer_count_on_message_in_memory
+    return min(bytes_max, _ANSWER_BYTES_MAX), count_max

@@ -25,12 +25,7 @@ from rmqcli.wire.bodies.route import (
 )
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.namesrv import (
-    DeleteTopicFromNamesrvRequestHeader,
-    GetRouteInfoRequestHeader,
-    GetTopicsByClusterRequestHeader,
-    RegisterTopicRequestHeader,
-)
+from rmqcli.wire.headers import namesrv
 from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
@@ -84,7 +79,7 @@ def _queue(queue: model.QueueData, profile: VersionProfile) -> QueueDataBody:
 @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 def get_route(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with a topic's route (105), or with 17 for an unknown topic."""
-    header = request.header(GetRouteInfoRequestHeader)
+    header = request.header(namesrv.GetRouteInfoRequestHeader)
     route = server.routes.route(header.topic)
     if route is None:
         raise no_topic(
@@ -113,7 +108,7 @@ def get_topics(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
 def get_topics_by_cluster(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with the topics of one cluster (224)."""
-    cluster = request.header(GetTopicsByClusterRequestHeader).cluster
+    cluster = request.header(namesrv.GetTopicsByClusterRequestHeader).cluster
     topics = server.routes.topics(cluster)
     return Reply(body=encode_body(TopicListBody(topic_list=topics)))
 
@@ -141,7 +136,7 @@ def get_system_topics(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
 def delete_topic(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Forget a topic (216)."""
-    header = request.header(DeleteTopicFromNamesrvRequestHeader)
+    header = request.header(namesrv.DeleteTopicFromNamesrvRequestHeader)
     server.routes.delete_topic(header.topic, header.cluster_name)
     return Reply()
 
@@ -149,7 +144,7 @@ def delete_topic(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
 def register_topic(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Register one topic (217)."""
-    topic = request.header(RegisterTopicRequestHeader).topic
+    topic = request.header(namesrv.RegisterTopicRequestHeader).topic
     route = read_body(lambda body: parse_topic_route(topic, body), request)
     server.routes.put_topic(topic, route.queues)
     return Reply()

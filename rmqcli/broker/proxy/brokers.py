@@ -15,7 +15,7 @@ import itertools
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import ProxyError, internal_error
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
@@ -96,10 +96,9 @@ class _Link(asyncio.Protocol):
         for answer in answers.values():
             if not answer.done():
                 answer.set_exception(
-                    ProxyError(
-                        Code.INTERNAL_SERVER_ERROR,
+                    internal_error(
                         f"send request to <{self.address}> failed."
-                        " RemotingSendRequestException",
+                        " RemotingSendRequestException"
                     )
                 )
 
@@ -205,14 +204,10 @@ class BrokerLinks:
     async def _link(self, address: str) -> _Link:
         port = next((p for p in self.server.ports if p.address == address), None)
         if port is None:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                f"{address} does not belong to the proxy's cluster",
-            )
+            raise internal_error(f"{address} does not belong to the proxy's cluster")
         if not port.listeners:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                f"connect to {address} failed. RemotingConnectException",
+            raise internal_error(
+                f"connect to {address} failed. RemotingConnectException"
             )
         link = self.links.get(address)
         if link is not None and not link.is_lost:

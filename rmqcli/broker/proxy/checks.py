@@ -10,7 +10,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import ProxyError, internal_error
 from rmqcli.broker.topic_names import LEGAL_NAME, TOPIC_LENGTH_MAX, is_system_topic
 from rmqcli.wire.protobuf.definition_pb2 import Code, Resource
 
@@ -135,7 +135,7 @@ def duration_ms(duration: Duration) -> int:
         or (seconds < 0 < nanos)
         or (nanos < 0 < seconds)
     ):
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "Duration is not valid")
+        raise internal_error("Duration is not valid")
     return seconds * 1000 + int(nanos / 1_000_000)
 
 

@@ -16,30 +16,17 @@ import itertools
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.broker.attributes import LITE_QUOTA
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import ProxyError, internal_error
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
-from rmqcli.wire.protobuf.definition_pb2 import (
-    ClientType,
-    Code,
-    CustomizedBackoff,
-    ExponentialBackoff,
-    Metric,
-    RetryPolicy,
-    Settings,
-)
-from rmqcli.wire.protobuf.service_pb2 import (
-    PrintThreadStackTraceCommand,
-    TelemetryCommand,
-    VerifyMessageCommand,
-)
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.broker.proxy.routes import ProxyRoutes
     from rmqcli.clock import Clock
-    from rmqcli.wire.protobuf.definition_pb2 import Message
 
 logger = get_logger(__name__)
 
@@ -47,9 +34,9 @@ BATCH_SIZE: Final = 32  # grpcClientConsumerLongPollingBatchSize
 POLLING_MS_MAX: Final = 20_000  # grpcClientConsumerMaxLongPollingTimeoutMillis
 CONSUMER_TYPES: Final = frozenset(
     {
-        ClientType.PUSH_CONSUMER,
-        ClientType.LITE_PUSH_CONSUMER,
-        ClientType.SIMPLE_CONSUMER,
+        pb.ClientType.PUSH_CONSUMER,
+        pb.ClientType.LITE_PUSH_CONSUMER,
+        pb.ClientType.SIMPLE_CONSUMER,
     }
 )
 
@@ -74,7 +61,7 @@ RETRY_MS: Final = (
 class StreamWriter(Protocol):
     """The end of a telemetry stream to which the proxy writes."""
 
-    async def write(self, message: TelemetryCommand) -> None:
+    async def write(self, message: service.TelemetryCommand) -> None:
         """Send one command; wait until the client has room for it."""
 
 
@@ -86,12 +73,12 @@ class TelemetryStream:
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def write(self, command: TelemetryCommand) -> None:
+    async def write(self, command: service.TelemetryCommand) -> None:
         """Send a command; wait while the client does not read."""
         async with self._lock:
             await self._writer.write(command)
 
-    def push(self, command: TelemetryCommand) -> bool:
+    def push(self, command: service.TelemetryCommand) -> bool:
         """Send a command in the background; False if too many commands wait already."""
         if len(self._tasks) >= _UNREAD_MAX:
             return False
@@ -100,7 +87,7 @@ class TelemetryStream:
         task.add_done_callback(self._tasks.discard)
         return True
 
-    async def _push(self, command: TelemetryCommand) -> None:
+    async def _push(self, command: service.TelemetryCommand) -> None:
         try:
             await self.write(command)
         except Exception as error:  # noqa: BLE001  # whatever gRPC raises when the stream has ended
@@ -118,7 +105,7 @@ class KnownClient:
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         #: the settings that the client sent; None if it has sent none
-        self.settings: Settings | None = None
+        self.settings: pb.Settings | None = None
         self.stream: TelemetryStream | None = None
         #: groups of a consumer, topics of a producer
         self.groups: set[str] = set()
@@ -140,7 +127,7 @@ class Clients:
         #: topic -> ids of producers, in the order in which they get transaction checks
         self._producers: dict[str, list[str]] = {}
         self._nonces = itertools.count()
-        self._answers: dict[str, asyncio.Future[TelemetryCommand]] = {}
+        self._answers: dict[str, asyncio.Future[service.TelemetryCommand]] = {}
         self._arrived = asyncio.Event()
         self.on_leave: list[Callable[[str, str], None]] = []
         self.on_gone: list[Callable[[KnownClient], None]] = []
@@ -168,7 +155,7 @@ class Clients:
         client = self._clients.get(client_id)
         if client is None:
             if len(self._clients) >= _CLIENTS_MAX:
-                raise ProxyError(Code.TOO_MANY_REQUESTS, "too many clients")
+                raise ProxyError(pb.Code.TOO_MANY_REQUESTS, "too many clients")
             client = self._clients[client_id] = KnownClient(client_id)
         client.seen_ms = self._clock.monotonic_ms()
         return client
@@ -223,17 +210,17 @@ class Clients:
 
     # --- settings ---
 
-    def keep(self, client: KnownClient, settings: Settings) -> None:
+    def keep(self, client: KnownClient, settings: pb.Settings) -> None:
         """Store a client's settings; a consumer's are merged over a group's defaults.
 
         Raises ProxyError(BAD_REQUEST) for settings that are too large.
         """
         if settings.ByteSize() > _SETTINGS_BYTES_MAX:
             raise ProxyError(
-                Code.BAD_REQUEST, f"settings exceed {_SETTINGS_BYTES_MAX} bytes"
+                pb.Code.BAD_REQUEST, f"settings exceed {_SETTINGS_BYTES_MAX} bytes"
             )
         if settings.HasField("subscription"):
-            kept = _with_group(Settings(), SubscriptionGroupConfig(group_name=""))
+            kept = _with_group(pb.Settings(), SubscriptionGroupConfig(group_name=""))
             kept.MergeFrom(settings)
         else:
             kept = settings
@@ -241,12 +228,12 @@ class Clients:
         self._arrived.set()
         self._arrived = asyncio.Event()
 
-    async def settings_of(self, client_id: str) -> Settings | None:
+    async def settings_of(self, client_id: str) -> pb.Settings | None:
         """Return the client's settings, completed with the server's values, or None."""
         client = self._clients.get(client_id)
         if client is None or client.settings is None:
             return None
-        settings = Settings()
+        settings = pb.Settings()
         settings.CopyFrom(client.settings)
         if settings.HasField("publishing"):
             _fill_producer(settings)
@@ -254,7 +241,7 @@ class Clients:
             config = await self._routes.group(settings.subscription.group.name)
             if config is not None:
                 settings = _with_group(settings, config)
-        settings.metric.CopyFrom(Metric(on=False))
+        settings.metric.CopyFrom(pb.Metric(on=False))
         return settings
 
     async def wait_for_settings(self, client_id: str, timeout_ms: int) -> None:
@@ -275,69 +262,66 @@ class Clients:
 
     # --- requests to a client ---
 
-    async def stack_trace(self, client_id: str) -> TelemetryCommand:
+    async def stack_trace(self, client_id: str) -> service.TelemetryCommand:
         """Request the stack traces of a client's threads; return its answer.
 
         Raises ProxyError when the client has no stream, or does not answer within 5 s.
         """
-        return await self._question(
-            client_id,
-            lambda nonce: TelemetryCommand(
-                print_thread_stack_trace_command=PrintThreadStackTraceCommand(
-                    nonce=nonce
-                )
-            ),
-        )
+        command = service.TelemetryCommand()
+        question = command.print_thread_stack_trace_command
+        return await self._question(client_id, command, question)
 
-    async def verify(self, client_id: str, message: Message) -> TelemetryCommand:
+    async def verify(
+        self, client_id: str, message: pb.Message
+    ) -> service.TelemetryCommand:
         """Have a client consume a message for a test; return its answer.
 
         Raises ProxyError as `stack_trace` does.
         """
-        return await self._question(
-            client_id,
-            lambda nonce: TelemetryCommand(
-                verify_message_command=VerifyMessageCommand(
-                    nonce=nonce, message=message
-                )
-            ),
-        )
+        command = service.TelemetryCommand()
+        question = command.verify_message_command
+        question.message.CopyFrom(message)
+        return await self._question(client_id, command, question)
 
     async def _question(
-        self, client_id: str, command: Callable[[str], TelemetryCommand]
-    ) -> TelemetryCommand:
+        self,
+        client_id: str,
+        command: service.TelemetryCommand,
+        question: service.PrintThreadStackTraceCommand | service.VerifyMessageCommand,
+    ) -> service.TelemetryCommand:
+        """Send `command`, whose part `question` gets a new nonce, and wait."""
         client = self._clients.get(client_id)
         if client is None or client.stream is None:
             raise ProxyError(
-                Code.NOT_FOUND, f"client {client_id} has no telemetry stream"
+                pb.Code.NOT_FOUND, f"client {client_id} has no telemetry stream"
             )
-        nonce = str(next(self._nonces))
+        nonce = question.nonce = str(next(self._nonces))
         answer = asyncio.get_running_loop().create_future()
         self._answers[nonce] = answer
         try:
-            client.stream.push(command(nonce))
+            client.stream.push(command)
             return await asyncio.wait_for(answer, _ANSWER_TIMEOUT_MS / 1000)
         except TimeoutError:
             raise ProxyError(
-                Code.REQUEST_TIMEOUT,
+                pb.Code.REQUEST_TIMEOUT,
                 f"no answer from {client_id} in {_ANSWER_TIMEOUT_MS} ms",
             ) from None
         finally:
             del self._answers[nonce]
 
-    def answered(self, nonce: str, command: TelemetryCommand) -> None:
+    def answered(self, nonce: str, command: service.TelemetryCommand) -> None:
         """Pass a client's answer to the call that waits for it; drop it otherwise."""
         answer = self._answers.get(nonce)
         if answer is not None and not answer.done():
             answer.set_result(command)
 
 
-def _fill_producer(settings: Settings) -> None:
+def _fill_producer(settings: pb.Settings) -> None:
     """Set the server's values for a producer.
 
     Source: GrpcClientSettingsManager.mergeProducerData.
     """
-    backoff = ExponentialBackoff(multiplier=2)
+    backoff = pb.ExponentialBackoff(multiplier=2)
     backoff.initial.FromMilliseconds(10)
     backoff.max.FromMilliseconds(1_000)
     settings.backoff_policy.max_attempts = _PRODUCER_ATTEMPTS
@@ -346,7 +330,7 @@ def _fill_producer(settings: Settings) -> None:
     settings.publishing.max_body_size = _BODY_BYTES_MAX
 
 
-def _with_group(settings: Settings, config: SubscriptionGroupConfig) -> Settings:
+def _with_group(settings: pb.Settings, config: SubscriptionGroupConfig) -> pb.Settings:
     """Set the values that a group's settings determine.
 
     Source: GrpcClientSettingsManager.mergeSubscriptionData.
@@ -369,18 +353,18 @@ def lite_quota(config: SubscriptionGroupConfig) -> int:
     text = config.attributes.get(LITE_QUOTA)
     quota = _LITE_QUOTA if text is None else int(text)
     if quota > _INT32_MAX:
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "integer overflow")
+        raise internal_error("integer overflow")
     return quota
 
 
-def _backoff_of(config: SubscriptionGroupConfig) -> RetryPolicy:
-    policy = RetryPolicy(max_attempts=config.retry_max_times + 1)
+def _backoff_of(config: SubscriptionGroupConfig) -> pb.RetryPolicy:
+    policy = pb.RetryPolicy(max_attempts=config.retry_max_times + 1)
     given = config.retry_policy
     given = given if isinstance(given, dict) else {}
     if given.get("type") == "EXPONENTIAL":
         exponential = given.get("exponentialRetryPolicy")
         exponential = exponential if isinstance(exponential, dict) else {}
-        backoff = ExponentialBackoff(
+        backoff = pb.ExponentialBackoff(
             multiplier=_number(exponential.get("multiplier"), 2)
         )
         backoff.initial.FromMilliseconds(_number(exponential.get("initial"), 5_000))
@@ -393,8 +377,8 @@ def _backoff_of(config: SubscriptionGroupConfig) -> RetryPolicy:
     return policy
 
 
-def _steps(delays_ms: Iterable[object]) -> CustomizedBackoff:
-    backoff = CustomizedBackoff()
+def _steps(delays_ms: Iterable[object]) -> pb.CustomizedBackoff:
+    backoff = pb.CustomizedBackoff()
     for delay_ms in delays_ms:
         backoff.next.add().FromMilliseconds(_number(delay_ms, 0))
     return backoff

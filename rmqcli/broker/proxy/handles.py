@@ -26,6 +26,7 @@ from rmqcli.broker.proxy.clients import RETRY_MS
 from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
+    internal_error,
     ok,
     reading_answer,
     refused,
@@ -36,27 +37,14 @@ from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers import pop
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
-from rmqcli.wire.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-)
 from rmqcli.wire.headers.store import ViewMessageRequestHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.properties import lmq_name, lmq_of
 from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.protobuf.definition_pb2 import Code
-from rmqcli.wire.protobuf.service_pb2 import (
-    AckMessageEntry,
-    AckMessageRequest,
-    AckMessageResponse,
-    AckMessageResultEntry,
-    ChangeInvisibleDurationRequest,
-    ChangeInvisibleDurationResponse,
-    ForwardMessageToDeadLetterQueueRequest,
-    ForwardMessageToDeadLetterQueueResponse,
-)
 from rmqcli.wire.receipt_handle import (
     ReceiptHandle,
     decode_receipt_handle,
@@ -133,25 +121,25 @@ class Handles(Activity):
     # --- the calls ---
 
     async def ack_message(
-        self, caller: Caller, request: AckMessageRequest
-    ) -> AckMessageResponse:
+        self, caller: Caller, request: service.AckMessageRequest
+    ) -> service.AckMessageResponse:
         """AckMessage: the answer has a status for each entry."""
         topic, group = checked_names(request.topic, request.group)
-        entries: list[AckMessageResultEntry] = []
+        entries: list[service.AckMessageResultEntry] = []
         for at in range(0, len(request.entries), _ENTRIES_AT_ONCE):
             some = request.entries[at : at + _ENTRIES_AT_ONCE]
             entries += await asyncio.gather(
                 *(self._ack_entry(caller, topic, group, entry) for entry in some)
             )
         codes = [entry.status.code for entry in entries]
-        return AckMessageResponse(
+        return service.AckMessageResponse(
             status=common_status(codes, empty="ack message result is empty"),
             entries=entries,
         )
 
     async def _ack_entry(
-        self, caller: Caller, topic: str, group: str, entry: AckMessageEntry
-    ) -> AckMessageResultEntry:
+        self, caller: Caller, topic: str, group: str, entry: service.AckMessageEntry
+    ) -> service.AckMessageResultEntry:
         status = ok()
         try:
             handle = await self.take(caller.client_id, group, entry.receipt_handle)
@@ -160,15 +148,15 @@ class Handles(Activity):
             await self.ack(Delivery(topic, group, handle, lite_topic))
         except Exception as error:  # noqa: BLE001  # becomes the entry's status
             status = status_of(error)
-        return AckMessageResultEntry(
+        return service.AckMessageResultEntry(
             message_id=entry.message_id,
             receipt_handle=entry.receipt_handle,
             status=status,
         )
 
     async def change_invisible_duration(
-        self, caller: Caller, request: ChangeInvisibleDurationRequest
-    ) -> ChangeInvisibleDurationResponse:
+        self, caller: Caller, request: service.ChangeInvisibleDurationRequest
+    ) -> service.ChangeInvisibleDurationResponse:
         """ChangeInvisibleDuration: a new handle in the answer replaces the old one."""
         topic, group = checked_names(request.topic, request.group)
         invisible_ms = duration_ms(request.invisible_duration)
@@ -178,13 +166,13 @@ class Handles(Activity):
         self._need_fresh(handle)
         delivery = Delivery(topic, group, handle, request.lite_topic)
         changed = await self.change(delivery, invisible_ms, suspend=request.suspend)
-        return ChangeInvisibleDurationResponse(
+        return service.ChangeInvisibleDurationResponse(
             status=ok(), receipt_handle=encode_receipt_handle(changed)
         )
 
     async def forward_message_to_dead_letter_queue(
-        self, caller: Caller, request: ForwardMessageToDeadLetterQueueRequest
-    ) -> ForwardMessageToDeadLetterQueueResponse:
+        self, caller: Caller, request: service.ForwardMessageToDeadLetterQueueRequest
+    ) -> service.ForwardMessageToDeadLetterQueueResponse:
         """ForwardMessageToDeadLetterQueue: copy the message, then acknowledge it."""
         topic, group = checked_names(request.topic, request.group)
         self._need_session(caller)
@@ -193,7 +181,7 @@ class Handles(Activity):
         delivery = Delivery(topic, group, handle, lite_topic)
         await self._need_true_place(delivery)
         await self.forward(delivery, request.message_id)
-        return ForwardMessageToDeadLetterQueueResponse(status=ok())
+        return service.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # --- requests to brokers ---
 
@@ -202,7 +190,7 @@ class Handles(Activity):
         answer = await self._links.ask(
             await self._address(of.handle),
             RequestCode.ACK_MESSAGE,
-            AckMessageRequestHeader(
+            pop.AckMessageRequestHeader(
                 consumer_group=of.group,
                 topic=of.real_topic,
                 queue_id=of.handle.queue_id,
@@ -212,9 +200,7 @@ class Handles(Activity):
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal"
-            )
+            raise internal_error("ack failed: status is abnormal")
 
     async def change(
         self, of: Delivery, invisible_ms: int, *, suspend: bool = False
@@ -226,7 +212,7 @@ class Handles(Activity):
         answer = await self._links.ask(
             await self._address(of.handle),
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            ChangeInvisibleTimeRequestHeader(
+            pop.ChangeInvisibleTimeRequestHeader(
                 consumer_group=of.group,
                 topic=of.real_topic,
                 queue_id=of.handle.queue_id,
@@ -238,11 +224,8 @@ class Handles(Activity):
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "changeInvisibleDuration failed: status is abnormal",
-            )
-        cls = ChangeInvisibleTimeResponseHeader
+            raise internal_error("changeInvisibleDuration failed: status is abnormal")
+        cls = pop.ChangeInvisibleTimeResponseHeader
         with reading_answer():
             header = from_ext_fields(cls, answer.ext_fields)
         return dataclasses.replace(
@@ -338,9 +321,7 @@ class Handles(Activity):
     def _need_session(self, caller: Caller) -> None:
         """Raise ProxyError for an unknown client: RocketMQ fails on a null there."""
         if self._clients.find(caller.client_id) is None:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, "the client has not sent its settings"
-            )
+            raise internal_error("the client has not sent its settings")
 
     def _need_fresh(self, handle: ReceiptHandle) -> None:
         if handle.next_visible_ms <= self._clock.epoch_ms():
@@ -385,7 +366,7 @@ class Handles(Activity):
         try:
             handle = decode_receipt_handle(text)
         except HeaderError as error:
-            raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+            raise internal_error(error.message) from error
         _offset_of(handle)
         return handle
 
@@ -497,5 +478,5 @@ def _is_at(message: StoredMessage, of: Delivery) -> bool:
 def _offset_of(handle: ReceiptHandle) -> int:
     """Return where the message is in its queue. Raises ProxyError."""
     if handle.offset is None:
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the receipt handle has no offset")
+        raise internal_error("the receipt handle has no offset")
     return handle.offset

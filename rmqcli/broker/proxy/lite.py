@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_lite_topic, checked_names
 from rmqcli.broker.proxy.clients import KnownClient, lite_quota
-from rmqcli.broker.proxy.status import ProxyError, ok, refused
+from rmqcli.broker.proxy.status import ProxyError, internal_error, ok, refused
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.lite import (
@@ -32,15 +32,11 @@ from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.pop import NotifyUnsubscribeLiteRequestHeader
+from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.protobuf.definition_pb2 import (
     ClientType,
     Code,
     LiteSubscriptionAction,
-)
-from rmqcli.wire.protobuf.service_pb2 import (
-    NotifyUnsubscribeLiteCommand,
-    SyncLiteSubscriptionResponse,
-    TelemetryCommand,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +44,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.protobuf.definition_pb2 import OffsetOption as GrpcOffsetOption
-    from rmqcli.wire.protobuf.service_pb2 import SyncLiteSubscriptionRequest
 
 logger = get_logger(__name__)
 
@@ -75,8 +70,8 @@ class LiteSubscriptions(Activity):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def sync_lite_subscription(
-        self, caller: Caller, request: SyncLiteSubscriptionRequest
-    ) -> SyncLiteSubscriptionResponse:
+        self, caller: Caller, request: service.SyncLiteSubscriptionRequest
+    ) -> service.SyncLiteSubscriptionResponse:
         """SyncLiteSubscription: subscribe or unsubscribe lite topics for a client.
 
         Clients also use this call to detect a proxy that stores batches as they are
@@ -84,10 +79,7 @@ class LiteSubscriptions(Activity):
         """
         topic, group = checked_names(request.topic, request.group)
         if request.action not in LiteSubscriptionAction.values():
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "unknown LiteSubscriptionAction: UNRECOGNIZED",
-            )
+            raise internal_error("unknown LiteSubscriptionAction: UNRECOGNIZED")
         action = LiteSubscriptionAction.Name(request.action)
         lite_topics = list(dict.fromkeys(request.lite_topic_set))
         option = None
@@ -114,7 +106,7 @@ class LiteSubscriptions(Activity):
             version=request.version,
         )
         await self._pass_on(change)
-        return SyncLiteSubscriptionResponse(status=ok())
+        return service.SyncLiteSubscriptionResponse(status=ok())
 
     async def _pass_on(self, change: LiteSubscriptionDTO) -> None:
         """Send a change to all brokers with the topic. Raises ProxyError."""
@@ -161,15 +153,14 @@ class LiteSubscriptions(Activity):
             return
         client = self._clients.find(header.client_id)
         if client is not None and client.stream is not None:
-            told = NotifyUnsubscribeLiteCommand(lite_topic=header.lite_topic)
-            client.stream.push(TelemetryCommand(notify_unsubscribe_lite_command=told))
+            told = service.NotifyUnsubscribeLiteCommand(lite_topic=header.lite_topic)
+            client.stream.push(
+                service.TelemetryCommand(notify_unsubscribe_lite_command=told)
+            )
 
 
 def _option(option: GrpcOffsetOption) -> OffsetOption:
     kind = option.WhichOneof("offset_type")
     if kind is None:
-        raise ProxyError(
-            Code.INTERNAL_SERVER_ERROR,
-            "Unknown OffsetOption type: OFFSETTYPE_NOT_SET",
-        )
+        raise internal_error("Unknown OffsetOption type: OFFSETTYPE_NOT_SET")
     return OffsetOption(type=kind.upper(), value=int(getattr(option, kind)))

@@ -25,7 +25,7 @@ from rmqcli.broker.proxy.checks import (
     has_control_characters,
     timestamp_ms,
 )
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import ProxyError, internal_error
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.units import read_count
 from rmqcli.wire.message.properties import (
@@ -40,17 +40,7 @@ from rmqcli.wire.message.properties import (
     UNIQ_KEY,
 )
 from rmqcli.wire.message.system_flag import COMPRESSED, TRANSACTION_PREPARED
-from rmqcli.wire.protobuf.definition_pb2 import (
-    Code,
-    DeadLetterQueue,
-    Digest,
-    DigestType,
-    Encoding,
-    Message,
-    MessageType,
-    Resource,
-    SystemProperties,
-)
+from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,25 +84,25 @@ SYSTEM_PROPERTIES: Final = frozenset(
 
 
 _KINDS: Final = {
-    "NORMAL": MessageType.NORMAL,
-    "FIFO": MessageType.FIFO,
-    "DELAY": MessageType.DELAY,
-    "TRANSACTION": MessageType.TRANSACTION,
-    "PRIORITY": MessageType.PRIORITY,
-    LITE: MessageType.LITE,
+    "NORMAL": pb.MessageType.NORMAL,
+    "FIFO": pb.MessageType.FIFO,
+    "DELAY": pb.MessageType.DELAY,
+    "TRANSACTION": pb.MessageType.TRANSACTION,
+    "PRIORITY": pb.MessageType.PRIORITY,
+    LITE: pb.MessageType.LITE,
 }
 
 
-def sys_flag_of(message: Message) -> int:
+def sys_flag_of(message: pb.Message) -> int:
     """Return the system flag of a message to send."""
     system = message.system_properties
-    flag = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
-    if system.message_type == MessageType.TRANSACTION:
+    flag = COMPRESSED if system.body_encoding == pb.Encoding.GZIP else 0
+    if system.message_type == pb.MessageType.TRANSACTION:
         flag |= TRANSACTION_PREPARED
     return flag
 
 
-def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, str]:
+def properties_of(message: pb.Message, caller: Caller, now_ms: int) -> dict[str, str]:
     """Check a message to send, and return its properties.
 
     Raises ProxyError; the checks are made in RocketMQ's order.
@@ -121,25 +111,25 @@ def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, st
     system = message.system_properties
     properties = dict(message.user_properties)
     size = _check_user_properties(properties)
-    check_text(system.tag, Code.ILLEGAL_MESSAGE_TAG, "tag")
+    check_text(system.tag, pb.Code.ILLEGAL_MESSAGE_TAG, "tag")
     if "|" in system.tag:
-        raise ProxyError(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+        raise ProxyError(pb.Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
     if system.tag:
         properties[TAGS] = system.tag
         size += len(system.tag.encode())
     for key in system.keys:
-        check_text(key, Code.ILLEGAL_MESSAGE_KEY, "key")
+        check_text(key, pb.Code.ILLEGAL_MESSAGE_KEY, "key")
         size += len(key.encode())
     if system.keys:
         properties[KEYS] = " ".join(system.keys)
     if size > _USER_PROPERTIES_BYTES_MAX:
         raise ProxyError(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            pb.Code.MESSAGE_PROPERTIES_TOO_LARGE,
             "the total size of user property is too large, max is "
             f"{_USER_PROPERTIES_BYTES_MAX}",
         )
     if not system.message_id.strip():
-        raise ProxyError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+        raise ProxyError(pb.Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
     properties[UNIQ_KEY] = system.message_id
     _add_type(properties, message, now_ms)
     properties[_RECONSUME_TIME] = str(system.delivery_attempt)
@@ -160,10 +150,10 @@ def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, st
 
 def _check_body(body: bytes) -> None:
     if not body:
-        raise ProxyError(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise ProxyError(pb.Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > BODY_BYTES_MAX:
         raise ProxyError(
-            Code.MESSAGE_BODY_TOO_LARGE,
+            pb.Code.MESSAGE_BODY_TOO_LARGE,
             f"message body cannot exceed the max {BODY_BYTES_MAX}",
         )
 
@@ -172,7 +162,7 @@ def _check_user_properties(properties: Mapping[str, str]) -> int:
     """Check user properties; return their size in bytes. Raises ProxyError."""
     if len(properties) > _USER_PROPERTIES_MAX:
         raise ProxyError(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            pb.Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"too many user properties, max is {_USER_PROPERTIES_MAX}",
         )
     size = 0
@@ -185,40 +175,37 @@ def _check_user_properties(properties: Mapping[str, str]) -> int:
         elif has_control_characters(value):
             fault = "the value of property cannot contain control character"
         if fault is not None:
-            raise ProxyError(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, fault)
+            raise ProxyError(pb.Code.ILLEGAL_MESSAGE_PROPERTY_KEY, fault)
         size += len(name.encode()) + len(value.encode())
     return size
 
 
-def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None:
+def _add_type(properties: dict[str, str], message: pb.Message, now_ms: int) -> None:
     """Add the properties of a transactional, prioritized or delayed message."""
     system = message.system_properties
-    if system.message_type == MessageType.TRANSACTION:
+    if system.message_type == pb.MessageType.TRANSACTION:
         properties[TRAN_MSG] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
             duration = system.orphaned_transaction_recovery_duration
             seconds = int(duration_ms(duration) / 1000)
             if seconds > _RECOVERY_SECONDS_MAX:
                 raise ProxyError(
-                    Code.BAD_REQUEST,
+                    pb.Code.BAD_REQUEST,
                     "the max transaction recovery time of message is too large, max is "
                     f"{_RECOVERY_SECONDS_MAX}",
                 )
             properties[_IMMUNITY] = str(seconds)
     if system.HasField("priority"):
         if system.priority < 0:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "The priority must be greater than or equal to 0",
-            )
+            raise internal_error("The priority must be greater than or equal to 0")
         properties[PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         due_ms = timestamp_ms(system.delivery_timestamp)
         if due_ms is None:
-            raise ProxyError(Code.INTERNAL_SERVER_ERROR, "Timestamp is not valid")
+            raise internal_error("Timestamp is not valid")
         if due_ms - now_ms > _DELAY_MS_MAX:
             raise ProxyError(
-                Code.ILLEGAL_DELIVERY_TIME,
+                pb.Code.ILLEGAL_DELIVERY_TIME,
                 f"the max delay time of message is too large, max is {_DELAY_MS_MAX}",
             )
         properties[DELIVER_MS] = str(due_ms)
@@ -227,7 +214,7 @@ def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None
 def _add_message_group(properties: dict[str, str], message_group: str) -> None:
     if not message_group:
         return
-    code = Code.ILLEGAL_MESSAGE_GROUP
+    code = pb.Code.ILLEGAL_MESSAGE_GROUP
     if len(message_group.encode()) >= _MESSAGE_GROUP_BYTES_MAX:
         raise ProxyError(
             code, f"message group exceed the max size {_MESSAGE_GROUP_BYTES_MAX}"
@@ -259,7 +246,7 @@ def grpc_message(
     handle: str | None = None,
     attempt: int | None = None,
     queue_offset: int | None = None,
-) -> Message:
+) -> pb.Message:
     """Return a stored message as clients get it, with the topic that they requested.
 
     Without `attempt` and `queue_offset`, they are those of the record.
@@ -267,12 +254,12 @@ def grpc_message(
     properties = stored.properties
     body = stored.raw_body
     is_compressed = stored.sys_flag & COMPRESSED
-    system = SystemProperties(
+    system = pb.SystemProperties(
         tag=properties.get(TAGS),
         keys=properties[KEYS].split(" ") if KEYS in properties else (),
         message_id=properties.get(UNIQ_KEY) or stored.offset_msg_id,
         body_digest=_digest(body),
-        body_encoding=Encoding.GZIP if is_compressed else Encoding.IDENTITY,
+        body_encoding=pb.Encoding.GZIP if is_compressed else pb.Encoding.IDENTITY,
         message_type=_KINDS[kind_of(properties)],
         born_host=properties.get(_BORN_HOST) or stored.born_host,
         store_host=stored.store_host,
@@ -295,12 +282,12 @@ def grpc_message(
         system.priority = priority
     if _DLQ_TOPIC in properties and _DLQ_MESSAGE_ID in properties:
         system.dead_letter_queue.CopyFrom(
-            DeadLetterQueue(
+            pb.DeadLetterQueue(
                 topic=properties[_DLQ_TOPIC], message_id=properties[_DLQ_MESSAGE_ID]
             )
         )
     users = {k: v for k, v in properties.items() if k not in SYSTEM_PROPERTIES}
-    return Message(
+    return pb.Message(
         topic=_resource_of(topic),
         user_properties=users,
         system_properties=system,
@@ -308,22 +295,24 @@ def grpc_message(
     )
 
 
-def made_up_message(topic: str, body: bytes, tag: str | None, now_ms: int) -> Message:
+def made_up_message(
+    topic: str, body: bytes, tag: str | None, now_ms: int
+) -> pb.Message:
     """Return a message that was never stored, for a consumer to consume as a test."""
-    system = SystemProperties(
+    system = pb.SystemProperties(
         tag=tag,
         message_id=f"01{now_ms & 0xFFFFFFFFFFFF:032X}",
         body_digest=_digest(body),
-        body_encoding=Encoding.IDENTITY,
-        message_type=MessageType.NORMAL,
+        body_encoding=pb.Encoding.IDENTITY,
+        message_type=pb.MessageType.NORMAL,
         delivery_attempt=1,
     )
     system.born_timestamp.FromMilliseconds(now_ms)
     system.store_timestamp.FromMilliseconds(now_ms)
-    return Message(topic=_resource_of(topic), system_properties=system, body=body)
+    return pb.Message(topic=_resource_of(topic), system_properties=system, body=body)
 
 
-def _resource_of(topic: str) -> Resource:
+def _resource_of(topic: str) -> pb.Resource:
     """Return a message's topic with the namespace, which requests do not have.
 
     Source: GrpcConverter.buildResource, NamespaceUtil.
@@ -331,13 +320,13 @@ def _resource_of(topic: str) -> Resource:
     prefix = next((p for p in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(p)), "")
     namespace, separator, name = topic.removeprefix(prefix).partition("%")
     if not namespace or not separator:
-        return Resource(name=topic)
-    return Resource(resource_namespace=namespace, name=prefix + name)
+        return pb.Resource(name=topic)
+    return pb.Resource(resource_namespace=namespace, name=prefix + name)
 
 
-def _digest(body: bytes) -> Digest:
+def _digest(body: bytes) -> pb.Digest:
     checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    return Digest(type=DigestType.MD5, checksum=checksum)
+    return pb.Digest(type=pb.DigestType.MD5, checksum=checksum)
 
 
 def _epoch_ms(value: int) -> int:

@@ -43,14 +43,11 @@ from rmqcli.errors import ConfigError, ConnectError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.process.grpc import is_of_another_loop, use_grpc
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.protobuf import service_pb2
+from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.protobuf.definition_pb2 import Address, AddressScheme, Code, Endpoints
 from rmqcli.wire.protobuf.reflection_pb2 import (
     ServerReflectionRequest,
     ServerReflectionResponse,
-)
-from rmqcli.wire.protobuf.service_pb2 import (
-    TelemetryCommand,
 )
 
 if TYPE_CHECKING:
@@ -350,7 +347,7 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
     table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Telemetry": grpc.stream_stream_rpc_method_handler(
             _telemetry(all_.sessions, access),
-            response_serializer=TelemetryCommand.SerializeToString,
+            response_serializer=service.TelemetryCommand.SerializeToString,
         )
     }
     for name, call in unary.items():
@@ -389,8 +386,8 @@ def _reflection_handler() -> grpc.GenericRpcHandler:
 
 def _classes(name: str) -> tuple[type[Message], type[Message]]:
     """Return the classes of a method's request and response."""
-    request: type[Message] = getattr(service_pb2, f"{name}Request")
-    response: type[Message] = getattr(service_pb2, f"{name}Response")
+    request: type[Message] = getattr(service, f"{name}Request")
+    response: type[Message] = getattr(service, f"{name}Response")
     return request, response
 
 
@@ -479,7 +476,7 @@ def _telemetry(
             commands = _commands(parts, context, access)
             await sessions.telemetry(caller, commands, context)
         except ProxyError as error:
-            await context.write(TelemetryCommand(status=status_of(error)))
+            await context.write(service.TelemetryCommand(status=status_of(error)))
         except DecodeError as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         except StreamError as error:
@@ -493,10 +490,10 @@ def _telemetry(
 
 async def _commands(
     parts: AsyncIterator[bytes], context: Context, access: _Access
-) -> AsyncIterator[TelemetryCommand]:
+) -> AsyncIterator[service.TelemetryCommand]:
     """Yield the commands. Raises ProxyError at one that the caller may not send."""
     async for part in parts:
-        command = TelemetryCommand.FromString(part)
+        command = service.TelemetryCommand.FromString(part)
         access.caller(context, command)
         yield command
 

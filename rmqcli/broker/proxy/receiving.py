@@ -23,7 +23,13 @@ from rmqcli.broker.proxy.clients import BATCH_SIZE, POLLING_MS_MAX
 from rmqcli.broker.proxy.handles import RENEWED_MS, Delivery, Handles
 from rmqcli.broker.proxy.message import grpc_message
 from rmqcli.broker.proxy.sessions import subscription_of
-from rmqcli.broker.proxy.status import ProxyError, ok, refused, status_of
+from rmqcli.broker.proxy.status import (
+    ProxyError,
+    internal_error,
+    ok,
+    refused,
+    status_of,
+)
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import HeaderError
 from rmqcli.log import get_logger
@@ -166,11 +172,9 @@ class Receiving(Activity):
         await self._clients.wait_for_settings(caller.client_id, _SETTINGS_WAIT_MS)
         settings = await self._clients.settings_of(caller.client_id)
         if settings is None:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, "the client has not sent its settings"
-            )
+            raise internal_error("the client has not sent its settings")
         if caller.left_ms is None:
-            raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the call has no deadline")
+            raise internal_error("the call has no deadline")
         held_ms = polling_ms(request, settings, caller.version, caller.left_ms)
         topic, group = checked_names(request.message_queue.topic, request.group)
         invisible_ms = duration_ms(request.invisible_duration)
@@ -214,9 +218,8 @@ class Receiving(Activity):
         self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
     ) -> list[Popped]:
         if request.batch_size < 0:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                f"batch size must not be negative: {request.batch_size}",
+            raise internal_error(
+                f"batch size must not be negative: {request.batch_size}"
             )
         queue = await self._routes.readable(
             plan.topic, request.message_queue.broker.name

@@ -20,28 +20,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.broker.proxy.caller import unauthorized
 from rmqcli.broker.proxy.options import ALL, DENY, PUB, SUB
-from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.proxy.status import internal_error
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, Resource
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from google.protobuf.message import Message
 
-    from rmqcli.wire.protobuf.service_pb2 import (
-        AckMessageRequest,
-        ChangeInvisibleDurationRequest,
-        ForwardMessageToDeadLetterQueueRequest,
-        HeartbeatRequest,
-        NotifyClientTerminationRequest,
-        QueryAssignmentRequest,
-        ReceiveMessageRequest,
-        SendMessageRequest,
-        SyncLiteSubscriptionRequest,
-        TelemetryCommand,
-    )
+    from rmqcli.wire.protobuf import service_pb2 as service
 
 _TOPIC: Final = "Topic"
 _GROUP: Final = "Group"
@@ -143,41 +132,41 @@ def _group(resource: Resource) -> list[Need]:
     return [Need(f"{_GROUP}:{name}", frozenset((SUB,)))]
 
 
-def _of_send(request: SendMessageRequest) -> list[Need]:
+def _of_send(request: service.SendMessageRequest) -> list[Need]:
     if not request.messages:
         raise unauthorized("message is null.")
     return _topic(request.messages[0].topic, PUB)
 
 
-def _of_receive(request: ReceiveMessageRequest) -> list[Need]:
+def _of_receive(request: service.ReceiveMessageRequest) -> list[Need]:
     if not request.HasField("message_queue"):
         raise unauthorized("messageQueue is null.")
     return [*_group(request.group), *_topic(request.message_queue.topic, SUB)]
 
 
 def _of_both(
-    request: QueryAssignmentRequest
-    | AckMessageRequest
-    | ChangeInvisibleDurationRequest
-    | ForwardMessageToDeadLetterQueueRequest
-    | SyncLiteSubscriptionRequest,
+    request: service.QueryAssignmentRequest
+    | service.AckMessageRequest
+    | service.ChangeInvisibleDurationRequest
+    | service.ForwardMessageToDeadLetterQueueRequest
+    | service.SyncLiteSubscriptionRequest,
 ) -> list[Need]:
     return [*_group(request.group), *_topic(request.topic, SUB)]
 
 
-def _of_lite(request: SyncLiteSubscriptionRequest) -> list[Need]:
+def _of_lite(request: service.SyncLiteSubscriptionRequest) -> list[Need]:
     return _of_both(request) if request.lite_topic_set else []
 
 
-def _of_heartbeat(request: HeartbeatRequest) -> list[Need]:
+def _of_heartbeat(request: service.HeartbeatRequest) -> list[Need]:
     return _group(request.group) if request.client_type in _CONSUMERS else []
 
 
-def _of_termination(request: NotifyClientTerminationRequest) -> list[Need]:
+def _of_termination(request: service.NotifyClientTerminationRequest) -> list[Need]:
     return _group(request.group) if request.group.name.strip() else []
 
 
-def _of_telemetry(command: TelemetryCommand) -> list[Need]:
+def _of_telemetry(command: service.TelemetryCommand) -> list[Need]:
     if command.WhichOneof("command") != "settings":
         return []
     kind = command.settings.WhichOneof("pub_sub")
@@ -190,10 +179,7 @@ def _of_telemetry(command: TelemetryCommand) -> list[Need]:
         for entry in subscription.subscriptions:
             needs += _topic(entry.topic, SUB)
         return needs
-    raise ProxyError(
-        Code.INTERNAL_SERVER_ERROR,
-        "settings command doesn't have publishing or subscription.",
-    )
+    raise internal_error("settings command doesn't have publishing or subscription.")
 
 
 _NEEDS: Final[Mapping[str, Callable[[Any], list[Need]]]] = {

@@ -28,21 +28,8 @@ from rmqcli.wire.headers.config import (
 )
 from rmqcli.wire.headers.namesrv import GetRouteInfoRequestHeader
 from rmqcli.wire.ids import message_group_index
-from rmqcli.wire.protobuf.definition_pb2 import (
-    Assignment,
-    Broker,
-    Code,
-    Endpoints,
-    MessageQueue,
-    MessageType,
-    Permission,
-)
-from rmqcli.wire.protobuf.service_pb2 import (
-    QueryAssignmentRequest,
-    QueryAssignmentResponse,
-    QueryRouteRequest,
-    QueryRouteResponse,
-)
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,17 +47,17 @@ UNSPECIFIED: Final = "UNSPECIFIED"
 _MIXED: Final = "MIXED"
 #: The topic attribute message.type -> the message types that the topic accepts.
 _ACCEPTED: Final = {
-    "NORMAL": (MessageType.NORMAL,),
-    "FIFO": (MessageType.FIFO,),
-    "DELAY": (MessageType.DELAY,),
-    "TRANSACTION": (MessageType.TRANSACTION,),
-    "LITE": (MessageType.LITE,),
-    "PRIORITY": (MessageType.PRIORITY,),
+    "NORMAL": (pb.MessageType.NORMAL,),
+    "FIFO": (pb.MessageType.FIFO,),
+    "DELAY": (pb.MessageType.DELAY,),
+    "TRANSACTION": (pb.MessageType.TRANSACTION,),
+    "LITE": (pb.MessageType.LITE,),
+    "PRIORITY": (pb.MessageType.PRIORITY,),
     _MIXED: (
-        MessageType.NORMAL,
-        MessageType.FIFO,
-        MessageType.DELAY,
-        MessageType.TRANSACTION,
+        pb.MessageType.NORMAL,
+        pb.MessageType.FIFO,
+        pb.MessageType.DELAY,
+        pb.MessageType.TRANSACTION,
     ),
 }
 
@@ -106,7 +93,7 @@ class _Kept(Generic[T]):
 class ProxyRoutes:
     """Routes, types of topics and settings of groups, for use in the event loop."""
 
-    def __init__(self, links: BrokerLinks, clock: Clock, own: Endpoints) -> None:
+    def __init__(self, links: BrokerLinks, clock: Clock, own: pb.Endpoints) -> None:
         self._links = links
         #: where clients reach the proxy, unless their request names an address
         self._own = own
@@ -152,7 +139,7 @@ class ProxyRoutes:
         wanted = await self.message_type(topic)
         if wanted not in (kind, _MIXED):
             raise ProxyError(
-                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                pb.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"TopicMessageType validate failed, the expected type is {wanted}, but "
                 f"actual type is {kind}",
             )
@@ -265,18 +252,18 @@ class ProxyRoutes:
     # --- the calls ---
 
     async def query_route(
-        self, _caller: Caller, request: QueryRouteRequest
-    ) -> QueryRouteResponse:
+        self, _caller: Caller, request: service.QueryRouteRequest
+    ) -> service.QueryRouteResponse:
         """QueryRoute: each queue, with the proxy's endpoints as those of the broker."""
         check_topic(request.topic.name)
         route = await self.route(request.topic.name)
         types = _ACCEPTED.get(
             await self.message_type(request.topic.name),
-            (MessageType.MESSAGE_TYPE_UNSPECIFIED,),
+            (pb.MessageType.MESSAGE_TYPE_UNSPECIFIED,),
         )
         endpoints = self._endpoints(request.endpoints)
         queues = [
-            MessageQueue(
+            pb.MessageQueue(
                 topic=request.topic,
                 id=queue_id,
                 permission=permission,
@@ -286,11 +273,11 @@ class ProxyRoutes:
             for data, _ in _masters(route)
             for queue_id, permission in enumerate(_permissions(data))
         ]
-        return QueryRouteResponse(status=ok(), message_queues=queues)
+        return service.QueryRouteResponse(status=ok(), message_queues=queues)
 
     async def query_assignment(
-        self, _caller: Caller, request: QueryAssignmentRequest
-    ) -> QueryAssignmentResponse:
+        self, _caller: Caller, request: service.QueryAssignmentRequest
+    ) -> service.QueryAssignmentResponse:
         """QueryAssignment: one assignment for each broker, or for each queue if FIFO.
 
         A group of lite topics has one for each broker, too. As with RocketMQ's proxy,
@@ -306,8 +293,8 @@ class ProxyRoutes:
         )
         endpoints = self._endpoints(request.endpoints)
         assignments = [
-            Assignment(
-                message_queue=MessageQueue(
+            pb.Assignment(
+                message_queue=pb.MessageQueue(
                     topic=request.topic,
                     id=queue_id,
                     permission=_permission(
@@ -321,10 +308,10 @@ class ProxyRoutes:
             for queue_id in (range(data.read_queue_nums) if is_fifo else (-1,))
         ]
         if not assignments:
-            raise ProxyError(Code.FORBIDDEN, "no readable queue")
-        return QueryAssignmentResponse(status=ok(), assignments=assignments)
+            raise ProxyError(pb.Code.FORBIDDEN, "no readable queue")
+        return service.QueryAssignmentResponse(status=ok(), assignments=assignments)
 
-    def _endpoints(self, asked: Endpoints) -> Endpoints:
+    def _endpoints(self, asked: pb.Endpoints) -> pb.Endpoints:
         """Return the proxy's address for a client: the one in its request, if any.
 
         RocketMQ replaces the port with its own, unless useEndpointPortFromRequest is
@@ -341,7 +328,7 @@ def _masters(route: TopicRoute) -> Iterator[tuple[QueueData, str]]:
             yield data, broker.addresses[MASTER_ID]
 
 
-def _permissions(data: QueueData) -> list[Permission]:
+def _permissions(data: QueueData) -> list[pb.Permission]:
     """Return each queue's permission: first those that can only be read.
 
     Source: RouteActivity.genMessageQueueFromQueueData.
@@ -350,22 +337,22 @@ def _permissions(data: QueueData) -> list[Permission]:
     write = data.write_queue_nums if data.is_writable else 0
     if not data.is_readable and not data.is_writable:
         count = max(1, data.read_queue_nums, data.write_queue_nums)
-        return [Permission.NONE] * count
+        return [pb.Permission.NONE] * count
     both = min(read, write)
     return (
-        [Permission.READ] * (read - both)
-        + [Permission.WRITE] * (write - both)
-        + [Permission.READ_WRITE] * both
+        [pb.Permission.READ] * (read - both)
+        + [pb.Permission.WRITE] * (write - both)
+        + [pb.Permission.READ_WRITE] * both
     )
 
 
-def _permission(*, is_readable: bool, is_writable: bool) -> Permission:
+def _permission(*, is_readable: bool, is_writable: bool) -> pb.Permission:
     if is_readable and is_writable:
-        return Permission.READ_WRITE
+        return pb.Permission.READ_WRITE
     if is_readable:
-        return Permission.READ
-    return Permission.WRITE if is_writable else Permission.NONE
+        return pb.Permission.READ
+    return pb.Permission.WRITE if is_writable else pb.Permission.NONE
 
 
-def _broker(name: str, endpoints: Endpoints) -> Broker:
-    return Broker(name=name, id=MASTER_ID, endpoints=endpoints)
+def _broker(name: str, endpoints: pb.Endpoints) -> pb.Broker:
+    return pb.Broker(name=name, id=MASTER_ID, endpoints=endpoints)

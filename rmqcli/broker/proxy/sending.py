@@ -23,6 +23,7 @@ from rmqcli.broker.proxy.message import (
 from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,
+    internal_error,
     ok,
     refused,
     status,
@@ -41,14 +42,8 @@ from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED
+from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.protobuf.definition_pb2 import Code
-from rmqcli.wire.protobuf.service_pb2 import (
-    RecallMessageRequest,
-    RecallMessageResponse,
-    SendMessageRequest,
-    SendMessageResponse,
-    SendResultEntry,
-)
 from rmqcli.wire.recall_handle import decode_recall_handle
 
 if TYPE_CHECKING:
@@ -76,8 +71,8 @@ class Sending(Activity):
         self._transactions = transactions
 
     async def send_message(
-        self, caller: Caller, request: SendMessageRequest
-    ) -> SendMessageResponse:
+        self, caller: Caller, request: service.SendMessageRequest
+    ) -> service.SendMessageResponse:
         """SendMessage: one message, or a batch for one topic."""
         if not request.messages:
             raise ProxyError(Code.MESSAGE_CORRUPTED, "no message to send")
@@ -100,14 +95,11 @@ class Sending(Activity):
             raise ProxyError(Code.FORBIDDEN, "no writable queue")
         if not is_single and any(is_delayed(each.properties) for each in items):
             # A broker stores a batch as it is: its messages would be delivered at once.
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR,
-                "Delayed messages are not supported for batching",
-            )
+            raise internal_error("Delayed messages are not supported for batching")
         sys_flag = sys_flag_of(first)
         answer = await self._send(topic, queue, items, sys_flag)
         entry = self._entry(topic, queue, items, sys_flag, answer)
-        return SendMessageResponse(
+        return service.SendMessageResponse(
             status=common_status([entry.status.code], empty="send status is empty"),
             entries=[entry],
         )
@@ -121,7 +113,7 @@ class Sending(Activity):
             properties = encode_properties(first.properties)
             body = encode_batch(items) if is_batch else first.body
         except ValueError as error:
-            raise ProxyError(Code.INTERNAL_SERVER_ERROR, str(error)) from error
+            raise internal_error(str(error)) from error
         born_ms = first.properties.get(_BORN_TIMESTAMP)
         header = SendMessageRequestHeaderV2(
             producer_group=topic,
@@ -150,14 +142,14 @@ class Sending(Activity):
         items: list[BatchItem],
         sys_flag: int,
         answer: RemotingCommand,
-    ) -> SendResultEntry:
+    ) -> service.SendResultEntry:
         """Return the entry for a broker's answer. Raises ProxyError for a refusal."""
         code = _STORED_CODES.get(answer.code)
         if code is None:
             raise refused(answer)
         if code != Code.OK:
             name = ResponseCode(answer.code).name
-            return SendResultEntry(
+            return service.SendResultEntry(
                 status=status(code, f"send message failed, sendStatus={name}")
             )
         header = from_ext_fields(SendMessageResponseHeader, answer.ext_fields)
@@ -170,7 +162,7 @@ class Sending(Activity):
                 queue_offset=header.queue_offset,
                 commit_log_offset=decode_offset_msg_id(header.msg_id).commit_log_offset,
             )
-        return SendResultEntry(
+        return service.SendResultEntry(
             status=ok(),
             offset=header.queue_offset,
             message_id=",".join(item.properties[UNIQ_KEY] for item in items),
@@ -179,8 +171,8 @@ class Sending(Activity):
         )
 
     async def recall_message(
-        self, _caller: Caller, request: RecallMessageRequest
-    ) -> RecallMessageResponse:
+        self, _caller: Caller, request: service.RecallMessageRequest
+    ) -> service.RecallMessageResponse:
         """RecallMessage: withdraw a message that waits for its delivery time."""
         topic = request.topic.name
         check_topic(topic)
@@ -199,7 +191,7 @@ class Sending(Activity):
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
         header = from_ext_fields(RecallMessageResponseHeader, answer.ext_fields)
-        return RecallMessageResponse(status=ok(), message_id=header.msg_id)
+        return service.RecallMessageResponse(status=ok(), message_id=header.msg_id)
 
 
 def _broker_of(recall_handle: str) -> str:
@@ -207,4 +199,4 @@ def _broker_of(recall_handle: str) -> str:
     try:
         return decode_recall_handle(recall_handle).broker_name
     except WireError as error:
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+        raise internal_error(error.message) from error

@@ -18,14 +18,8 @@ from rmqcli.broker.proxy.lite import LiteSubscriptions, check_bound
 from rmqcli.broker.proxy.status import ProxyError, ok
 from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.lite import LITE_BIND_TOPIC
+from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, FilterType
-from rmqcli.wire.protobuf.service_pb2 import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    NotifyClientTerminationRequest,
-    NotifyClientTerminationResponse,
-    TelemetryCommand,
-)
 from rmqcli.wire.subscription import SQL92, TAG, SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
@@ -60,8 +54,8 @@ class Sessions(Activity):
         self._lite = lite
 
     async def heartbeat(
-        self, caller: Caller, request: HeartbeatRequest
-    ) -> HeartbeatResponse:
+        self, caller: Caller, request: service.HeartbeatRequest
+    ) -> service.HeartbeatResponse:
         """Heartbeat: the client's type comes from its settings, not the request."""
         settings = await self._need_settings(caller)
         if settings.client_type == ClientType.PRODUCER:
@@ -73,11 +67,11 @@ class Sessions(Activity):
             self._clients.join(client, request.group.name)
         else:
             raise _unrecognized(ClientType.Name(settings.client_type))
-        return HeartbeatResponse(status=ok())
+        return service.HeartbeatResponse(status=ok())
 
     async def notify_client_termination(
-        self, caller: Caller, request: NotifyClientTerminationRequest
-    ) -> NotifyClientTerminationResponse:
+        self, caller: Caller, request: service.NotifyClientTerminationRequest
+    ) -> service.NotifyClientTerminationResponse:
         """NotifyClientTermination: forget the client."""
         caller.need_language()
         settings = await self._need_settings(caller)
@@ -86,12 +80,12 @@ class Sessions(Activity):
             check_group(request.group.name)
         elif settings.client_type != ClientType.PRODUCER:
             raise _unrecognized(ClientType.Name(settings.client_type))
-        return NotifyClientTerminationResponse(status=ok())
+        return service.NotifyClientTerminationResponse(status=ok())
 
     async def telemetry(
         self,
         caller: Caller,
-        commands: AsyncIterator[TelemetryCommand],
+        commands: AsyncIterator[service.TelemetryCommand],
         writer: StreamWriter,
     ) -> None:
         """Telemetry: serve one stream until the client ends it. Raises StreamError."""
@@ -128,7 +122,7 @@ class Sessions(Activity):
 
     async def _negotiated(
         self, caller: Caller, settings: Settings, stream: TelemetryStream
-    ) -> TelemetryCommand:
+    ) -> service.TelemetryCommand:
         kind = settings.WhichOneof("pub_sub")
         if kind == "publishing":
             for topic in settings.publishing.topics:
@@ -143,7 +137,7 @@ class Sessions(Activity):
             )
         client.stream = stream
         self._clients.keep(client, settings)
-        return TelemetryCommand(
+        return service.TelemetryCommand(
             status=ok(), settings=await self._clients.settings_of(caller.client_id)
         )
 

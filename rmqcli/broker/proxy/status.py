@@ -47,6 +47,11 @@ class ProxyError(Exception):
         self.message = message
 
 
+def internal_error(message: str) -> ProxyError:
+    """The error for all that has no code of its own."""
+    return ProxyError(Code.INTERNAL_SERVER_ERROR, message)
+
+
 def ok() -> Status:
     """The status of a call that succeeded."""
     return status(Code.OK)
@@ -85,7 +90,7 @@ def reading_answer() -> Iterator[None]:
     try:
         yield
     except WireError as error:
-        raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+        raise internal_error(error.message) from error
 
 
 def refused(answer: RemotingCommand) -> ProxyError:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_topic
 from rmqcli.broker.proxy.message import PRODUCER_GROUP, grpc_message
-from rmqcli.broker.proxy.status import ProxyError, ok
+from rmqcli.broker.proxy.status import ProxyError, internal_error, ok
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
@@ -34,22 +34,13 @@ from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
 from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.message.decode import DecodeFailure, decode_messages
 from rmqcli.wire.message.system_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from rmqcli.wire.protobuf.definition_pb2 import (
-    Code,
-    TransactionResolution,
-    TransactionSource,
-)
-from rmqcli.wire.protobuf.service_pb2 import (
-    EndTransactionResponse,
-    RecoverOrphanedTransactionCommand,
-    TelemetryCommand,
-)
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
 
 if TYPE_CHECKING:
     from rmqcli.broker.proxy.brokers import BrokerLinks
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.wire.command import RemotingCommand
-    from rmqcli.wire.protobuf.service_pb2 import EndTransactionRequest
 
 logger = get_logger(__name__)
 
@@ -103,8 +94,8 @@ class ProxyTransactions(Activity):
         known.append(Half(address, queue_offset, commit_log_offset, until_ms))
 
     async def end_transaction(
-        self, _caller: Caller, request: EndTransactionRequest
-    ) -> EndTransactionResponse:
+        self, _caller: Caller, request: service.EndTransactionRequest
+    ) -> service.EndTransactionResponse:
         """EndTransaction: send a one-way request to the broker.
 
         So the status OK does not mean that the broker has ended the transaction.
@@ -113,16 +104,14 @@ class ProxyTransactions(Activity):
         check_topic(topic)
         if not request.transaction_id.strip():
             raise ProxyError(
-                Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty"
+                pb.Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty"
             )
         half = self._take(topic, request.transaction_id)
         if half is None:
-            raise ProxyError(
-                Code.INTERNAL_SERVER_ERROR, "cannot found transaction data"
-            )
+            raise internal_error("cannot found transaction data")
         ends = {
-            TransactionResolution.COMMIT: TRANSACTION_COMMIT,
-            TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
+            pb.TransactionResolution.COMMIT: TRANSACTION_COMMIT,
+            pb.TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
         }
         header = EndTransactionRequestHeader(
             topic=topic,
@@ -131,13 +120,13 @@ class ProxyTransactions(Activity):
             commit_log_offset=half.commit_log_offset,
             commit_or_rollback=ends.get(request.resolution, 0),
             from_transaction_check=(
-                request.source == TransactionSource.SOURCE_SERVER_CHECK
+                request.source == pb.TransactionSource.SOURCE_SERVER_CHECK
             ),
             msg_id=request.message_id,
             transaction_id=request.transaction_id,
         )
         await self._links.tell(half.address, RequestCode.END_TRANSACTION, header)
-        return EndTransactionResponse(status=ok())
+        return service.EndTransactionResponse(status=ok())
 
     def _take(self, topic: str, transaction_id: str) -> Half | None:
         known = self._halves.get((topic, transaction_id))
@@ -186,8 +175,8 @@ class ProxyTransactions(Activity):
             commit_log_offset=header.commit_log_offset,
         )
         client.stream.push(
-            TelemetryCommand(
-                recover_orphaned_transaction_command=RecoverOrphanedTransactionCommand(
+            service.TelemetryCommand(
+                recover_orphaned_transaction_command=service.RecoverOrphanedTransactionCommand(
                     message=grpc_message(message, topic=message.topic),
                     transaction_id=transaction_id,
                 )

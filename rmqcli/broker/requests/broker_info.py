@@ -23,6 +23,7 @@ from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.wire import fastjson
+from rmqcli.wire.bodies import ha
 from rmqcli.wire.bodies.broker import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -31,11 +32,6 @@ from rmqcli.wire.bodies.broker import (
 )
 from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
-from rmqcli.wire.bodies.ha import (
-    HAClientRuntimeInfo,
-    HAConnectionRuntimeInfo,
-    HARuntimeInfo,
-)
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
@@ -179,13 +175,13 @@ _IN_SYNC_BYTES: Final = 256 * 1024 * 1024
 def get_ha_status(broker: BrokerState, _: BrokerRequest) -> Reply:
     """GET_BROKER_HA_STATUS (907)."""
     end = broker.store.log_bounds()[1]
-    copied = HAClientRuntimeInfo()
+    copied = ha.HAClientRuntimeInfo()
     if broker.settings.broker_id:
-        copied = HAClientRuntimeInfo(max_offset=end)
-        info = HARuntimeInfo(master=False, ha_client_runtime_info=copied)
+        copied = ha.HAClientRuntimeInfo(max_offset=end)
+        info = ha.HARuntimeInfo(master=False, ha_client_runtime_info=copied)
         return Reply(body=encode_body(info))
     slaves = [
-        HAConnectionRuntimeInfo(
+        ha.HAConnectionRuntimeInfo(
             addr=address,
             slave_ack_offset=offset,
             diff=end - offset,
@@ -193,7 +189,7 @@ def get_ha_status(broker: BrokerState, _: BrokerRequest) -> Reply:
         )
         for address, offset in sorted(broker.slaves.items())
     ]
-    info = HARuntimeInfo(
+    info = ha.HARuntimeInfo(
         master=True,
         master_commit_log_max_offset=end,
         in_sync_slave_nums=sum(each.in_sync for each in slaves),

@@ -23,10 +23,7 @@ from rmqcli.wire.bodies.consumer import (
 from rmqcli.wire.bodies.heartbeat import CheckClientRequestBody
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.admin import (
-    GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader,
-)
+from rmqcli.wire.headers import admin
 from rmqcli.wire.subscription import SQL92, SubscriptionData
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 def get_consumer_connections(broker: BrokerState, request: BrokerRequest) -> Reply:
     """A group's members and their subscriptions (203); 206 without members."""
-    name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
+    name = request.header(admin.GetConsumerConnectionListRequestHeader).consumer_group
     group = broker.clients.consumer_group(name)
     if group is None:
         raise Refusal(
@@ -60,7 +57,7 @@ def consumer_connection(group: ConsumerGroup) -> ConsumerConnection:
 @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
 def get_producer_connections(broker: BrokerState, request: BrokerRequest) -> Reply:
     """A producer group's members (204)."""
-    name = request.header(GetProducerConnectionListRequestHeader).producer_group
+    name = request.header(admin.GetProducerConnectionListRequestHeader).producer_group
     members = broker.clients.producers(name)
     if not members:
         raise system_error(f"the producer group[{name}] not exist")

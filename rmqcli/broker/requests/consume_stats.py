@@ -30,14 +30,7 @@ from rmqcli.wire.bodies.stats import (
 )
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.admin import (
-    GetConsumeStatsInBrokerHeader,
-    GetConsumeStatsRequestHeader,
-    QueryConsumeTimeSpanRequestHeader,
-    QuerySubscriptionByConsumerRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
-    QueryTopicsByConsumerRequestHeader,
-)
+from rmqcli.wire.headers import admin
 from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
 from rmqcli.wire.version import V5_0_0
 
@@ -49,7 +42,7 @@ if TYPE_CHECKING:
 @handles(RequestCode.GET_CONSUME_STATS)
 def get_consume_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_CONSUME_STATS (208). Unknown topics are left out, without an error."""
-    header = request.header(GetConsumeStatsRequestHeader)
+    header = request.header(admin.GetConsumeStatsRequestHeader)
     group = header.consumer_group
     listed = [each for each in (header.topic_list or "").split(";") if each.strip()]
     if listed:
@@ -126,7 +119,7 @@ def _tps(broker: BrokerState, group: str, topic: str, now: Now) -> float:
 @handles(RequestCode.GET_BROKER_CONSUME_STATS)
 def get_broker_consume_stats(broker: BrokerState, request: BrokerRequest) -> Reply:
     """GET_BROKER_CONSUME_STATS (317): for each group, a list with its topics' stats."""
-    is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
+    is_order = request.header(admin.GetConsumeStatsInBrokerHeader).is_order
     listed: list[dict[str, list[ConsumeStats]]] = []
     total = inflight = 0
     for group in broker.groups.all():
@@ -156,7 +149,7 @@ def get_broker_consume_stats(broker: BrokerState, request: BrokerRequest) -> Rep
 @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
 def get_consume_time_span(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_CONSUME_TIME_SPAN (303)."""
-    header = request.header(QueryConsumeTimeSpanRequestHeader)
+    header = request.header(admin.QueryConsumeTimeSpanRequestHeader)
     topic, group = header.topic, header.group
     config = broker.topics.get(topic)
     if config is None:
@@ -223,7 +216,7 @@ def _human(epoch_ms: int) -> str:
 @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
 def get_groups_of_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): groups with members or with offsets."""
-    topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
+    topic = request.header(admin.QueryTopicConsumeByWhoRequestHeader).topic
     online = {
         name
         for name in broker.clients.groups()
@@ -236,7 +229,7 @@ def get_groups_of_topic(broker: BrokerState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
 def get_topics_of_group(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_TOPICS_BY_CONSUMER (343): the topics in which the group has committed."""
-    group = request.header(QueryTopicsByConsumerRequestHeader).group
+    group = request.header(admin.QueryTopicsByConsumerRequestHeader).group
     topics = sorted(broker.offsets.topics_of(group))
     body = TopicListBody(broker_addr=broker.settings.address, topic_list=topics)
     return Reply(body=encode_body(body))
@@ -245,7 +238,7 @@ def get_topics_of_group(broker: BrokerState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, since=V5_0_0)
 def get_subscription(broker: BrokerState, request: BrokerRequest) -> Reply:
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
-    header = request.header(QuerySubscriptionByConsumerRequestHeader)
+    header = request.header(admin.QuerySubscriptionByConsumerRequestHeader)
     body = QuerySubscriptionResponseBody(
         group=header.group,
         topic=header.topic,

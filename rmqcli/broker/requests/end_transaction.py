@@ -13,11 +13,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
+from rmqcli.broker.message import delayed
 from rmqcli.broker.message.copy import copy_fields, look_message
-from rmqcli.broker.message.delayed import (
-    REAL_QID,
-    real_place,
-)
 from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.broker.requests.send_message import not_stored, put_or_refuse
 from rmqcli.broker.state.transactions import CHECK_IMMUNITY, immunity_of
@@ -93,12 +90,12 @@ def _commit(
     half: StoredMessage,
 ) -> None:
     properties = dict(half.properties)
-    place = real_place(properties)
+    place = delayed.real_place(properties)
     if place is None:
         raise system_error("Find prepared transaction message failed")
     topic, queue_id = place
     if not broker.profile.keeps_real_topic_of_transactions:
-        del properties[REAL_TOPIC], properties[REAL_QID]
+        del properties[REAL_TOPIC], properties[delayed.REAL_QID]
     fields = dataclasses.replace(
         copy_fields(
             broker,

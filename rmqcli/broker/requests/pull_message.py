@@ -18,17 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import MessageFilter, is_tag_type, tag_filter
 from rmqcli.broker.filter.sql92 import compile_sql92
-from rmqcli.broker.message.get import (
-    FOUND,
-    MESSAGE_WAS_REMOVING,
-    NO_MATCHED_MESSAGE,
-    NO_MESSAGE_IN_QUEUE,
-    OFFSET_FOUND_NULL,
-    OFFSET_OVERFLOW_ONE,
-    OFFSET_RESET,
-    GetMessageResult,
-    get_message,
-)
+from rmqcli.broker.message.get import GetMessageResult, GetStatus, get_message
 from rmqcli.broker.request import Refusal, Reply, no_group, no_topic, system_error
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.broker.topic_names import OFFSET_MOVED_EVENT
@@ -67,11 +57,11 @@ _RETRY_IMMEDIATELY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 _OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 
 _CODES: Final = {
-    FOUND: _SUCCESS,
-    MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
-    NO_MATCHED_MESSAGE: _RETRY_IMMEDIATELY,
-    OFFSET_FOUND_NULL: _NOT_FOUND,
-    OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.FOUND: _SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
 }
 
 
@@ -130,7 +120,7 @@ def _result(
     reset = broker.offsets.take_pending_reset(header.consumer_group, topic, queue_id)
     if reset is not None:
         low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
-        return GetMessageResult(OFFSET_RESET, reset, low, high)
+        return GetMessageResult(GetStatus.OFFSET_RESET, reset, low, high)
     if header.max_msg_nums < 0 and broker.profile.refuses_negative_max_msg_nums:
         raise system_error(
             f"java.lang.IllegalArgumentException: Illegal Capacity: "
@@ -153,7 +143,7 @@ def _code(
     result: GetMessageResult,
 ) -> tuple[int, int]:
     """The answer's code, and the id of the broker to pull from next."""
-    if result.status == NO_MESSAGE_IN_QUEUE:
+    if result.status == GetStatus.NO_MESSAGE_IN_QUEUE:
         code = _NOT_FOUND if header.queue_offset == 0 else _OFFSET_MOVED
     else:
         code = _CODES.get(result.status, _OFFSET_MOVED)
@@ -178,7 +168,7 @@ def _code_of_slave(
     settings = broker.settings
     if broker.profile.slave_sends_to_master and not result.is_slow:
         broker_id = 0
-        if result.status != FOUND:
+        if result.status != GetStatus.FOUND:
             code = _RETRY_IMMEDIATELY
     if code == _OFFSET_MOVED and not settings.offset_check_in_slave:
         return _RETRY_IMMEDIATELY, group.broker_id

@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import BrokerRequest, Refusal, Reply
-from rmqcli.broker.requests.send_message import (
-    ANSWER_FIELDS,
-    fields_of,
-    need_body,
-    need_properties,
-    need_queue,
-    need_topic,
-    put_or_refuse,
-    send_header,
-)
+from rmqcli.broker.requests import send_message
 from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ReplyMessageRequestHeader
@@ -37,7 +28,6 @@ from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message.properties import encode_properties, parse_properties
 
 if TYPE_CHECKING:
-    from rmqcli.broker.requests.send_message import SendHeader
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.message.encode import MessageFields
@@ -52,22 +42,26 @@ _OWN_PROPERTIES_BYTES: Final = 64
 def send_reply(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Push a reply to the client that it names; answer after that client (324, 325)."""
     try:
-        return _push(broker, request, send_header(request))
+        return _push(broker, request, send_message.send_header(request))
     except Refusal as refusal:
-        refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
+        refusal.ext_fields = {**send_message.ANSWER_FIELDS, **refusal.ext_fields}
         raise
 
 
 def _push(
-    broker: BrokerState, request: BrokerRequest, header: SendHeader
+    broker: BrokerState, request: BrokerRequest, header: send_message.SendHeader
 ) -> Reply | None:
-    config = need_topic(broker, request, header)
-    queue_id = need_queue(broker, header, config)
-    body = need_body(broker, request.command.body)
-    text = need_properties(broker, header.properties, room_bytes=_OWN_PROPERTIES_BYTES)
+    config = send_message.need_topic(broker, request, header)
+    queue_id = send_message.need_queue(broker, header, config)
+    body = send_message.need_body(broker, request.command.body)
+    text = send_message.need_properties(
+        broker, header.properties, room_bytes=_OWN_PROPERTIES_BYTES
+    )
     properties = parse_properties(text)
     client_id = properties.get(REPLY_TO_CLIENT)
-    fields = fields_of(broker, request, header, config, queue_id, body, text)
+    fields = send_message.fields_of(
+        broker, request, header, config, queue_id, body, text
+    )
     stored = _stored(broker, request, fields)
     if client_id is None:
         return _failed(
@@ -86,7 +80,7 @@ def _push(
         if isinstance(answer, NoAnswer) or answer.code != ResponseCode.SUCCESS:
             reply = _failed(f"push reply message to {client_id}fail.", stored)
         else:
-            reply = Reply(header=stored, ext_fields=ANSWER_FIELDS)
+            reply = Reply(header=stored, ext_fields=send_message.ANSWER_FIELDS)
         broker.answer(request, reply)
 
     broker.client_calls.call(
@@ -111,7 +105,7 @@ def _stored(
     place = None
     if broker.settings.store_reply_message_enable:
         try:
-            place = put_or_refuse(broker, [fields], request.now)[0]
+            place = send_message.put_or_refuse(broker, [fields], request.now)[0]
         except Refusal:
             place = None
     if place is None:
@@ -126,11 +120,11 @@ def _stored(
 
 
 def _failed(remark: str, stored: SendMessageResponseHeader) -> Reply:
-    return Reply(ResponseCode.SYSTEM_ERROR, remark, stored, ANSWER_FIELDS)
+    return Reply(ResponseCode.SYSTEM_ERROR, remark, stored, send_message.ANSWER_FIELDS)
 
 
 def _pushed_header(
-    header: SendHeader, fields: MessageFields, properties: dict[str, str]
+    header: send_message.SendHeader, fields: MessageFields, properties: dict[str, str]
 ) -> ReplyMessageRequestHeader:
     return ReplyMessageRequestHeader(
         producer_group=header.producer_group,

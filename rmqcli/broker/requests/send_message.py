@@ -20,17 +20,10 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker import topic_names
 from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.message.delayed import (
-    DELAY,
-    DELIVER_MS,
-    TIMER_DELAY_MS_MAX,
-    TIMER_OUT_MS,
-    delay_level,
-    delete_key,
-    is_delayed,
-)
+from rmqcli.broker.message import delayed
 from rmqcli.broker.request import (
     Refusal,
     Reply,
@@ -40,13 +33,6 @@ from rmqcli.broker.request import (
     system_error,
 )
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
-from rmqcli.broker.topic_names import (
-    DEFAULT_TOPIC,
-    DLQ_PREFIX,
-    NOT_ALLOWED_SEND_TOPICS,
-    RETRY_PREFIX,
-    topic_name_fault,
-)
 from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
 from rmqcli.store.batch_queue import MESSAGES_MAX
@@ -60,6 +46,7 @@ from rmqcli.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from rmqcli.wire.ids import encode_offset_msg_id
+from rmqcli.wire.message import system_flag
 from rmqcli.wire.message.batch import ItemSpan, split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
@@ -79,12 +66,6 @@ from rmqcli.wire.message.properties import (
     lmq_name,
     parse_properties,
     without_property,
-)
-from rmqcli.wire.message.system_flag import (
-    INNER_BATCH,
-    MULTI_TAGS,
-    NEED_UNWRAP,
-    transaction_type,
 )
 from rmqcli.wire.recall_handle import (
     RecallHandle,
@@ -174,13 +155,15 @@ def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
         raise no_topic(f"recall failed, the topic[{header.topic}] not exist")
     handle = _recall_handle(broker, header)
     left_ms = int(handle.timestamp_ms) - request.now.epoch_ms
-    if not 0 < left_ms < TIMER_DELAY_MS_MAX:
+    if not 0 < left_ms < delayed.TIMER_DELAY_MS_MAX:
         raise _no_recall("recall failed, timestamp invalid")
     properties = {
         TAGS: "_RECALL_TAG_",
-        TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.message_id, broker.settings),
+        TIMER_DEL_UNIQKEY: delayed.delete_key(
+            handle.topic, handle.message_id, broker.settings
+        ),
         UNIQ_KEY: handle.message_id,
-        DELIVER_MS: handle.timestamp_ms,
+        delayed.DELIVER_MS: handle.timestamp_ms,
         "BORN_TIMESTAMP": str(request.now.epoch_ms),
     }
     fields = MessageFields(
@@ -230,7 +213,7 @@ def _send_one(broker: BrokerState, request: BrokerRequest, header: SendHeader) -
     _need_no_batch(broker, properties)
     topic = header.topic
     fields = fields_of(broker, request, header, config, queue_id, body, properties)
-    if topic.startswith(RETRY_PREFIX):
+    if topic.startswith(topic_names.RETRY_PREFIX):
         fields = _or_dead(broker, request, header, fields, properties)
     if broker.profile.has_priorities and PRIORITY in properties:
         fields = _by_priority(fields, properties, config)
@@ -239,7 +222,7 @@ def _send_one(broker: BrokerState, request: BrokerRequest, header: SendHeader) -
     if broker.profile.has_lite_topics and LITE_TOPIC in properties:
         properties[INNER_MULTI_DISPATCH] = lmq_name(topic, properties[LITE_TOPIC])
     if properties.get(TRAN_MSG, "").lower() == "true" and not (
-        fields.reconsume_times > 0 and DELAY in properties
+        fields.reconsume_times > 0 and delayed.DELAY in properties
     ):
         fields = broker.transactions.half(fields, properties)
     else:
@@ -260,7 +243,7 @@ def _by_priority(
     if priority is None or priority < 0:
         return fields
     is_transaction = properties.get(TRAN_MSG, "").lower() == "true"
-    if is_transaction or is_delayed(properties) or SHARDING_KEY in properties:
+    if is_transaction or delayed.is_delayed(properties) or SHARDING_KEY in properties:
         del properties[PRIORITY]
         return fields
     last = max(0, config.write_queue_nums - 1)
@@ -314,7 +297,7 @@ def fields_of(
     """The fields of a message that this broker received with a request."""
     sys_flag = header.sys_flag
     if config.topic_filter_type == "MULTI_TAG":
-        sys_flag |= MULTI_TAGS
+        sys_flag |= system_flag.MULTI_TAGS
     return MessageFields(
         topic=header.topic,
         body=body,
@@ -343,7 +326,7 @@ def _or_dead(
     group holds queue locks.
     Source: SendMessageProcessor.handleRetryAndDLQ.
     """
-    group = header.topic.removeprefix(RETRY_PREFIX)
+    group = header.topic.removeprefix(topic_names.RETRY_PREFIX)
     config = broker.groups.find_or_create(group)
     if config is None:
         raise no_group(f"subscription group not exist, {group}")
@@ -369,9 +352,9 @@ def dead_letter(
 
     Changes `properties`.
     """
-    topic = DLQ_PREFIX + group
+    topic = topic_names.DLQ_PREFIX + group
     broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.profile.dlq_perm)
-    properties[DELAY] = "-1"
+    properties[delayed.DELAY] = "-1"
     return dataclasses.replace(fields, topic=topic, queue_id=0)
 
 
@@ -406,8 +389,8 @@ def _recall_handle_of(broker: BrokerState, properties: dict[str, str]) -> str | 
 
     Source: SendMessageProcessor.attachRecallHandle.
     """
-    out_ms, topic = properties.get(TIMER_OUT_MS), properties.get(REAL_TOPIC, "")
-    if out_ms is None or not topic or topic.startswith(RETRY_PREFIX):
+    out_ms, topic = properties.get(delayed.TIMER_OUT_MS), properties.get(REAL_TOPIC, "")
+    if out_ms is None or not topic or topic.startswith(topic_names.RETRY_PREFIX):
         return None
     return encode_recall_handle(
         RecallHandle(
@@ -425,7 +408,7 @@ def _send_batch(
     """Store a batch; the answer has all ids and the first message's offset."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
-    if header.topic.startswith(RETRY_PREFIX):
+    if header.topic.startswith(topic_names.RETRY_PREFIX):
         raise Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
             f"batch request does not support retry group {header.topic}",
@@ -433,7 +416,7 @@ def _send_batch(
     body = need_body(broker, request.command.body)
     outer = parse_properties(need_properties(broker, header.properties))
     _need_no_batch(broker, outer)
-    if transaction_type(header.sys_flag) or delay_level(outer) > 0:
+    if system_flag.transaction_type(header.sys_flag) or delayed.delay_level(outer) > 0:
         raise illegal_message(broker)
     spans, fault = split_batch(body)
     if fault:
@@ -471,7 +454,7 @@ def _store_inner_batch(
     properties[INNER_BASE] = str(0 if bounds is None else bounds[1])
     fields = dataclasses.replace(
         fields,
-        sys_flag=fields.sys_flag | NEED_UNWRAP | INNER_BATCH,
+        sys_flag=fields.sys_flag | system_flag.NEED_UNWRAP | system_flag.INNER_BATCH,
         properties=properties,
     )
     place = put_or_refuse(broker, [fields], now)[0]
@@ -542,16 +525,16 @@ def need_topic(
     """
     topic, profile = header.topic, broker.profile
     _need_int32(header)
-    if header.sys_flag & INNER_BATCH:
+    if header.sys_flag & system_flag.INNER_BATCH:
         raise illegal_message(broker)  # only the broker makes them
     config = broker.topics.get(topic)
     if profile.checks_topic_names and config is None:
-        fault = topic_name_fault(topic)
+        fault = topic_names.topic_name_fault(topic)
         if fault is not None:
             raise Refusal(profile.invalid_parameter_code, fault)
-    if profile.forbids_system_topics and topic in NOT_ALLOWED_SEND_TOPICS:
+    if profile.forbids_system_topics and topic in topic_names.NOT_ALLOWED_SEND_TOPICS:
         raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
-    if profile.reserves_default_topic and topic == DEFAULT_TOPIC:
+    if profile.reserves_default_topic and topic == topic_names.DEFAULT_TOPIC:
         raise system_error(
             f"the topic[{topic}] is conflict with system reserved words."
         )
@@ -573,7 +556,7 @@ def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
     config = broker.topics.create_in_send(
         topic, header.default_topic, header.default_topic_queue_nums
     )
-    if config is None and topic.startswith(RETRY_PREFIX):
+    if config is None and topic.startswith(topic_names.RETRY_PREFIX):
         config = broker.topics.create_in_send_back(
             topic, queue_nums=1, perm=PERM_READ | PERM_WRITE
         )

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import BrokerRequest, Refusal, Reply, system_error
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.store import (
-    QueryMessageRequestHeader,
-    QueryMessageResponseHeader,
-    ViewMessageRequestHeader,
-)
+from rmqcli.wire.headers import store
 
 if TYPE_CHECKING:
     from rmqcli.broker.state.broker import BrokerState
@@ -33,7 +29,7 @@ _BODY_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024  # clients refuse larger f
 @handles(RequestCode.VIEW_MESSAGE_BY_ID)
 def view_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The message at a commit log offset (33)."""
-    offset = request.header(ViewMessageRequestHeader).offset
+    offset = request.header(store.ViewMessageRequestHeader).offset
     low, high = broker.store.log_bounds()
     record = broker.store.message_at(offset) if low <= offset < high else None
     if record is None:
@@ -44,7 +40,7 @@ def view_message(broker: BrokerState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.QUERY_MESSAGE)
 def query_message(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The messages with a key (12)."""
-    header = request.header(QueryMessageRequestHeader)
+    header = request.header(store.QueryMessageRequestHeader)
     count_max = min(header.max_num, broker.settings.max_msgs_num_batch)
     if request.command.ext_fields.get(_UNIQUE_KEY_QUERY) == "true":
         count_max = _DEFAULT_QUERY_MAX_NUM
@@ -58,7 +54,7 @@ def query_message(broker: BrokerState, request: BrokerRequest) -> Reply:
             count_max=count_max,
         )
     _, end = broker.store.log_bounds()
-    header_found = QueryMessageResponseHeader(
+    header_found = store.QueryMessageResponseHeader(
         index_last_update_timestamp=request.now.epoch_ms if end else 0,
         index_last_update_phyoffset=end,
     )

@@ -124,7 +124,8 @@ def handle_frame(server: Server, connection: ClientConnection, frame: Frame) -> 
     except Exception as error:
         logger.exception("request failed core=%s code=%d", port.name, command.code)
         remark = f"{type(error).__name__}: {error}"[:_REMARK_MAX]
-        _answer(server, connection, command, code=1, remark=remark)
+        failed = Answer(ResponseCode.SYSTEM_ERROR, remark)
+        _answer(server, connection, command, failed)
         return
     server.apply(effects)
 
@@ -150,7 +151,8 @@ def _encoded(command: RemotingCommand, *, is_binary: bool) -> bytes:
     try:
         return encode_command(command)
     except FrameError as error:
-        return encode_command(_refusal(command, code=1, remark=error.message))
+        failed = Answer(ResponseCode.SYSTEM_ERROR, error.message)
+        return encode_command(_answer_to(command, failed, V5_5_0))
 
 
 def _begin(
@@ -162,15 +164,7 @@ def _begin(
     """Apply a fault to a request. Return whether the core still gets the request."""
     match action:
         case Answer():
-            _answer(
-                server,
-                connection,
-                command,
-                code=action.code,
-                remark=action.remark,
-                ext_fields=action.ext_fields,
-                body=action.body,
-            )
+            _answer(server, connection, command, action)
             return False
         case Drop(is_handled=False):
             return False
@@ -210,31 +204,25 @@ def _answer(
     server: Server,
     connection: ClientConnection,
     command: RemotingCommand,
-    *,
-    code: int,
-    remark: str | None,
-    ext_fields: dict[str, str] | None = None,
-    body: bytes = b"",
+    answer: Answer,
 ) -> None:
-    if command.is_oneway or command.is_response:
-        return
-    answer = _refusal(command, code=code, remark=remark)
-    answer.version = connection.port.version
-    answer.ext_fields = ext_fields or {}
-    answer.body = body
-    server.write(connection, encode_command(answer))
+    if not command.is_oneway and not command.is_response:
+        reply = _answer_to(command, answer, connection.port.version)
+        server.write(connection, encode_command(reply))
 
 
-def _refusal(
-    command: RemotingCommand, *, code: int, remark: str | None
+def _answer_to(
+    command: RemotingCommand, answer: Answer, version: int
 ) -> RemotingCommand:
     return RemotingCommand(
-        code=ResponseCode.SYSTEM_ERROR if code == 1 else code,
+        code=int(answer.code),
         language=int(LanguageCode.JAVA),
-        version=V5_5_0,
+        version=version,
         opaque=command.opaque,
         flag=RESPONSE_FLAG,
-        remark=remark,
+        remark=answer.remark,
+        ext_fields=answer.ext_fields,
+        body=answer.body,
     )
 
 

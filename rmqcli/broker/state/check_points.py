@@ -47,10 +47,7 @@ from rmqcli.wire.receipt_handle import normal_topic, pop_retry_topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rmqcli.broker.context import BrokerContext
-    from rmqcli.broker.state.groups import GroupTable
-    from rmqcli.broker.state.offsets import ConsumerOffsets
-    from rmqcli.broker.state.topics import TopicTable
+    from rmqcli.broker.state.tables import BrokerTables
     from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
     from rmqcli.wire.message.record import StoredMessage
@@ -116,21 +113,10 @@ class CheckPoints:
     after their copies were stored in the retry topic.
     """
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        *,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
-        writer: MessageWriter,
-    ) -> None:
-        self._context = context
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, broker: BrokerTables, writer: MessageWriter) -> None:
+        self._broker = broker
         self._writer = writer
-        self.revive_topic = REVIVE_TOPIC_PREFIX + context.settings.cluster
+        self.revive_topic = REVIVE_TOPIC_PREFIX + broker.settings.cluster
         self.on_revived: Callable[[str, str, Now], None] | None = None
         self._points: dict[Key, _Point] = {}
         #: revive queue -> its offsets of open check points, ascending
@@ -138,12 +124,12 @@ class CheckPoints:
         self._turn = 0
         self._is_writing = False
         self._deadlines = Deadlines[_Point](
-            context.background,
+            broker.background,
             self._revive,
             has_ended=lambda point: self._points.get(point.key) is not point,
             count=lambda: len(self._points),
         )
-        if context.profile.has_timer:
+        if broker.profile.has_timer:
             writer.listen(self.revive_topic, self._arrived)
 
     def __len__(self) -> int:
@@ -209,7 +195,7 @@ class CheckPoints:
         self._keep(point, now)
         # The pull offset is stored together with the groups' offsets. So `recover`
         # knows that the check points from there on are newer than those offsets.
-        self._offsets.commit_pull(
+        self._broker.offsets.commit_pull(
             REVIVE_GROUP, self.revive_topic, revive_queue_id, place.queue_offset + 1
         )
 
@@ -238,7 +224,7 @@ class CheckPoints:
     def _message(
         self, body: bytes, tag: str, queue_id: int, deliver_ms: int, now: Now
     ) -> MessageFields:
-        host = self._context.settings.address
+        host = self._broker.settings.address
         return MessageFields(
             topic=self.revive_topic,
             body=body,
@@ -297,10 +283,12 @@ class CheckPoints:
         opened.pop(point.revive_offset, None)
         first = next(iter(opened), None)
         if first is None:
-            bounds = self._context.store.queue_bounds(self.revive_topic, queue_id)
+            bounds = self._broker.store.queue_bounds(self.revive_topic, queue_id)
             first = 0 if bounds is None else bounds[1]
         # RocketMQ stores the last offset that is done, not the next one.
-        self._offsets.commit(REVIVE_GROUP, self.revive_topic, queue_id, first - 1)
+        self._broker.offsets.commit(
+            REVIVE_GROUP, self.revive_topic, queue_id, first - 1
+        )
 
     # --- reviving messages ---
 
@@ -308,14 +296,14 @@ class CheckPoints:
         """Revive the outstanding messages of a batch whose invisible time is over."""
         key = point.key
         base = normal_topic(key.topic, key.group)
-        known = self._topics.get(base) is not None
-        if not known or self._groups.find_or_create(key.group) is None:
+        known = self._broker.topics.get(base) is not None
+        if not known or self._broker.groups.find_or_create(key.group) is None:
             self._take(point, list(point.offsets))
             return
         retry_topic = key.topic
         if not retry_topic.startswith(RETRY_PREFIX):
             retry_topic = pop_retry_topic(
-                key.topic, key.group, v2=self._context.settings.enable_retry_topic_v2
+                key.topic, key.group, v2=self._broker.settings.enable_retry_topic_v2
             )
         offsets = sorted(point.offsets)
         messages = [each for offset in offsets for each in self._find(key, offset)]
@@ -359,25 +347,27 @@ class CheckPoints:
     def _create(self, retry_topic: str, group: str) -> None:
         """Make the retry topic, or give it as many queues as its topic has now."""
         queues = 1
-        known = self._topics.get(retry_topic)
-        if self._context.settings.use_separate_retry_queue:
-            base = self._topics.get(normal_topic(retry_topic, group))
+        known = self._broker.topics.get(retry_topic)
+        if self._broker.settings.use_separate_retry_queue:
+            base = self._broker.topics.get(normal_topic(retry_topic, group))
             queues = queues if base is None else base.write_queue_nums
             if known is not None and known.write_queue_nums != queues:
-                self._topics.put(
+                self._broker.topics.put(
                     dataclasses.replace(
                         known, read_queue_nums=queues, write_queue_nums=queues
                     )
                 )
         if known is None:
-            self._topics.create_in_send_back(retry_topic, queue_nums=queues, perm=6)
+            self._broker.topics.create_in_send_back(
+                retry_topic, queue_nums=queues, perm=6
+            )
         for queue_id in range(queues):
-            if self._offsets.query(group, retry_topic, queue_id) is None:
-                self._offsets.commit(group, retry_topic, queue_id, 0)
+            if self._broker.offsets.query(group, retry_topic, queue_id) is None:
+                self._broker.offsets.commit(group, retry_topic, queue_id, 0)
 
     def _find(self, key: Key, offset: int) -> list[StoredMessage]:
         """The messages to revive: none if deleted, all those of an inner batch."""
-        store = self._context.store
+        store = self._broker.store
         units = store.units(key.topic, key.queue_id, offset, 1)
         return look_messages(store, units[0].commit_log_offset) if units else []
 
@@ -396,10 +386,10 @@ class CheckPoints:
             properties[FIRST_POP_TIME] = str(point.key.pop_time_ms)
         if is_marked:
             properties[ORIGIN_GROUP] = point.key.group  # 5.5
-        is_separate = self._context.settings.use_separate_retry_queue
+        is_separate = self._broker.settings.use_separate_retry_queue
         times = message.reconsume_times + (not point.is_suspended)
         copy = copy_fields(
-            self._context,
+            self._broker,
             message,
             now,
             topic=retry_topic,
@@ -407,7 +397,7 @@ class CheckPoints:
             properties=properties,
             reconsume_times=min(times, _INT32_MAX),
         )
-        copy.born_host = self._context.settings.address
+        copy.born_host = self._broker.settings.address
         return copy
 
     # --- after a restart ---
@@ -417,14 +407,16 @@ class CheckPoints:
 
         Call it before the broker answers requests.
         """
-        store = self._context.store
+        store = self._broker.store
         for queue_id in range(REVIVE_QUEUE_NUM):
             bounds = store.queue_bounds(self.revive_topic, queue_id)
             if bounds is None:
                 continue
-            done = self._offsets.query(REVIVE_GROUP, self.revive_topic, queue_id)
+            done = self._broker.offsets.query(REVIVE_GROUP, self.revive_topic, queue_id)
             at = bounds[0] if done is None else max(bounds[0], done + 1)
-            table = self._offsets.pull_table().get((self.revive_topic, REVIVE_GROUP))
+            table = self._broker.offsets.pull_table().get(
+                (self.revive_topic, REVIVE_GROUP)
+            )
             stored_until = (table or {}).get(queue_id, 0)
             while at < bounds[1]:
                 units = store.units(self.revive_topic, queue_id, at, _READ_AT_ONCE_MAX)
@@ -437,14 +429,14 @@ class CheckPoints:
                         moves_offsets=at >= stored_until,
                     )
                     at += 1
-            self._offsets.commit_pull(
+            self._broker.offsets.commit_pull(
                 REVIVE_GROUP, self.revive_topic, queue_id, bounds[1]
             )
 
     def _arrived(self, new: Arrival) -> None:
         """Read a real broker's entry that the timers delivered to the revive topic."""
         if not self._is_writing:
-            message = look_message(self._context.store, new.place.commit_log_offset)
+            message = look_message(self._broker.store, new.place.commit_log_offset)
             self._read(message, new.now, margin_ms=_FOREIGN_MARGIN_MS)
 
     def _read(
@@ -486,9 +478,9 @@ class CheckPoints:
             return
         if moves_offsets:
             queue = key.group, key.topic, key.queue_id
-            known = self._offsets.query(*queue)
+            known = self._broker.offsets.query(*queue)
             if known is None or known <= max(offsets):
-                self._offsets.commit(*queue, max(offsets) + 1)
+                self._broker.offsets.commit(*queue, max(offsets) + 1)
         self._keep(
             _Point(
                 key,
@@ -517,5 +509,5 @@ class CheckPoints:
             body.queue_id,
             body.start_offset,
             body.pop_time,
-            body.broker_name or self._context.settings.broker_name,
+            body.broker_name or self._broker.settings.broker_name,
         )

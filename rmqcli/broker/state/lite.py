@@ -47,11 +47,8 @@ from rmqcli.wire.message.properties import lite_topic_of, lmq_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.state.groups import GroupTable
-    from rmqcli.broker.state.offsets import ConsumerOffsets
-    from rmqcli.broker.state.topics import TopicTable
+    from rmqcli.broker.state.tables import BrokerTables
     from rmqcli.clock import Now
 
 _SUBSCRIPTIONS_MAX: Final = 100_000  # maxLiteSubscriptionCount
@@ -83,18 +80,8 @@ class LiteTopics:
     `orders` has the outstanding batches, `holds` the requests that wait.
     """
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        *,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
-    ) -> None:
-        self._context = context
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, broker: BrokerTables) -> None:
+        self._broker = broker
         self._clients: dict[str, _Subscriber] = {}
         #: LMQ -> ids of its subscribers, the next to be woken first
         self._subscribers: dict[str, dict[str, None]] = {}
@@ -102,8 +89,8 @@ class LiteTopics:
         self._wildcards: dict[str, dict[str, None]] = {}
         self._count = 0
         self._is_checking = False
-        self.holds = PopHolds(context)
-        self.orders = OrderInfos(context)
+        self.holds = PopHolds(broker)
+        self.orders = OrderInfos(broker)
         self.orders.on_free = lambda key, now: self.wake(key[0], key[1], now)
 
     # --- subscriptions ---
@@ -229,26 +216,26 @@ class LiteTopics:
                 lite_topic=lite_topic, consumer_group=other.group, client_id=client_id
             )
             code = RequestCode.NOTIFY_UNSUBSCRIBE_LITE
-            self._context.push(other.peer, code, header)
+            self._broker.push(other.peer, code, header)
             if restarts:
                 self._reset(lmq, client.group, _FROM_MIN)
 
     def _reset(self, lmq: str, group: str, option: OffsetOption | None) -> None:
         """Set the group's offset as an option says."""
-        offset = self._offsets.query(group, lmq, 0)
+        offset = self._broker.offsets.query(group, lmq, 0)
         target = None
         if option is None:
             return
         if option.type == "POLICY" and option.value == POLICY_MIN:
             target = 0
         elif option.type == "POLICY" and option.value == POLICY_MAX:
-            target = (self._context.store.queue_bounds(lmq, 0) or (0, 0))[1]
+            target = (self._broker.store.queue_bounds(lmq, 0) or (0, 0))[1]
         elif option.type == "OFFSET":
             target = option.value
         elif option.type == "TAIL_N" and offset is not None:
             target = max(0, offset - option.value)
         if target is not None and target != offset:
-            self._offsets.reset(group, lmq, 0, target)
+            self._broker.offsets.reset(group, lmq, 0, target)
             self.orders.clear((lmq, group, 0))
 
     # --- messages ---
@@ -261,7 +248,7 @@ class LiteTopics:
         lmqs: Iterable[str] = client.lmqs
         if client_id in self._wildcards.get(group, {}):
             lmqs = [each for each in self._lmqs() if _is_of(each, client.topic)]
-        store, offsets = self._context.store, self._offsets
+        store, offsets = self._broker.store, self._broker.offsets
         return [
             lmq
             for lmq in lmqs
@@ -306,23 +293,23 @@ class LiteTopics:
 
     def delete(self, lmq: str) -> None:
         """Forget a lite topic: its queue, and all groups' offsets and batches."""
-        for group in self._offsets.groups_of(lmq):
+        for group in self._broker.offsets.groups_of(lmq):
             self.orders.clear((lmq, group, 0))
-        self._offsets.delete_topic(lmq)
-        self._context.store.delete_topic(lmq)
+        self._broker.offsets.delete_topic(lmq)
+        self._broker.store.delete_topic(lmq)
         for client_id in list(self._subscribers.get(lmq, {})):
             self._leave(self._clients[client_id], lmq)
 
     def _check_from(self, now: Now) -> None:
         if not self._is_checking:
             self._is_checking = True
-            self._context.background.every(_CHECK_MS, now, self._check)
+            self._broker.background.every(_CHECK_MS, now, self._check)
 
     def _check(self, now: Now) -> None:
         for client in list(self._clients.values()):
             if now.monotonic_ms - client.seen_ms > _EXPIRED_MS:
                 self.forget(client.client_id, now)
-        if now.epoch_ms - self._context.started.epoch_ms < _IDLE_MS_MIN:
+        if now.epoch_ms - self._broker.started.epoch_ms < _IDLE_MS_MIN:
             return
         for lmq in self._lmqs():
             if self._is_expired(lmq, now):
@@ -330,21 +317,21 @@ class LiteTopics:
 
     def _is_expired(self, lmq: str, now: Now) -> bool:
         topic, _ = lite_topic_of(lmq) or ("", "")
-        config = self._topics.get(topic)
+        config = self._broker.topics.get(topic)
         if config is None or config.attributes.get(MESSAGE_TYPE) != "LITE":
             return False
         minutes = int(config.attributes.get(LITE_EXPIRATION, "-1"))
-        _, end = self._context.store.queue_bounds(lmq, 0) or (0, 0)
-        stored_ms = self._context.store.store_time_ms(lmq, 0, end - 1) if end else None
+        _, end = self._broker.store.queue_bounds(lmq, 0) or (0, 0)
+        stored_ms = self._broker.store.store_time_ms(lmq, 0, end - 1) if end else None
         if minutes <= 0 or stored_ms is None:
             return False
         return now.epoch_ms - stored_ms > max(minutes * 60_000, _IDLE_MS_MIN)
 
     def _lmqs(self) -> list[str]:
-        return [name for name, _ in self._context.store.queues() if lite_topic_of(name)]
+        return [name for name, _ in self._broker.store.queues() if lite_topic_of(name)]
 
     def _attributes(self, group: str) -> Mapping[str, str]:
-        config = self._groups.get(group)
+        config = self._broker.groups.get(group)
         return {} if config is None else config.attributes
 
     def bound_topic(self, group: str) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields
-from rmqcli.broker.message.delayed import Delays, real_place
+from rmqcli.broker.message.delayed import real_place
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.wire.message.decode import decode_messages
@@ -23,7 +23,7 @@ from rmqcli.wire.message.record import DecodeFailure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.state.tables import BrokerTables
     from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
     from rmqcli.wire.message.encode import MessageFields
@@ -35,20 +35,17 @@ _RETRY_MS: Final = 10_000  # DELAY_FOR_A_PERIOD
 class ScheduleMessageService:
     """Delivers the messages of each level when they are due."""
 
-    def __init__(
-        self, context: BrokerContext, writer: MessageWriter, delays: Delays
-    ) -> None:
-        self._context = context
+    def __init__(self, broker: BrokerTables, writer: MessageWriter) -> None:
+        self._broker = broker
         self._writer = writer
-        self._delays = delays
         #: level -> the next offset to deliver; delayOffset.json keeps them
         self.offsets: dict[int, int] = {}
         #: levels that have a timer
         self._armed: set[int] = set()
         writer.listen(SCHEDULE_TOPIC, self._arrived)
-        for topic, queue_id in context.store.queues():
+        for topic, queue_id in broker.store.queues():
             if topic == SCHEDULE_TOPIC:
-                self._arm(queue_id + 1, context.started.monotonic_ms)
+                self._arm(queue_id + 1, broker.started.monotonic_ms)
 
     def load(self, offsets: Mapping[int, int]) -> None:
         """Add the stored offsets of the levels, before any message is delivered.
@@ -60,18 +57,18 @@ class ScheduleMessageService:
     def _arrived(self, new: Arrival) -> None:
         """Plan the delivery of a message that was put into a level's queue."""
         level, now = new.queue_id + 1, new.now
-        if level not in self._armed and self._delays.delay_ms(level) is not None:
+        if level not in self._armed and self._broker.delays.delay_ms(level) is not None:
             due_ms = new.code  # in place of the hash of the tags
             self._arm(level, now.monotonic_ms + max(0, due_ms - now.epoch_ms))
 
     def _arm(self, level: int, monotonic_ms: int) -> None:
         self._armed.add(level)
-        self._context.background.at(monotonic_ms, lambda now: self._run(level, now))
+        self._broker.background.at(monotonic_ms, lambda now: self._run(level, now))
 
     def _run(self, level: int, now: Now) -> None:
         """Deliver the messages of one level that are due."""
         self._armed.discard(level)
-        store = self._context.store
+        store = self._broker.store
         bounds = store.queue_bounds(SCHEDULE_TOPIC, level - 1)
         if bounds is None:
             return
@@ -89,7 +86,7 @@ class ScheduleMessageService:
             wait_ms = units[due].tags_code - now.epoch_ms
             # After the clock was set back, a message must not wait longer than the
             # delay of its level.
-            wait_ms = min(wait_ms, self._delays.delay_ms(level) or 0)
+            wait_ms = min(wait_ms, self._broker.delays.delay_ms(level) or 0)
             self._arm(level, now.monotonic_ms + max(0, wait_ms))
         elif start + due < bounds[1]:
             self._arm(level, now.monotonic_ms)
@@ -97,7 +94,7 @@ class ScheduleMessageService:
     def _deliver(self, units: Sequence[QueueUnit], now: Now) -> None:
         messages: list[MessageFields] = []
         for unit in units:
-            record = self._context.store.message_at(unit.commit_log_offset)
+            record = self._broker.store.message_at(unit.commit_log_offset)
             if record is None:
                 continue  # its log file was deleted
             for message in decode_messages(record):
@@ -108,7 +105,7 @@ class ScheduleMessageService:
                     topic, queue_id = place
                     messages.append(
                         copy_fields(
-                            self._context,
+                            self._broker,
                             message,
                             now,
                             topic=topic,

@@ -18,14 +18,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.message import delayed
 from rmqcli.broker.message.copy import copy_fields, look_message
-from rmqcli.broker.message.delayed import (
-    TIMER_DELAY_MS_MAX,
-    TIMER_OUT_MS,
-    TIMER_PRECISION_MS,
-    delete_key,
-    real_place,
-)
 from rmqcli.broker.topic_names import TIMER_TOPIC
 from rmqcli.store.message_store import StoreError, TimerProgress
 from rmqcli.wire.message.properties import TIMER_DEL_UNIQKEY, UNIQ_KEY
@@ -33,7 +27,7 @@ from rmqcli.wire.message.properties import TIMER_DEL_UNIQKEY, UNIQ_KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.state.tables import BrokerTables
     from rmqcli.broker.state.writer import Arrival, MessageWriter
     from rmqcli.clock import Now
     from rmqcli.wire.message.record import StoredMessage
@@ -49,8 +43,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 class TimerService:
     """Delivers timer messages when they are due."""
 
-    def __init__(self, context: BrokerContext, writer: MessageWriter) -> None:
-        self._context = context
+    def __init__(self, broker: BrokerTables, writer: MessageWriter) -> None:
+        self._broker = broker
         self._writer = writer
         #: heap of the waiting messages: due time in epoch ms, commit log offset, queue
         #: offset
@@ -69,7 +63,7 @@ class TimerService:
     @property
     def progress(self) -> TimerProgress:
         """How far the timers have come, for the next start."""
-        bounds = self._context.store.queue_bounds(TIMER_TOPIC, 0)
+        bounds = self._broker.store.queue_bounds(TIMER_TOPIC, 0)
         end = 0 if bounds is None else bounds[1]
         first = min((offset for *_, offset in self._waiting), default=end)
         return TimerProgress(self._read_ms, max(self._queue_offset, first))
@@ -104,7 +98,7 @@ class TimerService:
         if self._armed_ms is None or due_ms < self._armed_ms:
             self._armed_ms = due_ms
             wait_ms = max(0, due_ms - now.epoch_ms)
-            self._context.background.at(now.monotonic_ms + wait_ms, self._run)
+            self._broker.background.at(now.monotonic_ms + wait_ms, self._run)
 
     def _run(self, now: Now) -> None:
         self._armed_ms = None
@@ -119,7 +113,7 @@ class TimerService:
                 self._deliver(deleted_ms, waiting[0][1], now, deleted)
             except StoreError:
                 self._armed_ms = now.epoch_ms + _RETRY_MS
-                self._context.background.at(now.monotonic_ms + _RETRY_MS, self._run)
+                self._broker.background.at(now.monotonic_ms + _RETRY_MS, self._run)
                 return
             heapq.heappop(waiting)
             self._read_ms = max(self._read_ms, _second_before(deleted_ms))
@@ -134,10 +128,10 @@ class TimerService:
     def _deliver(
         self, due_ms: int, commit_log_offset: int, now: Now, deleted: set[str]
     ) -> None:
-        message = look_message(self._context.store, commit_log_offset)
+        message = look_message(self._broker.store, commit_log_offset)
         if message is None:
             return  # its log file was deleted
-        place = real_place(message.properties)
+        place = delayed.real_place(message.properties)
         if place is None:
             return
         if TIMER_DEL_UNIQKEY in message.properties:
@@ -145,13 +139,13 @@ class TimerService:
             return
         topic, queue_id = place
         unique_key = message.properties.get(UNIQ_KEY, "")
-        if delete_key(topic, unique_key, self._context.settings) in deleted:
+        if delayed.delete_key(topic, unique_key, self._broker.settings) in deleted:
             return
         properties = dict(message.properties)
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
         properties[_DEQUEUE_MS] = str(now.epoch_ms)
         fields = copy_fields(
-            self._context,
+            self._broker,
             message,
             now,
             topic=topic,
@@ -165,7 +159,7 @@ class TimerService:
 
         Call it once, before the broker answers requests.
         """
-        store = self._context.store
+        store = self._broker.store
         low, end = store.queue_bounds(TIMER_TOPIC, 0) or (0, 0)
         copies: set[int] = set()
         while end > low:
@@ -183,7 +177,10 @@ class TimerService:
                         message.properties,
                     )
             oldest_ms = store.store_time_ms(TIMER_TOPIC, 0, start)
-            if oldest_ms is not None and oldest_ms < self._read_ms - TIMER_DELAY_MS_MAX:
+            if (
+                oldest_ms is not None
+                and oldest_ms < self._read_ms - delayed.TIMER_DELAY_MS_MAX
+            ):
                 break
             end = start
         if self._waiting:
@@ -194,11 +191,11 @@ class TimerService:
 
         The copy is added there, as clients may send two messages with the same key.
         """
-        place = real_place(message.properties)
+        place = delayed.real_place(message.properties)
         unique_key = message.properties.get(UNIQ_KEY)
         if place is None or unique_key is None:
             return False
-        store = self._context.store
+        store = self._broker.store
         for offset in store.query_index(
             place[0],
             unique_key,
@@ -212,7 +209,7 @@ class TimerService:
             properties = copy.properties
             if _DEQUEUE_MS in properties and all(
                 properties.get(key) == message.properties.get(key)
-                for key in (UNIQ_KEY, TIMER_OUT_MS)
+                for key in (UNIQ_KEY, delayed.TIMER_OUT_MS)
             ):
                 copies.add(offset)
                 return True
@@ -221,11 +218,11 @@ class TimerService:
 
 def _second_before(epoch_ms: int) -> int:
     """The last full second before a time, as all due times are full seconds."""
-    return (epoch_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
+    return (epoch_ms - 1) // delayed.TIMER_PRECISION_MS * delayed.TIMER_PRECISION_MS
 
 
 def _due_ms(properties: Mapping[str, str]) -> int | None:
-    text = properties.get(TIMER_OUT_MS, "")
+    text = properties.get(delayed.TIMER_OUT_MS, "")
     if not text.isdecimal() or len(text) > 18:  # fits 64 bits
         return None
-    return int(text) + TIMER_PRECISION_MS
+    return int(text) + delayed.TIMER_PRECISION_MS

@@ -12,16 +12,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker import topic_names
 from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.request import system_error
-from rmqcli.broker.topic_names import (
-    DEFAULT_TOPIC,
-    HALF_TOPIC,
-    OFFSET_MOVED_EVENT,
-    OP_TOPIC,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-)
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import TopicConfig
@@ -122,7 +115,7 @@ class TopicTable:
         settings = self._context.settings
         if settings.auto_create_topic_enable:
             nums = settings.default_topic_queue_nums
-            self.put(topic_with(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+            self.put(topic_with(topic_names.DEFAULT_TOPIC, queue_nums=nums, perm=7))
 
     @property
     def is_full(self) -> bool:
@@ -143,7 +136,7 @@ class TopicTable:
         if default is None or self.is_full:
             return None
         if (
-            default_topic == DEFAULT_TOPIC
+            default_topic == topic_names.DEFAULT_TOPIC
             and not self._context.settings.auto_create_topic_enable
         ):
             default = dataclasses.replace(default, perm=PERM_READ | PERM_WRITE)
@@ -229,20 +222,20 @@ def _built_in(context: BrokerContext) -> list[TopicConfig]:
         topic_with("BenchmarkTest", queue_nums=1024),
         topic_with(cluster, queue_nums=16, perm=7),
         topic_with(name, perm=7),
-        topic_with(OFFSET_MOVED_EVENT),
+        topic_with(topic_names.OFFSET_MOVED_EVENT),
         topic_with(f"{cluster}_REPLY_TOPIC"),
-        topic_with(HALF_TOPIC),
+        topic_with(topic_names.HALF_TOPIC),
     ]
     if settings.auto_create_topic_enable:
         nums = settings.default_topic_queue_nums
-        topics.append(topic_with(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+        topics.append(topic_with(topic_names.DEFAULT_TOPIC, queue_nums=nums, perm=7))
     if profile.has_schedule_topic:
         # However many levels there are (SCHEDULE_TOPIC_QUEUE_NUM).
-        topics.append(topic_with(SCHEDULE_TOPIC, queue_nums=18))
+        topics.append(topic_with(topic_names.SCHEDULE_TOPIC, queue_nums=18))
     if profile.has_timer:
         topics += [
-            topic_with(OP_TOPIC),
-            topic_with(TIMER_TOPIC),
+            topic_with(topic_names.OP_TOPIC),
+            topic_with(topic_names.TIMER_TOPIC),
             topic_with("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"),
             topic_with("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"),
             topic_with(f"rmq_sys_REVIVE_LOG_{cluster}", queue_nums=8),

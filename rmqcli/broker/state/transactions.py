@@ -33,25 +33,20 @@ from rmqcli.wire.message.system_flag import with_transaction_type
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.broker.context import BrokerContext
-    from rmqcli.broker.state.clients import ClientTable
-    from rmqcli.broker.state.offsets import ConsumerOffsets
-    from rmqcli.broker.state.topics import TopicTable
+    from rmqcli.broker.state.tables import BrokerTables
     from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
     from rmqcli.wire.message.record import StoredMessage
 
 
-def _push_check(
-    context: BrokerContext, clients: ClientTable, half: StoredMessage
-) -> None:
+def _push_check(broker: BrokerTables, half: StoredMessage) -> None:
     """Ask a producer of the message's group, if it has any, for the state (39)."""
     properties = half.properties
     group, place = properties.get("PGROUP"), real_place(properties)
     if not group or place is None:
         return
     topic, queue_id = place
-    peer = clients.any_producer_peer(group)
+    peer = broker.clients.any_producer_peer(group)
     if peer is None:
         return
     body = encode_message(
@@ -70,7 +65,7 @@ def _push_check(
         transaction_id=unique_key,
         offset_msg_id=half.offset_msg_id,
     )
-    context.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=body)
+    broker.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=body)
 
 
 CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
@@ -90,19 +85,8 @@ class Transactions:
     A half message ends when its producer commits it or rolls it back.
     """
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        *,
-        topics: TopicTable,
-        offsets: ConsumerOffsets,
-        clients: ClientTable,
-        writer: MessageWriter,
-    ) -> None:
-        self._context = context
-        self._topics = topics
-        self._offsets = offsets
-        self._clients = clients
+    def __init__(self, broker: BrokerTables, writer: MessageWriter) -> None:
+        self._broker = broker
         self._writer = writer
         self._numbers = itertools.count(1)
         #: offsets of half messages that have ended, from `_operations`
@@ -110,10 +94,10 @@ class Transactions:
         #: (offset of an operation record, offsets of the half messages that it ends)
         self._operations: deque[tuple[int, tuple[int, ...]]] = deque()
         self._next_operation: int | None = None
-        interval_ms = context.settings.transaction_check_interval_ms
+        interval_ms = broker.settings.transaction_check_interval_ms
         if interval_ms is None:
-            interval_ms = context.profile.transaction_check_interval_ms
-        context.background.every(interval_ms, context.started, self._check)
+            interval_ms = broker.profile.transaction_check_interval_ms
+        broker.background.every(interval_ms, broker.started, self._check)
 
     def half(self, fields: MessageFields, properties: dict[str, str]) -> MessageFields:
         """Return the half message that is stored for a message.
@@ -124,7 +108,7 @@ class Transactions:
         properties[REAL_TOPIC] = fields.topic
         properties[REAL_QID] = str(fields.queue_id)
         unique_key = properties.get(UNIQ_KEY)
-        if unique_key and self._context.profile.adds_transaction_id:
+        if unique_key and self._broker.profile.adds_transaction_id:
             properties["__transactionId__"] = unique_key
         return dataclasses.replace(
             fields,
@@ -140,23 +124,23 @@ class Transactions:
         Keys are made from the broker's start time and a counter, so that they are
         repeatable.
         """
-        started_ms = self._context.started.epoch_ms & 0xFFFFFFFFFFFF
+        started_ms = self._broker.started.epoch_ms & 0xFFFFFFFFFFFF
         return f"7F000001{started_ms:012X}{next(self._numbers) & 0xFFFFFFFFFFFF:012X}"
 
     def ended(self, half_offset: int, now: Now) -> None:
         """Store an operation record: a half message has ended. Raises StoreError."""
-        context = self._context
-        self._topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
-        separator = "," if context.profile.adds_transaction_id else ""
+        broker = self._broker
+        broker.topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
+        separator = "," if broker.profile.adds_transaction_id else ""
         self._writer.put(
             [
                 MessageFields(
                     topic=OP_TOPIC,
                     body=f"{half_offset}{separator}".encode(),
                     born_timestamp_ms=now.epoch_ms,
-                    born_host=context.settings.address,
+                    born_host=broker.settings.address,
                     store_timestamp_ms=now.epoch_ms,
-                    store_host=context.settings.address,
+                    store_host=broker.settings.address,
                     properties={"TAGS": _OP_TAG, "WAIT": "true"},
                 )
             ],
@@ -168,7 +152,7 @@ class Transactions:
 
         Source: TransactionalMessageServiceImpl.check.
         """
-        bounds = self._context.store.queue_bounds(HALF_TOPIC, 0)
+        bounds = self._broker.store.queue_bounds(HALF_TOPIC, 0)
         if bounds is None:
             return
         self._read_operations()
@@ -176,7 +160,7 @@ class Transactions:
         start = at
         try:
             for half_offset, message in _messages(
-                self._context.store, HALF_TOPIC, at, min(bounds[1], at + _CHECKS_MAX)
+                self._broker.store, HALF_TOPIC, at, min(bounds[1], at + _CHECKS_MAX)
             ):
                 if (
                     message is not None
@@ -188,12 +172,12 @@ class Transactions:
         except StoreError:
             pass  # the store is full: the next run checks these messages
         if at != start or self._progress(HALF_TOPIC) is None:
-            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
+            self._broker.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
         self._forget_before(at)
 
     def _settle(self, message: StoredMessage, now: Now) -> bool:
         """Check, discard or put back an undecided message; False if it is too young."""
-        settings = self._context.settings
+        settings = self._broker.settings
         properties = dict(message.properties)
         if read_count(properties.get(_PREPARED_OFFSET)) in self._ended:
             return True
@@ -215,7 +199,7 @@ class Transactions:
         properties[_CHECK_TIMES] = str(times + 1)
         again = self._put_back(message, properties, now)
         if again is not None:
-            _push_check(self._context, self._clients, again)
+            _push_check(self._broker, again)
         return True
 
     def _put_back(
@@ -226,7 +210,7 @@ class Transactions:
         So the check can move past it to the messages behind it.
         """
         fields = copy_fields(
-            self._context,
+            self._broker,
             message,
             now,
             topic=HALF_TOPIC,
@@ -234,13 +218,15 @@ class Transactions:
             properties=properties,
         )
         place = self._writer.put([fields], now)[0]
-        return look_message(self._context.store, place.commit_log_offset)
+        return look_message(self._broker.store, place.commit_log_offset)
 
     def _discard(self, message: StoredMessage, now: Now) -> None:
         """Copy a message that was never decided to TRANS_CHECK_MAX_TIME_TOPIC."""
-        self._topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
+        self._broker.topics.create_in_send_back(
+            CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6
+        )
         fields = copy_fields(
-            self._context,
+            self._broker,
             message,
             now,
             topic=CHECK_MAX_TIME_TOPIC,
@@ -250,14 +236,14 @@ class Transactions:
 
     def _read_operations(self) -> None:
         """Read the operation records since the last call."""
-        bounds = self._context.store.queue_bounds(OP_TOPIC, 0)
+        bounds = self._broker.store.queue_bounds(OP_TOPIC, 0)
         if bounds is None:
             return
         at = self._next_operation
         if at is None:
             at = self._progress(OP_TOPIC) or 0
         at = min(max(at, bounds[0]), bounds[1])
-        for offset, message in _messages(self._context.store, OP_TOPIC, at, bounds[1]):
+        for offset, message in _messages(self._broker.store, OP_TOPIC, at, bounds[1]):
             if message is not None and message.tags == _OP_TAG:
                 ends = _half_offsets(message.raw_body)
                 self._operations.append((offset, ends))
@@ -274,10 +260,10 @@ class Transactions:
             self._ended.difference_update(ends)
             done = offset + 1
         if done is not None:
-            self._offsets.commit(TRANSACTION_GROUP, OP_TOPIC, 0, done)
+            self._broker.offsets.commit(TRANSACTION_GROUP, OP_TOPIC, 0, done)
 
     def _progress(self, topic: str) -> int | None:
-        progress: int | None = self._offsets.query(TRANSACTION_GROUP, topic, 0)
+        progress: int | None = self._broker.offsets.query(TRANSACTION_GROUP, topic, 0)
         return progress
 
 

@@ -10,12 +10,10 @@ Source: `CommitLog.asyncPutMessage(s)`, `DefaultMessageStore.ReputMessageService
 from __future__ import annotations
 
 import contextlib
-from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
-from rmqcli.dataclass import dataclass
-from rmqcli.store.message_store import Appended, MessageStore, StoreError, message_count
+from rmqcli.store.message_store import Appended, StoreError, message_count
 from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message.properties import (
     INNER_MULTI_DISPATCH,
@@ -28,10 +26,7 @@ from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_ty
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rmqcli.broker.message.delayed import Delays
-    from rmqcli.broker.state.holds import PullRequestHoldService
-    from rmqcli.broker.state.pop_holds import PopHolds
-    from rmqcli.broker.state.stats import BrokerStats
+    from rmqcli.broker.state.tables import BrokerTables
     from rmqcli.clock import Now
     from rmqcli.wire.message.encode import MessageFields
 
@@ -48,22 +43,18 @@ class Arrival(NamedTuple):
     now: Now
 
 
-@dataclass(eq=False)
 class MessageWriter:
     """Puts messages into one broker's store."""
 
-    store: MessageStore
-    stats: BrokerStats
-    holds: PullRequestHoldService
-    delays: Delays
-    pop_holds: Sequence[PopHolds]
-    listeners: dict[str, OnArrival] = field(default_factory=dict)
-    #: called with the LMQ of each message that was put into one
-    on_lmq: Callable[[str, Now], None] | None = None
+    def __init__(self, broker: BrokerTables) -> None:
+        self._broker = broker
+        self._listeners: dict[str, OnArrival] = {}
+        #: called with the LMQ of each message that was put into one
+        self.on_lmq: Callable[[str, Now], None] | None = None
 
     def listen(self, topic: str, on_arrival: OnArrival) -> None:
         """Call `on_arrival` for each message that is put into `topic`."""
-        self.listeners[topic] = on_arrival
+        self._listeners[topic] = on_arrival
 
     def put(self, messages: Sequence[MessageFields], now: Now) -> list[Appended]:
         """Store all messages or none, and wake the requests that wait for them.
@@ -76,9 +67,9 @@ class MessageWriter:
             self._code(each, of) for each, of in zip(messages, properties, strict=True)
         ]
         try:
-            places = self.store.append(messages, tags_codes=codes)
+            places = self._broker.store.append(messages, tags_codes=codes)
         except (StoreError, ValueError):
-            self.stats.put_failed += 1
+            self._broker.stats.put_failed += 1
             raise
         for topic in {each.topic for each in messages}:
             counts, sizes = zip(
@@ -89,8 +80,8 @@ class MessageWriter:
                 ),
                 strict=True,
             )
-            self.stats.put(topic, sum(counts), sum(sizes), now)
-        arrived, listeners = self.holds.arrived, self.listeners
+            self._broker.stats.put(topic, sum(counts), sum(sizes), now)
+        arrived, listeners = self._broker.holds.arrived, self._listeners
         for fields, place, code, of in zip(
             messages, places, codes, properties, strict=True
         ):
@@ -98,7 +89,7 @@ class MessageWriter:
                 continue  # prepared or rolled back: in the commit log only
             topic, queue_id = fields.topic, fields.queue_id
             arrived(topic, queue_id, place.queue_offset, code, of, now)
-            for waiting in self.pop_holds:
+            for waiting in self._broker.held_pops:
                 if waiting:
                     waiting.arrived(topic, queue_id, code, of, now)
             listener = listeners.get(topic)
@@ -124,7 +115,7 @@ class MessageWriter:
             lmq = lmq_of(each.topic, {**of, INNER_MULTI_QUEUE_OFFSET: "0"})
             if lmq is not None:
                 name = lmq[0]
-                bounds = self.store.queue_bounds(name, 0) or (0, 0)
+                bounds = self._broker.store.queue_bounds(name, 0) or (0, 0)
                 offset = ends.get(name, bounds[1])
                 of[INNER_MULTI_QUEUE_OFFSET] = str(offset)
                 ends[name] = offset + 1
@@ -147,7 +138,7 @@ class MessageWriter:
     def _code(self, fields: MessageFields, properties: Mapping[str, str]) -> int:
         """Return the tags code of a message: the hash of its tags, or its due time."""
         if fields.topic == SCHEDULE_TOPIC:
-            delay_ms = self.delays.delay_ms(fields.queue_id + 1)
+            delay_ms = self._broker.delays.delay_ms(fields.queue_id + 1)
             if delay_ms is not None:
                 return fields.store_timestamp_ms + delay_ms
         return tags_code(properties.get(TAGS))

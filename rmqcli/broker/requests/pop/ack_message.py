@@ -18,18 +18,10 @@ from rmqcli.broker.requests.pop.lite import ack_lite
 from rmqcli.broker.requests.pull_message import illegal_queue, known_topic
 from rmqcli.broker.state.check_points import Key
 from rmqcli.errors import HeaderError
+from rmqcli.wire import receipt_handle
 from rmqcli.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import AckMessageRequestHeader
-from rmqcli.wire.receipt_handle import (
-    NORMAL_TOPIC,
-    ORDER_REVIVE_QUEUE_ID,
-    RETRY_TOPIC_V1,
-    RETRY_TOPIC_V2,
-    ReceiptHandle,
-    decode_receipt_handle,
-    pop_retry_topic,
-)
 from rmqcli.wire.version import V5_0_0, V5_1_3
 
 if TYPE_CHECKING:
@@ -98,7 +90,7 @@ def _ack_batch(broker: BrokerState, ack: BatchAck, name: str, now: Now) -> None:
         for at in ack.bit_set or ()
         if low <= ack.start_offset + at <= high
     )
-    if ack.revive_queue_id == ORDER_REVIVE_QUEUE_ID:
+    if ack.revive_queue_id == receipt_handle.ORDER_REVIVE_QUEUE_ID:
         for offset in offsets:
             key = (topic, group, ack.queue_id)
             _ack_in_order(broker, key, offset, ack.pop_time, now)
@@ -112,13 +104,15 @@ def _ack_batch(broker: BrokerState, ack: BatchAck, name: str, now: Now) -> None:
 
 def _real_topic(ack: BatchAck) -> str:
     topic, group = ack.topic or "", ack.consumer_group or ""
-    if ack.retry == NORMAL_TOPIC:
+    if ack.retry == receipt_handle.NORMAL_TOPIC:
         return topic
-    if ack.retry not in (RETRY_TOPIC_V1, RETRY_TOPIC_V2):
+    if ack.retry not in (receipt_handle.RETRY_TOPIC_V1, receipt_handle.RETRY_TOPIC_V2):
         raise system_error(
             "java.lang.IllegalArgumentException: getRetry fail, format is wrong"
         )
-    return pop_retry_topic(topic, group, v2=ack.retry == RETRY_TOPIC_V2)
+    return receipt_handle.pop_retry_topic(
+        topic, group, v2=ack.retry == receipt_handle.RETRY_TOPIC_V2
+    )
 
 
 def check_queue(
@@ -133,10 +127,10 @@ def check_queue(
     return broker.store.queue_bounds(topic, queue_id) or (0, 0)
 
 
-def read_handle(text: str) -> ReceiptHandle:
+def read_handle(text: str) -> receipt_handle.ReceiptHandle:
     """Decode a handle. Raises Refusal(1), as a Java broker answers its exception."""
     try:
-        return decode_receipt_handle(text)
+        return receipt_handle.decode_receipt_handle(text)
     except HeaderError as error:
         raise system_error(error.message) from error
 

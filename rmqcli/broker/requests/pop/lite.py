@@ -17,17 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import MESSAGE_TYPE
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.message.get import FOUND, get_message
+from rmqcli.broker.message.get import GetStatus, get_message
 from rmqcli.broker.request import Refusal, Reply, no_group, no_permission, no_topic
-from rmqcli.broker.requests.pop.pop_message import (
-    ANSWER_BYTES_MAX,
-    PASSED,
-    WRONG_OFFSET,
-    check_attempt_id,
-    check_bounds,
-    pop_offset,
-    with_born_time,
-)
+from rmqcli.broker.requests.pop import pop_message
 from rmqcli.broker.requests.pull_message import see
 from rmqcli.broker.state.pop_holds import ANY_QUEUE
 from rmqcli.broker.state.topics import PERM_READ
@@ -40,13 +32,7 @@ from rmqcli.wire.bodies.lite import (
     LiteSubscriptionDTO,
 )
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-    PopLiteMessageRequestHeader,
-    PopLiteMessageResponseHeader,
-)
+from rmqcli.wire.headers import pop
 from rmqcli.wire.message.properties import lmq_name
 from rmqcli.wire.receipt_handle import ORDER_REVIVE_QUEUE_ID, ReceiptHandle
 from rmqcli.wire.version import V5_5_0
@@ -108,14 +94,16 @@ def _subscribe(
 def pop_lite_message(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Answer with messages; hold the request if there are none (200070)."""
     now = request.now
-    header = with_born_time(request, now).header(PopLiteMessageRequestHeader)
+    header = pop_message.with_born_time(request, now).header(
+        pop.PopLiteMessageRequestHeader
+    )
     return _pop(broker, request, header, now)
 
 
 def _pop(
     broker: BrokerState,
     request: BrokerRequest,
-    header: PopLiteMessageRequestHeader,
+    header: pop.PopLiteMessageRequestHeader,
     now: Now,
 ) -> Reply | None:
     _check(broker, header, now)
@@ -126,7 +114,7 @@ def _pop(
     for lmq in broker.lite.ready(client_id, group):
         if wanted <= 0:
             break
-        room_bytes = ANSWER_BYTES_MAX - sum(map(len, bodies))
+        room_bytes = pop_message.ANSWER_BYTES_MAX - sum(map(len, bodies))
         count, body, times = _pop_lmq(
             broker, header, lmq, wanted, room_bytes=room_bytes, now=now
         )
@@ -135,9 +123,9 @@ def _pop(
             bodies.append(body)
             counts += times
             broker.lite.was_read(client_id, lmq)
-    code, remark = ResponseCode.SUCCESS, FOUND
+    code, remark = ResponseCode.SUCCESS, GetStatus.FOUND
     if not bodies:
-        remark = "NO_MESSAGE_IN_QUEUE"
+        remark = GetStatus.NO_MESSAGE_IN_QUEUE
         refused = broker.lite.holds.hold(
             (client_id, group, ANY_QUEUE),
             request,
@@ -151,7 +139,7 @@ def _pop(
         code = refused
     body = b"".join(bodies)
     broker.stats.got(header.topic, group, body, now)
-    answer = PopLiteMessageResponseHeader(
+    answer = pop.PopLiteMessageResponseHeader(
         pop_time=now.epoch_ms,
         invisible_time=header.invisible_time,
         revive_qid=ORDER_REVIVE_QUEUE_ID,
@@ -160,14 +148,16 @@ def _pop(
     return Reply(code, remark, answer, body=body)
 
 
-def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -> None:
+def _check(
+    broker: BrokerState, header: pop.PopLiteMessageRequestHeader, now: Now
+) -> None:
     """Raise Refusal for a request that cannot be served.
 
     Source: PopLiteMessageProcessor.preCheck.
     """
     topic, group = header.topic, header.consumer_group
     invalid = ResponseCode.INVALID_PARAMETER
-    check_bounds(
+    pop_message.check_bounds(
         broker, header.born_time + header.poll_time, header.max_msg_num, now=now
     )
     config = broker.topics.get(topic)
@@ -184,12 +174,12 @@ def _check(broker: BrokerState, header: PopLiteMessageRequestHeader, now: Now) -
         raise no_permission(f"subscription group no permission, {group}")
     if broker.lite.bound_topic(group) != topic:
         raise Refusal(invalid, f"subscription bind topic not match, {group}")
-    check_attempt_id(header.attempt_id)
+    pop_message.check_attempt_id(header.attempt_id)
 
 
 def _pop_lmq(
     broker: BrokerState,
-    header: PopLiteMessageRequestHeader,
+    header: pop.PopLiteMessageRequestHeader,
     lmq: str,
     wanted: int,
     *,
@@ -202,7 +192,7 @@ def _pop_lmq(
     """
     orders, group = broker.lite.orders, header.consumer_group
     key = (lmq, group, 0)
-    offset = pop_offset(broker, orders, lmq, group, 0)
+    offset = pop_message.pop_offset(broker, orders, lmq, group, 0)
     if orders.is_blocked(
         key,
         attempt_id=header.attempt_id,
@@ -211,11 +201,11 @@ def _pop_lmq(
     ):
         return 0, b"", []
     result = get_message(broker, lmq, 0, offset=offset, max_msg_nums=wanted)
-    if result.status in (*WRONG_OFFSET, *PASSED):
+    if result.status in (*pop_message.WRONG_OFFSET, *pop_message.PASSED):
         offset = result.next_begin_offset
         broker.offsets.commit(group, lmq, 0, offset)
         result = get_message(broker, lmq, 0, offset=offset, max_msg_nums=wanted)
-    if result.status != FOUND or len(result.body) > room_bytes:
+    if result.status != GetStatus.FOUND or len(result.body) > room_bytes:
         return 0, b"", []
     offsets = range(offset, result.next_begin_offset)
     counts = orders.give_out(
@@ -235,7 +225,7 @@ def _pop_lmq(
 
 def ack_lite(
     broker: BrokerState,
-    header: AckMessageRequestHeader,
+    header: pop.AckMessageRequestHeader,
     handle: ReceiptHandle,
     now: Now,
 ) -> Reply:
@@ -271,7 +261,7 @@ def ack_lite(
 
 def change_lite(
     broker: BrokerState,
-    header: ChangeInvisibleTimeRequestHeader,
+    header: pop.ChangeInvisibleTimeRequestHeader,
     handle: ReceiptHandle,
     now: Now,
 ) -> Reply:
@@ -290,7 +280,7 @@ def change_in_order(
     broker: BrokerState,
     orders: OrderInfos,
     key: QueueKey,
-    header: ChangeInvisibleTimeRequestHeader,
+    header: pop.ChangeInvisibleTimeRequestHeader,
     handle: ReceiptHandle,
     now: Now,
     *,
@@ -316,7 +306,7 @@ def change_in_order(
 def changed(pop_time_ms: int, invisible_ms: int, revive_queue_id: int) -> Reply:
     """Return the answer with the fields of a new handle."""
     return Reply(
-        header=ChangeInvisibleTimeResponseHeader(
+        header=pop.ChangeInvisibleTimeResponseHeader(
             pop_time=pop_time_ms,
             invisible_time=invisible_ms,
             revive_qid=revive_queue_id,

@@ -16,12 +16,7 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import BrokerRequest, Reply
 from rmqcli.broker.requests.pop.pop_message import check_readable, with_born_time
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.pop import (
-    NotificationRequestHeader,
-    NotificationResponseHeader,
-    PollingInfoRequestHeader,
-    PollingInfoResponseHeader,
-)
+from rmqcli.wire.headers import pop
 from rmqcli.wire.receipt_handle import pop_retry_topic
 from rmqcli.wire.version import V5_0_0
 
@@ -35,14 +30,14 @@ if TYPE_CHECKING:
 @handles(RequestCode.NOTIFICATION, since=V5_0_0)
 def notification(broker: BrokerState, request: BrokerRequest) -> Reply | None:
     """Answer that there are messages; hold the request if there are none (200054)."""
-    header = with_born_time(request, request.now).header(NotificationRequestHeader)
+    header = with_born_time(request, request.now).header(pop.NotificationRequestHeader)
     return _notify(broker, request, header, request.now)
 
 
 def _notify(
     broker: BrokerState,
     request: BrokerRequest,
-    header: NotificationRequestHeader,
+    header: pop.NotificationRequestHeader,
     now: Now,
 ) -> Reply | None:
     topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
@@ -53,7 +48,7 @@ def _notify(
     queues = [(topic, each) for each in queue_ids]
     queues += _retry_queues(broker, topic, group)
     if any(_has_message(broker, header, queue, now) for queue in queues):
-        return Reply(header=NotificationResponseHeader(has_msg=True))
+        return Reply(header=pop.NotificationResponseHeader(has_msg=True))
     refused = broker.notification_holds.hold(
         (topic, group, queue_id),
         request,
@@ -65,7 +60,7 @@ def _notify(
     if refused is None:
         return None
     is_full = refused == ResponseCode.POLLING_FULL
-    return Reply(header=NotificationResponseHeader(polling_full=is_full))
+    return Reply(header=pop.NotificationResponseHeader(polling_full=is_full))
 
 
 def _retry_queues(
@@ -80,7 +75,7 @@ def _retry_queues(
 
 def _has_message(
     broker: BrokerState,
-    header: NotificationRequestHeader,
+    header: pop.NotificationRequestHeader,
     queue: tuple[str, int],
     now: Now,
 ) -> bool:
@@ -105,8 +100,8 @@ def polling_info(broker: BrokerState, request: BrokerRequest) -> Reply:
 
     With queue id -1, it is the number of those that wait for any queue.
     """
-    header = request.header(PollingInfoRequestHeader)
+    header = request.header(pop.PollingInfoRequestHeader)
     topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
     check_readable(broker, request, topic=topic, group=group, queue_id=queue_id)
     count = broker.pop_holds.waiting(topic, group, queue_id)
-    return Reply(header=PollingInfoResponseHeader(polling_num=count))
+    return Reply(header=pop.PollingInfoResponseHeader(polling_num=count))

@@ -22,55 +22,30 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.attributes import (
-    MESSAGE_TYPE,
-    PRIORITY_FACTOR,
-    PRIORITY_FACTOR_MAX,
-)
+from rmqcli.broker.attributes import MESSAGE_TYPE, PRIORITY_FACTOR, PRIORITY_FACTOR_MAX
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import MessageFilter, is_tag_type, tag_filter
 from rmqcli.broker.message.copy import fields_as_stored
 from rmqcli.broker.message.get import (
-    FOUND,
-    MESSAGE_WAS_REMOVING,
-    NO_MATCHED_MESSAGE,
-    OFFSET_FOUND_NULL,
-    OFFSET_OVERFLOW_BADLY,
-    OFFSET_TOO_SMALL,
     GetMessageResult,
+    GetStatus,
     get_message,
     is_on_disk,
 )
 from rmqcli.broker.request import Refusal, Reply, no_permission, system_error
-from rmqcli.broker.requests.pull_message import (
-    illegal_queue,
-    known_group,
-    known_topic,
-    not_parsed,
-    parsed_subscription,
-    sql_condition,
-)
+from rmqcli.broker.requests import pull_message
 from rmqcli.broker.state.check_points import Key
 from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.dataclass import dataclass
 from rmqcli.store.message_store import StoreError
+from rmqcli.wire import receipt_handle
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import encode_placed
 from rmqcli.wire.message.properties import POP_CK
 from rmqcli.wire.message.record import InnerMessage, StoredMessage
-from rmqcli.wire.receipt_handle import (
-    ORDER_REVIVE_QUEUE_ID,
-    ReceiptHandle,
-    encode_msg_offset_info,
-    encode_order_count_info,
-    encode_receipt_handle,
-    encode_start_offset_info,
-    pop_retry_topic,
-    topic_type_of,
-)
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -92,8 +67,16 @@ _INIT_MIN: Final = 0  # ConsumeInitMode.MIN
 #: The most bytes of one answer, as clients refuse longer frames.
 ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
 
-WRONG_OFFSET: Final = (OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, OFFSET_FOUND_NULL)
-PASSED: Final = (NO_MATCHED_MESSAGE, OFFSET_FOUND_NULL, MESSAGE_WAS_REMOVING)
+WRONG_OFFSET: Final = (
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.OFFSET_FOUND_NULL,
+)
+PASSED: Final = (
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.OFFSET_FOUND_NULL,
+    GetStatus.MESSAGE_WAS_REMOVING,
+)
 
 
 @handles(RequestCode.POP_MESSAGE, since=V5_0_0)
@@ -123,12 +106,12 @@ def _pop(
     pop = _Pop(broker, header, message_filter, now)
     pop.run(config)
     key = (header.topic, header.consumer_group, header.queue_id)
-    code, status = ResponseCode.SUCCESS, FOUND
+    code, status = ResponseCode.SUCCESS, GetStatus.FOUND
     if pop.count > 0:
         if pop.rest_num > 0:
             _wake_soon(broker, key, now)
     else:
-        status = "NO_MESSAGE_IN_QUEUE"
+        status = GetStatus.NO_MESSAGE_IN_QUEUE
         refused = broker.pop_holds.hold(
             key,
             request,
@@ -206,14 +189,14 @@ def check_readable(
     An unknown group is created if that is allowed. Also used for NOTIFICATION and
     POLLING_INFO. Raises Refusal: 17, 16 and 29 for the topic, 26 and 16 for the group.
     """
-    config = known_topic(broker, topic)
+    config = pull_message.known_topic(broker, topic)
     if not config.perm & PERM_READ:
         raise no_permission(f"the topic[{topic}] peeking message is forbidden")
     if queue_id >= config.read_queue_nums:
-        raise illegal_queue(
+        raise pull_message.illegal_queue(
             ResponseCode.INVALID_PARAMETER, request, config, topic, queue_id
         )
-    found = known_group(broker, group)
+    found = pull_message.known_group(broker, group)
     if not found.consume_enable:
         raise no_permission(f"subscription group no permission, {group}")
     return config
@@ -250,12 +233,14 @@ def _find_filter(
     """The filter of a request; None if all messages match. Raises Refusal(23)."""
     if not header.exp:
         return None
-    subscription = parsed_subscription(header.topic, header.exp, header.exp_type)
+    subscription = pull_message.parsed_subscription(
+        header.topic, header.exp, header.exp_type
+    )
     if is_tag_type(header.exp_type):
         return tag_filter(subscription)
-    condition = sql_condition(broker, subscription)
+    condition = pull_message.sql_condition(broker, subscription)
     if condition is None:
-        raise not_parsed()
+        raise pull_message.not_parsed()
     return MessageFilter(condition=condition)
 
 
@@ -273,7 +258,7 @@ class _Pop:
     rest_num: int = 0
     #: whether the group's offset in a queue has moved
     has_moved: bool = False
-    revive_queue_id: int = ORDER_REVIVE_QUEUE_ID
+    revive_queue_id: int = receipt_handle.ORDER_REVIVE_QUEUE_ID
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     offsets: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     counts: list[tuple[str, int, int | None, int]] = field(default_factory=list)
@@ -316,10 +301,12 @@ class _Pop:
             invisible_time=self.header.invisible_time,
             revive_qid=self.revive_queue_id,
             rest_num=self.rest_num,
-            start_offset_info=encode_start_offset_info(self.starts),
-            msg_offset_info=encode_msg_offset_info(self.offsets),
+            start_offset_info=receipt_handle.encode_start_offset_info(self.starts),
+            msg_offset_info=receipt_handle.encode_msg_offset_info(self.offsets),
             order_count_info=(
-                encode_order_count_info(self.counts) if is_order else None
+                receipt_handle.encode_order_count_info(self.counts)
+                if is_order
+                else None
             ),
         )
 
@@ -333,7 +320,9 @@ class _Pop:
         if self.header.order:
             return
         is_v2 = self.broker.settings.enable_retry_topic_v2 and not reads_v1
-        topic = pop_retry_topic(self.header.topic, self.header.consumer_group, v2=is_v2)
+        topic = receipt_handle.pop_retry_topic(
+            self.header.topic, self.header.consumer_group, v2=is_v2
+        )
         config = self.broker.topics.get(topic)
         if config is not None:
             self._queues(config, start)
@@ -375,7 +364,7 @@ class _Pop:
         if result.body and self._is_too_long(result):
             self.rest_num += result.max_offset - offset
             return
-        if result.status == FOUND:
+        if result.status == GetStatus.FOUND:
             if not self._give_out(topic, queue_id, offset, result):
                 self.rest_num += result.max_offset - offset
                 return
@@ -428,7 +417,7 @@ class _Pop:
             return False
         else:
             self._move(topic, queue_id, result.next_begin_offset)
-        key = (topic_type_of(topic), queue_id)
+        key = (receipt_handle.topic_type_of(topic), queue_id)
         self.starts[key] = start
         self.offsets[key] = offsets
         body = result.body
@@ -451,7 +440,7 @@ class _Pop:
             invisible_ms=header.invisible_time,
             now=self.now,
         )
-        kind = topic_type_of(topic)
+        kind = receipt_handle.topic_type_of(topic)
         self.counts += [(kind, queue_id, offset, count) for offset, count in counts]
         self._move(topic, queue_id, start)
 
@@ -482,17 +471,17 @@ class _Pop:
         Its POP_CK property is the handle, which names its place in the retry topic.
         """
         properties = dict(message.properties)
-        handle = ReceiptHandle(
+        handle = receipt_handle.ReceiptHandle(
             start_offset=start,
             pop_time_ms=self.now.epoch_ms,
             invisible_ms=self.header.invisible_time,
             revive_queue_id=self.revive_queue_id,
-            topic_type=topic_type_of(message.topic),
+            topic_type=receipt_handle.topic_type_of(message.topic),
             broker_name=self.broker.settings.broker_name,
             queue_id=message.queue_id,
             offset=message.queue_offset,
         )
-        properties.setdefault(POP_CK, encode_receipt_handle(handle))
+        properties.setdefault(POP_CK, receipt_handle.encode_receipt_handle(handle))
         fields = fields_as_stored(
             message, properties=properties, topic=self.header.topic
         )

@@ -24,14 +24,7 @@ from rmqcli.broker.request import (
 from rmqcli.broker.state.request_modes import MODES_MAX
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.pop import (
-    MODE_POP,
-    MODE_PULL,
-    MessageQueueAssignment,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
-    SetMessageRequestModeRequestBody,
-)
+from rmqcli.wire.bodies import pop
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.version import V5_0_0
@@ -46,12 +39,12 @@ if TYPE_CHECKING:
 @handles(RequestCode.QUERY_ASSIGNMENT, since=V5_0_0)
 def query_assignment(broker: BrokerState, request: BrokerRequest) -> Reply:
     """The queues of a topic that are assigned to one client of a group (400)."""
-    body = request.body(QueryAssignmentRequestBody)
+    body = request.body(pop.QueryAssignmentRequestBody)
     topic, group = body.topic, body.consumer_group
     if topic is None or body.message_model is None:
         raise system_error("java.lang.NullPointerException")
     stored = broker.request_modes.get(topic, group or "")
-    mode = MODE_PULL if stored is None else stored.mode or MODE_PULL
+    mode = pop.MODE_PULL if stored is None else stored.mode or pop.MODE_PULL
     shared = 0 if stored is None else stored.pop_share_queue_num
     queues = broker.topic_queues(topic)
     if queues is not None and body.message_model == "CLUSTERING":
@@ -59,16 +52,16 @@ def query_assignment(broker: BrokerState, request: BrokerRequest) -> Reply:
     assignments = None
     if queues is not None:
         assignments = [
-            MessageQueueAssignment(message_queue=queue, mode=mode)
+            pop.MessageQueueAssignment(message_queue=queue, mode=mode)
             for queue in dict.fromkeys(queues)
         ]
-    answer = QueryAssignmentResponseBody(message_queue_assignments=assignments)
+    answer = pop.QueryAssignmentResponseBody(message_queue_assignments=assignments)
     return Reply(body=encode_body(answer))
 
 
 def _allocate(
     broker: BrokerState,
-    body: QueryAssignmentRequestBody,
+    body: pop.QueryAssignmentRequestBody,
     queues: Sequence[MessageQueue],
     *,
     mode: str,
@@ -80,7 +73,7 @@ def _allocate(
     if group is None or strategy is None:
         return None
     client_ids = sorted(member.client_id for member in group.members)
-    if mode == MODE_POP:
+    if mode == pop.MODE_POP:
         return _allocate_for_pop(strategy, client_id, queues, client_ids, shared=shared)
     if not client_id or not queues:
         return None
@@ -151,7 +144,7 @@ _STRATEGIES: Final[dict[str, _Strategy]] = {
 @handles(RequestCode.SET_MESSAGE_REQUEST_MODE, since=V5_0_0)
 def set_message_request_mode(broker: BrokerState, request: BrokerRequest) -> Reply:
     """Set whether a group consumes a topic by pulling or by POP (401)."""
-    body = request.body(SetMessageRequestModeRequestBody)
+    body = request.body(pop.SetMessageRequestModeRequestBody)
     topic, group = body.topic, body.consumer_group
     if topic is None or group is None:
         raise system_error("java.lang.NullPointerException")
