@@ -56,6 +56,8 @@ STORED_CODES: Final = frozenset(
         ),
     )
 )
+#: Codes at the end of a receive with or without messages.
+_RECEIVED: Final = (OK, int(pb.Code.MESSAGE_NOT_FOUND))
 
 
 @dataclass(slots=True, kw_only=True)
