@@ -302,10 +302,6 @@ def receive_message(
     )
 
 
-#: Codes at the end of a receive with or without messages.
-_RECEIVED: Final = (OK, int(pb.Code.MESSAGE_NOT_FOUND))
-
-
 class _StreamBound:
     """Bounds the parts of an answer that is a stream; a server could send many."""
 

@@ -36,11 +36,10 @@ from rmqcli.api.calls.offset import (
 )
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
-from rmqcli.api.positions import every
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
-from rmqcli.tasks import Request
+from rmqcli.tasks import Request, every
 from rmqcli.units import read_count
 from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
 from rmqcli.wire.body import decode_body

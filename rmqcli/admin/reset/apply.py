@@ -31,12 +31,11 @@ from rmqcli.api.calls.offset import (
     query_consumer_offset,
     update_consumer_offset,
 )
-from rmqcli.api.positions import every
 from rmqcli.api.runner import run_task
 from rmqcli.clock import Deadline
 from rmqcli.errors import RefusedError, RmqError, TransportError
 from rmqcli.position import AtGroup
-from rmqcli.tasks import All, Request, Sleep
+from rmqcli.tasks import All, Request, Sleep, every
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

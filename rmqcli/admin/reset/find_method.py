@@ -30,13 +30,12 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
-from rmqcli.api.positions import every
 from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.client_id import is_grpc_client
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.position import AtTime
-from rmqcli.tasks import All, Request
+from rmqcli.tasks import All, Request, every
 from rmqcli.wire.version import V5_1_0, V5_2_0, V5_3_0, version_name
 
 if TYPE_CHECKING:
