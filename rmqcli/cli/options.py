@@ -413,8 +413,9 @@ def refuse_together(
 def option(*names: str, default: object = None, **settings: Any) -> Any:
     """Declare an option, in the place of the default of a field or a parameter.
 
-    The settings are the fields of `Declaration`. An option whose `default` is MISSING
-    is required. The names of a switch may have the form `--follow/--no-follow`.
+    The settings are the fields of `Declaration`; `help` may also be a function, which
+    is called when the text is needed. An option whose `default` is MISSING is required.
+    The names of a switch may have the form `--follow/--no-follow`.
     """
     return field(default=default, metadata={"names": names, **settings})
 
@@ -496,41 +497,30 @@ def parse_queue(text: str) -> Any:
     return parse_queue_selector(text)
 
 
-def queue_option(*, section: str = "") -> Any:
-    """`--queue`, repeatable: a list of `QueueSelector`."""
-    return option(
-        "--queue",
-        section=section,
-        parser=parse_queue,
-        metavar="[BROKER:]ID",
-        help="Only this queue; repeatable.",
-    )
-
-
+#: `--queue`, repeatable: a list of `QueueSelector`.
+queue_option = partial(
+    option,
+    parser=parse_queue,
+    metavar="[BROKER:]ID",
+    help="Only this queue; repeatable.",
+)
 #: `--cluster` and `--broker`, for changes that go to some brokers only.
 cluster_option = partial(option, help="Only on the master brokers of this cluster.")
 brokers_option = partial(option, help="Only on this broker; repeatable.")
 
 
-def endpoints_option() -> Any:
-    """`--endpoints`, for `Common.with_endpoints`."""
-    return option(
-        "--endpoints",
-        section=PROXY_SECTION,
-        envvar="ROCKETMQ_ENDPOINTS",
-        parser=parse_endpoints,
-        metavar="HOST:PORT[,...]",
-        help="Use this proxy, over gRPC and TLS, instead of name servers.",
-    )
-
-
-def plaintext_option() -> Any:
-    """`--plaintext`, for `Common.with_endpoints`."""
-    return switch(
-        "--plaintext", section=PROXY_SECTION, help="Do not use TLS with the proxy."
-    )
-
-
+#: `--endpoints` and `--plaintext`, for `Common.with_endpoints`.
+endpoints_option = partial(
+    option,
+    section=PROXY_SECTION,
+    envvar="ROCKETMQ_ENDPOINTS",
+    parser=parse_endpoints,
+    metavar="HOST:PORT[,...]",
+    help="Use this proxy, over gRPC and TLS, instead of name servers.",
+)
+plaintext_option = partial(
+    switch, section=PROXY_SECTION, help="Do not use TLS with the proxy."
+)
 #: `--store`, for `rmqcli.cli.offline.read_from`.
 store_option = partial(
     option,

@@ -116,17 +116,6 @@ def warn_about_timeout(common: Common, *, for_ms: int | None) -> None:
 SHOW_SECTION: Final = "What to show"
 
 
-def format_option() -> Any:
-    """`--format`."""
-    return option(
-        "--format",
-        section=SHOW_SECTION,
-        parser=parse_template,
-        metavar="TEMPLATE",
-        help=_format_help,
-    )
-
-
 def _format_help() -> str:
     from rmqcli.cli.ui.records.format import LETTERS
 
@@ -134,12 +123,29 @@ def _format_help() -> str:
     return f"Output template, e.g. '%t %q %o %d %k %v\\n': {letters}."
 
 
+def parse_template(text: str) -> str:
+    """Check a template and return it unchanged. Raises TextError if it is invalid."""
+    from rmqcli.cli.ui.records.format import RecordFormat
+
+    RecordFormat(text)
+    return text
+
+
+#: `--format`.
+format_option = partial(
+    option,
+    section=SHOW_SECTION,
+    parser=parse_template,
+    metavar="TEMPLATE",
+    help=_format_help,
+)
+
+
 def decode_option(
     *, section: str = SHOW_SECTION, what: str = "Add the value of each body"
 ) -> Any:
     """`--decode`: gives a `rmqcli.decode.Decode`. `what` it is for begins its help."""
     return option(
-        "--decode",
         section=section,
         parser=_parse_decode,
         metavar="FORMAT",
@@ -240,14 +246,6 @@ def check_decode(output: str) -> None:
             f"--decode and -o {output} cannot be used together",
             hint="use -o jsonl, json, csv or pretty, which show the values",
         )
-
-
-def parse_template(text: str) -> str:
-    """Check a template and return it unchanged. Raises TextError if it is invalid."""
-    from rmqcli.cli.ui.records.format import RecordFormat
-
-    RecordFormat(text)
-    return text
 
 
 def readable_queues(client: Client, topic: str) -> list[MessageQueue]:

@@ -5,6 +5,7 @@ Also the option `--log`, and what is said after letters were read.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import (
@@ -41,14 +42,10 @@ if TYPE_CHECKING:
 WHICH = "Which letters"
 
 
-def log_option(*, section: str) -> Any:
-    """`--log`."""
-    return option(
-        "--log",
-        section=section,
-        metavar="FILE",
-        help="Log of what was redriven (default: one for each group and cluster).",
-    )
+#: `--log`: the log of redrives.
+log_option = partial(
+    option, help="Log of what was redriven (default: one for each group and cluster)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

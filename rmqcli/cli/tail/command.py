@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli import selection
@@ -114,15 +115,13 @@ def _parse_queue_position(text: str) -> Any:
     return parse_queue(queue), parse_position(position)
 
 
-def from_queue_option(*, section: str = "") -> Any:
-    """Declare `--from-queue`, with which a command that was interrupted goes on."""
-    return option(
-        "--from-queue",
-        parser=_parse_queue_position,
-        section=section,
-        metavar="TOPIC@BROKER:ID=POSITION",
-        help="Start position of one queue; repeatable.",
-    )
+#: `--from-queue`, with which a command that was interrupted goes on.
+from_queue_option = partial(
+    option,
+    parser=_parse_queue_position,
+    metavar="TOPIC@BROKER:ID=POSITION",
+    help="Start position of one queue; repeatable.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
