@@ -298,6 +298,11 @@ class BrokerRow:
         return max((each for each in ratios if each is not None), default=None)
 
     @property
+    def process_name(self) -> str:
+        """The broker's name, and for a slave its id, too: `broker-a:1`."""
+        return self.broker_name + (f":{self.broker_id}" if self.broker_id else "")
+
+    @property
     def role(self) -> str:
         """MASTER or SLAVE, as in BrokerRole."""
         return "MASTER" if self.broker_id == MASTER_ID else "SLAVE"

@@ -378,7 +378,6 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
     ]
     for detail in details:
         row = detail.row
-        name = row.broker_name + (f":{row.broker_id}" if row.broker_id else "")
         percent = None if row.disk_ratio is None else row.disk_ratio * 100
         reason: str | None = None
         if row.error is not None:
@@ -389,7 +388,7 @@ def measure_brokers(client: Client, patterns: Sequence[str]) -> list[Measurement
             reason = "it does not report the disk of its commit log"
         measured.append(
             Measurement(
-                subject=name,
+                subject=row.process_name,
                 value=percent if reason is None else None,
                 reason=reason,
                 at_least=percent,

@@ -167,9 +167,9 @@ class MetricsCollector:
             return []
         for detail in details:
             if detail.row.error is not None:
-                found.errors[_process(detail.row)] = detail.row.error.message
+                found.errors[detail.row.process_name] = detail.row.error.message
             elif detail.settings_error is not None:
-                about = f"settings of {_process(detail.row)}"
+                about = f"settings of {detail.row.process_name}"
                 found.errors[about] = detail.settings_error.message
         return details
 
@@ -533,10 +533,6 @@ def _add_known(
     """Add a row, unless nothing is known: then an earlier one may be kept."""
     if any(each is not None for each in values):
         rows[labels] = values
-
-
-def _process(row: BrokerRow) -> str:
-    return row.broker_name + (f":{row.broker_id}" if row.broker_id else "")
 
 
 def _broker_labels(row: BrokerRow) -> Labels:

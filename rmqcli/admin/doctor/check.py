@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rmqcli.admin.doctor.facts import Facts, process_name
+from rmqcli.admin.doctor.facts import Facts
 from rmqcli.admin.doctor.model import about
 from rmqcli.dataclass import dataclass
 
@@ -77,9 +78,10 @@ class CheckEach(Generic[T]):
         return make
 
 
+_process_name = attrgetter("row.process_name")
 #: Make checks of each broker that answered, and of each master.
-check_brokers = CheckEach(Facts.answering, process_name, works_without_master=True)
-check_masters = CheckEach(Facts.masters, process_name)
+check_brokers = CheckEach(Facts.answering, _process_name, works_without_master=True)
+check_masters = CheckEach(Facts.masters, _process_name)
 
 
 def checks_of(module: ModuleType) -> tuple[Check, ...]:

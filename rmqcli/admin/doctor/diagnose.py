@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.doctor.check import checks_of
 from rmqcli.admin.doctor.checks import groups, security, servers, storage, topics
-from rmqcli.admin.doctor.facts import NO_MASTER, Fact, gather_facts, process_name
+from rmqcli.admin.doctor.facts import NO_MASTER, Fact, gather_facts
 from rmqcli.admin.doctor.model import CheckResult, CheckStatus, Diagnosis, unknown
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.names import similar
@@ -108,9 +108,8 @@ def _not_reported(check: Check, facts: Facts) -> Findings:
         for detail in facts.brokers:
             if detail.settings is None and detail.row.error is None:
                 reason = detail.settings_error and detail.settings_error.message
-                yield unknown(
-                    f"it does not show its settings: {reason}", of=process_name(detail)
-                )
+                why = f"it does not show its settings: {reason}"
+                yield unknown(why, of=detail.row.process_name)
     if not check.needs.isdisjoint((Fact.TOPICS, Fact.ROUTES)):
         yield from _errors_of(facts.topics, "topics")
     if Fact.GROUPS in check.needs:

@@ -174,7 +174,7 @@ class Facts:
     def silent(self) -> dict[str, RmqError]:
         """Return the processes that did not answer, by name or name and id."""
         return {
-            process_name(detail): detail.row.error
+            detail.row.process_name: detail.row.error
             for detail in self.brokers
             if detail.row.error is not None
         }
@@ -182,14 +182,6 @@ class Facts:
     def kind(self, topic: str) -> str:
         """Return `retry`, `dlq`, `system` or `normal`."""
         return topic_kind(topic, self.info)
-
-
-def process_name(detail: BrokerDetail) -> str:
-    """Return a broker's name, and for a slave its id: `broker-a` or `broker-a:1`."""
-    row = detail.row
-    return (
-        row.broker_name if not row.broker_id else f"{row.broker_name}:{row.broker_id}"
-    )
 
 
 def setting_number(detail: BrokerDetail, name: str) -> int | None:

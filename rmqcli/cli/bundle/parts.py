@@ -224,12 +224,11 @@ def _doctor(facts: Facts, errors: dict[str, str]) -> Any:
 
 
 def _brokers(facts: Facts, errors: dict[str, str]) -> Any:
-    from rmqcli.admin.doctor.facts import process_name
     from rmqcli.cli.broker import detail_row
 
     for each in facts.brokers:
         if each.settings_error is not None and each.row.error is None:
-            errors[process_name(each)] = each.settings_error.message
+            errors[each.row.process_name] = each.settings_error.message
     return [detail_row(each) for each in facts.brokers]
 
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.doctor.check import check, check_brokers
-from rmqcli.admin.doctor.facts import Fact, Facts, process_name
+from rmqcli.admin.doctor.facts import Fact, Facts
 from rmqcli.admin.doctor.model import Findings, unknown, warning
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
@@ -91,7 +91,7 @@ def parse_version(text: str | None) -> Version | None:
 )
 def _known_cves(facts: Facts) -> Findings:
     servers = [
-        (_BROKER, process_name(detail), detail.row.version)
+        (_BROKER, detail.row.process_name, detail.row.version)
         for detail in facts.brokers
         if detail.row.error is None
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import thread_pool_queue
 from rmqcli.admin.doctor.check import check, check_brokers, check_masters
 from rmqcli.admin.doctor.checks.security import parse_version
-from rmqcli.admin.doctor.facts import Fact, Facts, process_name, setting_number
+from rmqcli.admin.doctor.facts import Fact, Facts, setting_number
 from rmqcli.admin.doctor.model import Findings, about, named, problem, unknown, warning
 from rmqcli.errors import RmqError
 from rmqcli.hint import command_line
@@ -154,7 +154,7 @@ def _broker_answers(facts: Facts) -> Findings:
             "what is stored there cannot be read, and nothing can be sent to it from"
             " here",
             command_line("rmq broker show", detail.row.broker_name),
-            of=process_name(detail),
+            of=detail.row.process_name,
         )
     for name, seen in sorted(facts.departed.items()):
         yield problem(
@@ -186,7 +186,7 @@ def _broker_address(facts: Facts) -> Findings:
                 "rmq doctor",
                 options=["--address-map", f"{detail.row.address}={found}"],
             ),
-            of=process_name(detail),
+            of=detail.row.process_name,
         )
 
 
@@ -206,8 +206,9 @@ def _broker_master(facts: Facts) -> Findings:
 def _broker_versions(facts: Facts) -> Findings:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for detail in facts.brokers:
-        if detail.row.version is not None:
-            found[detail.row.cluster][detail.row.version].append(process_name(detail))
+        row = detail.row
+        if row.version is not None:
+            found[row.cluster][row.version].append(row.process_name)
     for cluster, versions in sorted(found.items()):
         if len(versions) > 1:
             shown = "; ".join(
@@ -235,7 +236,7 @@ def _broker_settings(facts: Facts) -> Findings:
             for detail in details:
                 value = (detail.settings or {}).get(name)
                 if value is not None:  # a version that does not have the setting
-                    values[value].append(process_name(detail))
+                    values[value].append(detail.row.process_name)
             if len(values) > 1:
                 shown = "; ".join(
                     f"{value} on {named(names)}"
@@ -275,7 +276,7 @@ def _clock_skew(facts: Facts, detail: BrokerDetail) -> Findings:
 )
 def _slaves(facts: Facts) -> Findings:
     for detail in facts.masters():
-        yield from about(process_name(detail), _slaves_of(facts, detail))
+        yield from about(detail.row.process_name, _slaves_of(facts, detail))
     limits = {
         detail.row.broker_name: _behind_limit_bytes(detail)
         for detail in facts.masters()
@@ -286,13 +287,13 @@ def _slaves(facts: Facts) -> Findings:
             continue
         limit = limits.get(row.broker_name, _BEHIND_BYTES_DEFAULT)
         if row.behind_bytes is None:
-            yield unknown("how far it is behind is not known", of=process_name(detail))
+            yield unknown("how far it is behind is not known", of=row.process_name)
         elif row.behind_bytes >= limit:
             yield problem(
                 f"it is {format_size(row.behind_bytes)} behind its master",
                 "if the master fails, these messages are missing",
                 "rmq brokers -o json",
-                of=process_name(detail),
+                of=row.process_name,
             )
 
 
