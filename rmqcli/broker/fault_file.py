@@ -19,18 +19,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.faults import (
-    Action,
-    Match,
-    Rule,
-    answer,
-    corrupt,
-    delay,
-    disconnect,
-    drop_answer,
-    drop_request,
-    reorder,
-)
+from rmqcli.broker import faults
 from rmqcli.errors import ConfigError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
@@ -55,7 +44,7 @@ _ACTION_KEYS: Final[dict[str, tuple[str, ...]]] = {
 _PARTS: Final = ("length", "header", "body")
 
 
-def read_fault_file(path: Path) -> list[Rule]:
+def read_fault_file(path: Path) -> list[faults.Rule]:
     """Read the faults in a file. Raises ConfigError naming file, fault and key."""
     try:
         data = path.read_bytes()
@@ -74,7 +63,7 @@ def read_fault_file(path: Path) -> list[Rule]:
         ) from error
 
 
-def parse_faults(text: str) -> list[Rule]:
+def parse_faults(text: str) -> list[faults.Rule]:
     """Read the faults in a JSON text. Raises ConfigError."""
     try:
         document = json.loads(text)
@@ -102,7 +91,7 @@ class _Fault:
         self.number = number
         self.value: dict[str, object] = value
 
-    def rule(self) -> Rule:
+    def rule(self) -> faults.Rule:
         do = self.text("do")
         if do not in _ACTION_KEYS:
             raise self.error(f"'do' is not one of {', '.join(_ACTION_KEYS)}")
@@ -110,7 +99,7 @@ class _Fault:
         for key in self.value:
             if key not in known:
                 raise self.error(f"unknown key {key!r} for {do!r}")
-        match = Match(
+        match = faults.Match(
             code=self.code("code", RequestCode),
             broker=self.text("broker"),
             group=self.text("group"),
@@ -119,29 +108,30 @@ class _Fault:
         )
         nth = self.number_of("nth", lowest=1) or 1
         times = self.number_of("times", lowest=1)
-        return Rule(match, self.action(do), nth=nth, times=times)
+        return faults.Rule(match, self.action(do), nth=nth, times=times)
 
-    def action(self, do: str) -> Action:
+    def action(self, do: str) -> faults.Action:
         if do == "answer":
             code = self.code("answer_code", ResponseCode)
             if code is None:
                 raise self.error("'answer_code' is missing")
-            return answer(code, self.text("remark"))
+            return faults.answer(code, self.text("remark"))
         if do == "delay":
             delay_ms = self.number_of("delay_ms", lowest=0)
             if delay_ms is None:
                 raise self.error("'delay_ms' is missing")
-            return delay(delay_ms)
+            return faults.delay(delay_ms)
         if do == "disconnect":
-            return disconnect(is_handled=self.flag("is_handled"))
+            return faults.disconnect(is_handled=self.flag("is_handled"))
         if do == "corrupt":
             part = self.text("part") or "header"
             for known in _PARTS:
                 if part == known:
-                    return corrupt(known)
+                    return faults.corrupt(known)
             raise self.error(f"'part' is not one of {', '.join(_PARTS)}")
-        simple = {"drop-request": drop_request, "drop-answer": drop_answer}
-        return simple.get(do, reorder)()
+        if do == "reorder":
+            return faults.reorder()
+        return faults.drop_request() if do == "drop-request" else faults.drop_answer()
 
     def text(self, key: str) -> str | None:
         value = self.value.get(key)
