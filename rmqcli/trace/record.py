@@ -41,7 +41,27 @@ class ConsumeReturnType(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pub:
+class _Reported:
+    """The first fields of most records."""
+
+    timestamp_ms: int
+    region_id: str | None
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfMessage(_Reported):
+    """The first fields of records about a message that a producer has sent."""
+
+    topic: str | None
+    msg_id: str
+    tags: str | None
+    keys: str | None
+    store_host: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pub(_OfMessage):
     """A message was sent, and a broker has answered.
 
     `cost_ms` is the time until the answer. With `is_success` False the message is
@@ -51,14 +71,6 @@ class Pub:
     None for a number that is not known.
     """
 
-    timestamp_ms: int
-    region_id: str | None
-    group: str | None
-    topic: str | None
-    msg_id: str
-    tags: str | None
-    keys: str | None
-    store_host: str | None
     body_bytes: int
     cost_ms: int
     message_type: TraceMessageType | None
@@ -68,12 +80,9 @@ class Pub:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubBefore:
+class SubBefore(_Reported):
     """A listener is about to get a message, for the `retry_times`-th time again."""
 
-    timestamp_ms: int
-    region_id: str | None
-    group: str | None
     request_id: str
     msg_id: str
     retry_times: int
@@ -101,20 +110,12 @@ class SubAfter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransaction:
+class EndTransaction(_OfMessage):
     """A producer has decided about a half message; from 4.8 on.
 
     `state` is a name of LocalTransactionState. With `is_from_check` a broker had asked.
     """
 
-    timestamp_ms: int
-    region_id: str | None
-    group: str | None
-    topic: str | None
-    msg_id: str
-    tags: str | None
-    keys: str | None
-    store_host: str | None
     message_type: TraceMessageType | None
     transaction_id: str | None
     state: str
@@ -122,12 +123,9 @@ class EndTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recall:
+class Recall(_Reported):
     """A delayed message was recalled, or not; from 5.3 on, if that is switched on."""
 
-    timestamp_ms: int
-    region_id: str | None
-    group: str | None
     topic: str | None
     msg_id: str
     is_success: bool
