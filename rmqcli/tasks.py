@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.call import Call
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 logger = get_logger(__name__)
@@ -182,6 +183,30 @@ class Runner(Protocol):
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Call `action` after `delay_ms`, in the thread that runs the tasks."""
+
+
+def every(*parts: Part) -> Task[list[Any]]:
+    """Run parts side by side and return their results. Raises the first error."""
+    outcomes: list[Any] = yield All(parts)
+    for outcome in outcomes:
+        if isinstance(outcome, RmqError):
+            raise outcome
+    return outcomes
+
+
+def shared(
+    table: dict[K, Pending[T]], key: K, task: Task[T], runner: Runner
+) -> Pending[T]:
+    """Start a task, unless the one that `table` has for the key is still running."""
+    found = table.get(key)
+    if found is None:
+        found = table[key] = start(task, runner)
+
+        def ended(_: object) -> None:
+            del table[key]
+
+        found.on_done(ended)
+    return found
 
 
 def start(part: Part, runner: Runner) -> Pending[Any]:

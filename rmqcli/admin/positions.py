@@ -24,7 +24,6 @@ from rmqcli.api.positions import (
     QueueRequests,
     RemoteQueue,
     ResolvedPosition,
-    every,
     resolve_in_queue,
 )
 from rmqcli.api.runner import ClientRunner, run_task
@@ -39,7 +38,7 @@ from rmqcli.position import (
     PlusN,
     Position,
 )
-from rmqcli.tasks import All, Request, start
+from rmqcli.tasks import All, Request, every, start
 from rmqcli.units import counted
 
 if TYPE_CHECKING:

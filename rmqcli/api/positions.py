@@ -33,7 +33,6 @@ from rmqcli.api.calls.offset import (
 )
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import RmqError
 from rmqcli.position import (
     Ago,
     AtGroup,
@@ -46,7 +45,7 @@ from rmqcli.position import (
     PlusN,
     Position,
 )
-from rmqcli.tasks import All, Request
+from rmqcli.tasks import Request, every
 from rmqcli.units import (
     DAY_MS,
     HOUR_MS,
@@ -318,15 +317,6 @@ def _first_entries(
         if entries or not queue_offset < times.next_offset < end:
             return entries
         queue_offset = times.next_offset
-
-
-def every(*parts: Part) -> Task[list[Any]]:
-    """Run parts side by side and return their results. Raises the first error."""
-    outcomes: list[Any] = yield All(parts)
-    for outcome in outcomes:
-        if isinstance(outcome, RmqError):
-            raise outcome
-    return outcomes
 
 
 class RemoteQueue:

@@ -41,7 +41,7 @@ from rmqcli.api.positions import RemoteQueue, resolve_in_queue
 from rmqcli.api.routes import reading_address
 from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import MASTER_ID, MessageQueue
-from rmqcli.tasks import All, Request, failed
+from rmqcli.tasks import All, Request, every, failed
 from rmqcli.wire.compression import never_empty
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -212,12 +212,7 @@ class RemotingNetwork:
         """See Network."""
         call = unregister_client(client_id, group)
         addresses = self._routes.addresses_by_broker().get(broker_name, [])
-        outcomes = yield All(
-            [Request(each, call, _API_TIMEOUT_MS) for each in addresses]
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, RmqError):
-                raise outcome
+        yield from every(*(Request(each, call, _API_TIMEOUT_MS) for each in addresses))
 
     def check_subscription(
         self,

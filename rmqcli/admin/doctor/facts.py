@@ -24,13 +24,13 @@ from rmqcli.api.calls.offset import get_earliest_msg_storetime
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.api.calls.store import query_consume_queue
-from rmqcli.api.positions import RemoteQueue, broker_clock, every, resolve_in_queue
+from rmqcli.api.positions import RemoteQueue, broker_clock, resolve_in_queue
 from rmqcli.api.runner import run_tasks
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError, TransportError
 from rmqcli.model import MASTER_ID, SCHEDULE_TOPIC, MessageQueue
 from rmqcli.position import AtTime
-from rmqcli.tasks import All, Request
+from rmqcli.tasks import All, Request, every
 from rmqcli.units import HOUR_MS, SECOND_MS, read_count
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage

@@ -291,13 +291,11 @@ class Receiver:
 
     def _ask(self, wanted: _Wanted) -> tasks.Task[None]:
         """Let each source hold one request for each receive that is waiting."""
-        found = yield tasks.All(
-            [self._network.sources(topic) for topic in list(self.subscriptions)]
+        found = yield from tasks.every(
+            *(self._network.sources(topic) for topic in list(self.subscriptions))
         )
         sources: list[MessageQueue] = []
         for outcome in found:
-            if isinstance(outcome, RmqError):
-                raise outcome
             sources += outcome
         if self._is_closing:
             return

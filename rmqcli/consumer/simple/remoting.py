@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
 from rmqcli.api.broker_errors import lost_broker
@@ -60,8 +60,7 @@ from rmqcli.wire.subscription import TAG, tag_matches
 from rmqcli.wire.version import V5_0_0, V5_1_3
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Sequence
 
     from rmqcli.api.calls.pop import PopAnswer
     from rmqcli.api.client import Client
@@ -101,6 +100,8 @@ class RemotingPop:
         self._client = client
         self._thread = TaskThread(client, "rmq-simple")
         self.runner: tasks.Runner = self._thread
+        self.run, self.post = self._thread.run, self._thread.post
+        self.end = self._thread.end
         self._group = group
         self.client_id = client_id
         self._subscriptions = subscriptions
@@ -129,20 +130,8 @@ class RemotingPop:
 
         self._thread.post(begin)
 
-    def run(self, part: tasks.Part) -> Future[Any]:
-        """Run a task in the thread; the future has its result or its RmqError."""
-        return self._thread.run(part)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Call `action` in the thread."""
-        self._thread.post(action)
-
     def subscribed(self) -> None:
         """Do nothing: the next receive and the next heartbeat state the change."""
-
-    def end(self) -> bool:
-        """End the thread and the connections; return whether it ended in time."""
-        return self._thread.end()
 
     # --- where topics are ---
 
@@ -169,15 +158,9 @@ class RemotingPop:
         return (yield from self._fetched_route(topic))
 
     def _fetched_route(self, topic: str) -> tasks.Task[TopicRoute]:
-        asked = self._asking.get(topic)
-        if asked is None:
-            asked = self._asking[topic] = tasks.start(self._find(topic), self.runner)
-            asked.on_done(lambda _: self._asked(topic))
-        route: TopicRoute = yield asked
+        find = self._find(topic)
+        route: TopicRoute = yield tasks.shared(self._asking, topic, find, self.runner)
         return route
-
-    def _asked(self, topic: str) -> None:
-        self._asking.pop(topic, None)
 
     def _find(self, topic: str) -> tasks.Task[TopicRoute]:
         try:

@@ -236,11 +236,7 @@ class Publisher:
         return found
 
     def _ask(self, topic: str) -> tasks.Pending[PublishTarget]:
-        asked = self._asking.get(topic)
-        if asked is None:
-            asked = self._asking[topic] = tasks.start(self._find(topic), self._runner)
-            asked.on_done(lambda _: self._asked(topic))
-        return asked
+        return tasks.shared(self._asking, topic, self._find(topic), self._runner)
 
     def _renew(self, topic: str) -> None:
         """Request a route again after a failure: a replica may be the master now.
@@ -251,9 +247,6 @@ class Publisher:
         if now_ms >= self._renewed_ms.get(topic, now_ms):
             self._renewed_ms[topic] = now_ms + _RENEW_EVERY_MS
             self._ask(topic)
-
-    def _asked(self, topic: str) -> None:
-        del self._asking[topic]
 
     def note_target(self, target: PublishTarget) -> None:
         """Use the queues of this target for its topic, and no others."""
@@ -552,16 +545,9 @@ class Publisher:
         """
         if level <= self._levels.get(address, 0):
             return
-        asking = self._asking_levels.get(address)
-        if asking is None:  # messages that are sent side by side share the answer
-            asking = tasks.start(self._ask_levels(address, timeout_ms), self._runner)
-            self._asking_levels[address] = asking
-
-            def answered(_: object) -> None:
-                del self._asking_levels[address]
-
-            asking.on_done(answered)
-        levels = yield asking
+        ask = self._ask_levels(address, timeout_ms)
+        # Messages that are sent side by side share the answer.
+        levels = yield tasks.shared(self._asking_levels, address, ask, self._runner)
         if levels is not None and level > len(levels):
             raise no_level(level, levels)
 
