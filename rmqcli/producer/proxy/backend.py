@@ -33,6 +33,7 @@ from rmqcli.producer.proxy.publisher import (
 )
 from rmqcli.producer.transactions import LocalTransactionState, TransactionChecks
 from rmqcli.proxy.message import OutgoingProxyMessage
+from rmqcli.proxy.rpc import end_transaction
 from rmqcli.proxy.session import PRODUCER, Session
 from rmqcli.transport.lookups import local_ip
 from rmqcli.units import read_count
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.message import ProducerMessage
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.message import ProxyMessage
+    from rmqcli.proxy.rpc import Rpc
     from rmqcli.proxy.via import Via
 
 # Numbers, because a look-up in an enumeration of protobuf runs Python code.
@@ -107,19 +109,13 @@ class ProxyBackend:
             linger_ms=config.linger_ms,
             clock=clock,
         )
+        self.post, self.submit_by = self._session.post, self._accumulator.put_by
+        self.in_own_thread = self._session.in_io_thread
         self._host = config.client_ip or local_ip(client.endpoints[0]) or "127.0.0.1"
 
     def start(self) -> None:
         """See ProducerBackend."""
         self._session.start()
-
-    def submit_by(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        """See ProducerBackend."""
-        self._accumulator.put_by(soon)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """See ProducerBackend."""
-        self._session.post(action)
 
     def hurry(self) -> None:
         """See ProducerBackend."""
@@ -130,10 +126,6 @@ class ProxyBackend:
         if self._checks is not None:
             self._checks.close()
         self._session.close()
-
-    def in_own_thread(self) -> bool:
-        """See ProducerBackend."""
-        return self._session.in_io_thread()
 
     # --- sending ---
 
@@ -219,17 +211,14 @@ class ProxyBackend:
 
         def end(state: LocalTransactionState) -> None:
             if state is not LocalTransactionState.UNKNOW:
-                session.in_caller(
-                    lambda via: self._publisher.end_transaction(
-                        endpoints,
-                        topic=message.topic,
-                        msg_id=half.msg_id,
-                        transaction_id=half.transaction_id or "",
-                        is_commit=state is LocalTransactionState.COMMIT_MESSAGE,
-                        from_check=False,
-                        via=via,
-                    )
+                call = end_transaction(
+                    topic=message.topic,
+                    msg_id=half.msg_id,
+                    transaction_id=half.transaction_id or "",
+                    is_commit=state is LocalTransactionState.COMMIT_MESSAGE,
+                    from_check=False,
                 )
+                session.invoke(endpoints, call)
 
         return HalfMessage(half, end)
 
@@ -290,20 +279,21 @@ class ProxyBackend:
         def answer(state: LocalTransactionState) -> Future[None] | None:
             if state is LocalTransactionState.UNKNOW:
                 return None
-            return self._session.run(
-                self._publisher.end_transaction(
-                    message.endpoints,
-                    topic=message.topic,
-                    msg_id=message.msg_id,
-                    transaction_id=transaction_id,
-                    is_commit=state is LocalTransactionState.COMMIT_MESSAGE,
-                    from_check=True,
-                    via=self._session.via,
-                )
+            call = end_transaction(
+                topic=message.topic,
+                msg_id=message.msg_id,
+                transaction_id=transaction_id,
+                is_commit=state is LocalTransactionState.COMMIT_MESSAGE,
+                from_check=True,
             )
+            return self._session.run(self._told(message.endpoints, call))
 
         assert self._checks is not None  # made with on_check  # noqa: S101
         self._checks.ask(message, answer, body_bytes=len(message.body))
+
+    def _told(self, endpoints: Endpoints, call: Rpc[None]) -> tasks.Task[None]:
+        """Make a call in the I/O thread."""
+        yield self._session.submit(endpoints, call)
 
 
 class ProxyCalls:

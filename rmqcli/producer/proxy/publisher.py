@@ -180,27 +180,6 @@ class ProxyPublisher:
             return False
         return True
 
-    def end_transaction(
-        self,
-        endpoints: Endpoints,
-        *,
-        topic: str,
-        msg_id: str,
-        transaction_id: str,
-        is_commit: bool,
-        from_check: bool,
-        via: Via,
-    ) -> tasks.Task[None]:
-        """Tell the proxy that has the half message how its transaction ended."""
-        call = calls.end_transaction(
-            topic=topic,
-            msg_id=msg_id,
-            transaction_id=transaction_id,
-            is_commit=is_commit,
-            from_check=from_check,
-        )
-        yield via.call(endpoints, call)
-
     def recall(self, topic: str, recall_handle: str, via: Via) -> tasks.Task[str]:
         """Recall a delayed message; return its id."""
         call = calls.recall_message(topic, recall_handle)

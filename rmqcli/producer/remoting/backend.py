@@ -155,6 +155,8 @@ class RemotingBackend:
             linger_ms=config.linger_ms,
             clock=clock,
         )
+        self.post, self.submit_by = self._thread.post, self._accumulator.put_by
+        self.in_own_thread = self._thread.is_current
         self._checks: TransactionChecks | None = None
         if on_check is not None:
             self._checks = TransactionChecks(on_check)
@@ -166,14 +168,6 @@ class RemotingBackend:
             self._traces.dispatcher.start()
         self._thread.start()
         self._thread.post(self._publisher.start)
-
-    def submit_by(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        """See ProducerBackend."""
-        self._accumulator.put_by(soon)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """See ProducerBackend."""
-        self._thread.post(action)
 
     def hurry(self) -> None:
         """See ProducerBackend."""
@@ -197,10 +191,6 @@ class RemotingBackend:
             )
         if self._traces is not None:
             self._traces.dispatcher.close()
-
-    def in_own_thread(self) -> bool:
-        """See ProducerBackend."""
-        return self._thread.is_current()
 
     # --- sending ---
 
