@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -156,22 +157,26 @@ class ConsumerBackend(Protocol):
         """
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class MemberParts:
+    """What a back end is made of; it has no threads and sockets before `start`."""
+
+    client_config: ClientConfig
+    group: str
+    subscriptions: Mapping[str, SubscriptionData]
+    config: ConsumerConfig
+    listener: Listener
+    runner: JobRunner
+    clock: Clock
+    #: called once, at the end of a close or of a cancelled start
+    on_end: Callable[[], None]
+
+
 class MakeBackend(Protocol):
     """The constructor of a back end."""
 
-    def __call__(
-        self,
-        client_config: ClientConfig,
-        *,
-        group: str,
-        subscriptions: Mapping[str, SubscriptionData],
-        config: ConsumerConfig,
-        listener: Listener,
-        runner: JobRunner,
-        clock: Clock,
-        on_end: Callable[[], None],
-    ) -> ConsumerBackend:
-        """Make a back end, which has no threads and sockets before `start`."""
+    def __call__(self, parts: MemberParts, /) -> ConsumerBackend:
+        """Make a back end."""
 
 
 def not_started() -> UsageError:

@@ -8,7 +8,7 @@ start (`-15m`). ConsumerConfig has Java's settings for the same.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import ConfigError, TextError
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 #: The positions at which a group can begin.
 BEGINS: Final = (Earliest, Latest, AtNow, AtTime, Ago)
+_WHERE: Final = {
+    Earliest: ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    Latest: ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
 WHY_NOT: Final = "a group can begin only at earliest, latest or a time"
 HINT: Final = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
 
@@ -48,22 +52,11 @@ def parse_begin(consume_from: str | Position) -> Position:
 
 def with_begin(config: ConsumerConfig, position: Position) -> ConsumerConfig:
     """Return the settings of Java's names for a position of `BEGINS`."""
-    match position:
-        case Earliest():
-            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-            return replace(config, consume_from_where=where)
-        case Latest():
-            where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-            return replace(config, consume_from_where=where)
-    where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    where = _WHERE.get(type(position), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP)
+    settings: dict[str, Any] = {"consume_from_where": where}
     if isinstance(position, AtTime):
-        return replace(
-            config, consume_from_where=where, consume_timestamp_ms=position.epoch_ms
-        )
-    ago_ms = position.ago_ms if isinstance(position, Ago) else 0
-    return replace(
-        config,
-        consume_from_where=where,
-        consume_timestamp_ms=None,
-        consume_ago_ms=ago_ms,
-    )
+        settings["consume_timestamp_ms"] = position.epoch_ms
+    elif isinstance(position, AtNow | Ago):
+        settings["consume_timestamp_ms"] = None
+        settings["consume_ago_ms"] = position.ago_ms if isinstance(position, Ago) else 0
+    return replace(config, **settings)

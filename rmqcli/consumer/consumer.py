@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 from rmqcli.checked import check_callback, check_int, check_type, checks_arguments
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import client_config
-from rmqcli.consumer.backend import GOODBYE_MS, not_started
+from rmqcli.consumer.backend import GOODBYE_MS, MemberParts, not_started
 from rmqcli.consumer.begin import parse_begin, with_begin
 from rmqcli.consumer.consume_threads import ConsumeThreads
 from rmqcli.consumer.iteration import HandOver, MessageIterator
@@ -280,8 +280,8 @@ class Consumer(InOneProcess):
             from rmqcli.consumer.proxy_backend import ProxyConsumerBackend  # loads gRPC
 
             make = ProxyConsumerBackend
-        return make(
-            self._client_config,
+        parts = MemberParts(
+            client_config=self._client_config,
             group=self.group,
             subscriptions=self._subscriptions,
             config=self.config,
@@ -290,6 +290,7 @@ class Consumer(InOneProcess):
             clock=self._clock,
             on_end=self._release,
         )
+        return make(parts)
 
     def _make_hand_over(self) -> Offered:
         return HandOver(self._clock)

@@ -74,25 +74,21 @@ from rmqcli.proxy.rpc import (
     query_assignment,
     receive_message,
 )
-from rmqcli.proxy.session import PUSH_CONSUMER, Session, filters_of
+from rmqcli.proxy.session import PUSH_CONSUMER, Session
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rmqcli.clock import Clock
-    from rmqcli.config import ClientConfig
-    from rmqcli.consumer.backend import JobRunner, Offsets
+    from rmqcli.consumer.backend import MemberParts, Offsets
     from rmqcli.engine.held_messages import Held
-    from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Pulled
     from rmqcli.model import MessageQueue
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.message import ProxyMessage
     from rmqcli.proxy.rpc import AckFailure, ProxyQueue, Received
     from rmqcli.proxy.settings import ServerSettings
-    from rmqcli.wire.subscription import SubscriptionData
 
 logger = get_logger(__name__)
 
@@ -194,20 +190,9 @@ class _Job:
 class ProxyConsumerBackend:
     """Implements `ConsumerBackend`. `on_end` is called in the thread rmq-proxy."""
 
-    def __init__(
-        self,
-        client_config: ClientConfig,
-        *,
-        group: str,
-        subscriptions: Mapping[str, SubscriptionData],
-        config: ConsumerConfig,
-        listener: Listener,
-        runner: JobRunner,
-        clock: Clock,
-        on_end: Callable[[], None],
-    ) -> None:
-        _check_settings(config)
-        if listener.on_start is not None:
+    def __init__(self, parts: MemberParts) -> None:
+        _check_settings(parts.config)
+        if parts.listener.on_start is not None:
             raise UnsupportedError(
                 "a proxy does not report where queues begin, so on_start is not"
                 " supported",
@@ -216,14 +201,14 @@ class ProxyConsumerBackend:
         #: None until `start` has made the session
         self.client_id: str | None = None
         self.has_begun = False
-        self._client_config = client_config
-        self._group = group
-        self._subscriptions = dict(subscriptions)
-        self._config = config
-        self._listener = listener
-        self._clock = clock
-        self._on_end = on_end
-        self._runner = runner
+        self._client_config = parts.client_config
+        self._group = parts.group
+        self._subscriptions = dict(parts.subscriptions)
+        self._config = parts.config
+        self._listener = parts.listener
+        self._clock = parts.clock
+        self._on_end = parts.on_end
+        self._runner = parts.runner
         self._session: Session
         self._held: HeldMessages
         #: assigned queue -> its receives
@@ -374,7 +359,7 @@ class ProxyConsumerBackend:
             self._client_config,
             client_type=PUSH_CONSUMER,
             group=self._group,
-            subscriptions=filters_of(self._subscriptions),
+            subscriptions=self._subscriptions,
             fifo=self._listener.is_orderly,
             on_verify=self._verify,
             on_settings=self._take_settings,
@@ -543,14 +528,12 @@ class ProxyConsumerBackend:
     ) -> tasks.Task[Received]:
         queue = source.queue
         yield from self._session.ready(queue.endpoints)
-        subscription = self._subscriptions[queue.queue.topic]
         rpc = receive_message(
             queue,
             group=self._group,
             batch_size=count,
             polling_ms=polling_ms,
-            expression=subscription.sub_string,
-            is_sql=subscription.expression_type == SQL92,
+            subscription=self._subscriptions[queue.queue.topic],
             invisible_ms=INVISIBLE_MS,
             attempt_id=source.attempt_id if self._held.in_order else str(uuid.uuid4()),
         )

@@ -44,15 +44,13 @@ from rmqcli.position import Earliest
 from rmqcli.tasks import All, Within, start
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.subscription import SubscriptionData, parse_subscription
+from rmqcli.wire.subscription import parse_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from rmqcli.clock import Clock
-    from rmqcli.config import ClientConfig
-    from rmqcli.consumer.backend import JobRunner, Offsets
-    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.consumer.backend import JobRunner, MemberParts, Offsets
     from rmqcli.engine.consume.request import (
         ConcurrentOutcome,
         ConcurrentRequest,
@@ -80,19 +78,8 @@ _WAIT: Final = "start(wait_for_cluster=True)"
 class RemotingConsumerBackend:
     """Implements `ConsumerBackend` and `Offsets`."""
 
-    def __init__(
-        self,
-        client_config: ClientConfig,
-        *,
-        group: str,
-        subscriptions: Mapping[str, SubscriptionData],
-        config: ConsumerConfig,
-        listener: Listener,
-        runner: JobRunner,
-        clock: Clock,
-        on_end: Callable[[], None],
-    ) -> None:
-        self.group = group
+    def __init__(self, parts: MemberParts) -> None:
+        self.group = parts.group
         self.client_id: str | None = None
         self.has_begun = False
         #: whether `release` has ended; then no thread owns the engine
@@ -100,18 +87,18 @@ class RemotingConsumerBackend:
         #: the next two are made by `start`
         self.engine: PushConsumer | None = None
         self.engine_thread: EngineThread | None = None
-        self._client_config = client_config
-        self._config = config
-        self._listener = listener
-        self._runner = runner
-        self._clock = clock
-        self._on_end = on_end
+        self._client_config = parts.client_config
+        self._config = config = parts.config
+        self._listener = parts.listener
+        self._runner = parts.runner
+        self._clock = parts.clock
+        self._on_end = parts.on_end
         self._is_broadcasting = config.message_model is MessageModel.BROADCASTING
-        self._subscriptions = dict(subscriptions)
+        self._subscriptions = dict(parts.subscriptions)
         if not self._is_broadcasting:
-            retries = retry_topic(group)
+            retries = retry_topic(self.group)
             self._subscriptions[retries] = parse_subscription(
-                retries, "*", sub_version=clock.epoch_ms()
+                retries, "*", sub_version=self._clock.epoch_ms()
             )
         self._client: Client | None = None
         self._requests: PeerRequests | None = None

@@ -22,6 +22,7 @@ from rmqcli.units import counted
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.receipt_handle import changed_handle
+from rmqcli.wire.subscription import SQL92, SubscriptionData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ STREAM_BYTES_MAX: Final = 64 << 20
 #: The most parts of a stream that are not messages; there are two or three.
 _OTHER_PARTS_MAX: Final = 64
 
+_EVERY_MESSAGE: Final = SubscriptionData(topic="")
 _SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 TELEMETRY: Final = _SERVICE + "Telemetry"
 _READABLE: Final = (int(pb.Permission.READ), int(pb.Permission.READ_WRITE))
@@ -54,6 +56,8 @@ STORED_CODES: Final = frozenset(
         ),
     )
 )
+#: Codes at the end of a receive with or without messages.
+_RECEIVED: Final = (OK, int(pb.Code.MESSAGE_NOT_FOUND))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -253,14 +257,22 @@ def recall_message(topic: str, recall_handle: str) -> Rpc[str]:
     return _rpc("RecallMessage", request, parse, what)
 
 
+def filter_of(subscription: SubscriptionData) -> pb.FilterExpression:
+    """The filter of a group's subscription: tags `a || b`, `*`, or SQL92."""
+    is_sql = subscription.expression_type == SQL92
+    return pb.FilterExpression(
+        type=pb.FilterType.SQL if is_sql else pb.FilterType.TAG,
+        expression=subscription.sub_string,
+    )
+
+
 def receive_message(
     queue: ProxyQueue,
     *,
     group: str,
     batch_size: int,
     polling_ms: int,
-    expression: str = "*",
-    is_sql: bool = False,
+    subscription: SubscriptionData = _EVERY_MESSAGE,
     invisible_ms: int | None = None,
     auto_renew: bool = False,
     attempt_id: str | None = None,
@@ -275,8 +287,7 @@ def receive_message(
         message_queue=queue.raw, batch_size=batch_size, auto_renew=auto_renew
     )
     request.group.name = group
-    request.filter_expression.type = pb.FilterType.SQL if is_sql else pb.FilterType.TAG
-    request.filter_expression.expression = expression
+    request.filter_expression.CopyFrom(filter_of(subscription))
     request.long_polling_timeout.FromMilliseconds(polling_ms)
     if invisible_ms is not None:
         request.invisible_duration.FromMilliseconds(invisible_ms)
@@ -362,15 +373,7 @@ class ReceiveParser:
     def end(self, failure: RmqError | None = None) -> Received:
         """The received messages. Raises the stream's error if there are none."""
         status = self._status
-        if (
-            failure is None
-            and status is not None
-            and status.code
-            not in (
-                OK,
-                int(pb.Code.MESSAGE_NOT_FOUND),
-            )
-        ):
+        if failure is None and status is not None and status.code not in _RECEIVED:
             address = str(self._endpoints)
             failure = error_of(status, what=self._rpc.what, address=address)
         if failure is not None and not self.messages:

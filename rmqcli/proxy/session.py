@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rmqcli import tasks
 from rmqcli.client_id import new_proxy_client_id
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BodyError,
     ConnectError,
@@ -63,7 +62,6 @@ from rmqcli.proxy.telemetry import Telemetry
 from rmqcli.proxy.via import CallerVia, IoVia
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
-from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -94,27 +92,11 @@ _POLLING_ASKED_MS: Final = 20_000
 _ON_ITS_WAY_MS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """The filter of a group's subscription: tags `a || b`, `*`, or SQL92."""
-
-    expression: str = "*"
-    is_sql: bool = False
-
-
-def filters_of(subscriptions: Mapping[str, SubscriptionData]) -> dict[str, Filter]:
-    """The filter of each topic."""
-    return {
-        topic: Filter(each.sub_string, is_sql=each.expression_type == SQL92)
-        for topic, each in subscriptions.items()
-    }
-
-
 class Session:
     """See the module. Methods that do not say otherwise may be called from any thread.
 
-    `group` and `subscriptions` (topic -> Filter) are for consumers. `on_orphaned` is
-    called with a half message whose transaction is undecided for the broker, and the
+    `group` and `subscriptions` (by topic) are for consumers. `on_orphaned` is called
+    with a half message whose transaction is undecided for the broker, and the
     transaction's id. `on_verify` is called with a message to consume as a test, and a
     function that must be called with the outcome. `on_settings` is called with each
     change of `settings`.
@@ -126,7 +108,7 @@ class Session:
         *,
         client_type: int,
         group: str | None = None,
-        subscriptions: Mapping[str, Filter] | None = None,
+        subscriptions: Mapping[str, SubscriptionData] | None = None,
         fifo: bool = False,
         on_orphaned: Callable[[ProxyMessage, str], None] | None = None,
         on_verify: Callable[[ProxyMessage, Callable[[bool], None]], None] | None = None,
@@ -144,7 +126,7 @@ class Session:
             PRODUCER_DEFAULTS if client_type == PRODUCER else CONSUMER_DEFAULTS
         )
         self._fifo = fifo
-        #: topic -> Filter; replaced as a whole
+        #: by topic; replaced as a whole
         self._subscriptions = dict(subscriptions or {})
         #: topics in the settings; replaced as a whole
         self.topics: tuple[str, ...] = tuple(self._subscriptions)
@@ -353,7 +335,7 @@ class Session:
                 self.topics = (*self.topics, topic)
             self.post(self._send_settings)
 
-    def subscribe(self, subscriptions: Mapping[str, Filter]) -> None:
+    def subscribe(self, subscriptions: Mapping[str, SubscriptionData]) -> None:
         """Replace the subscriptions in the client's settings."""
         with self._lock:
             self._subscriptions = dict(subscriptions)
@@ -499,10 +481,7 @@ class Session:
         for topic, wanted in self._subscriptions.items():
             entry = subscription.subscriptions.add()
             entry.topic.name = topic
-            entry.expression.type = (
-                pb.FilterType.SQL if wanted.is_sql else pb.FilterType.TAG
-            )
-            entry.expression.expression = wanted.expression
+            entry.expression.CopyFrom(calls.filter_of(wanted))
         return command
 
     def take_settings(self, said: pb.Settings) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from rmqcli.proxy.channel import ProxyChannel
     from rmqcli.proxy.session import Session
+
+#: gRPC has no name for this type.
+_Stream: TypeAlias = Any
 
 logger = get_logger(__name__)
 
@@ -66,7 +69,7 @@ class Telemetry:
         self._session = session
         self._backoff = Backoff(rng)
         self._io = io_thread()
-        self._stream: Any = None
+        self._stream: _Stream = None
         self._task: asyncio.Task[None] | None = None
         #: gRPC allows one write at a time
         self._writing = asyncio.Lock()
@@ -300,19 +303,13 @@ class Telemetry:
             self._io.spawn(self._send_safely(stream, command))
 
     async def _send_safely(
-        self,
-        stream: Any,  # noqa: ANN401  # gRPC has no name for its type
-        command: service.TelemetryCommand,
+        self, stream: _Stream, command: service.TelemetryCommand
     ) -> None:
         # The reader of the stream learns why it ended, and reopens it.
         with suppress(grpc.RpcError, asyncio.InvalidStateError):
             await self._write(stream, command)
 
-    async def _write(
-        self,
-        stream: Any,  # noqa: ANN401  # gRPC has no name for its type
-        command: service.TelemetryCommand,
-    ) -> None:
+    async def _write(self, stream: _Stream, command: service.TelemetryCommand) -> None:
         async with self._writing:
             await stream.write(command.SerializeToString())
 

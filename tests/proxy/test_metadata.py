@@ -7,10 +7,11 @@ import pytest
 from rmqcli.config import ClientConfig
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.metadata import MetadataMaker, host_name
-from rmqcli.proxy.session import PRODUCER, PUSH_CONSUMER, Filter, Session
+from rmqcli.proxy.session import PRODUCER, PUSH_CONSUMER, Session
 from rmqcli.testing import ManualClock
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.subscription import parse_subscription
 
 AT_2026_01_02_03_04_05 = 1_767_323_045_999
 FIXED = [
@@ -142,9 +143,11 @@ def test_a_consumer_states_its_group_and_filters(monkeypatch, fifo):
         client_type=PUSH_CONSUMER,
         group="billing",
         subscriptions={
-            "orders": Filter("a || b"),
-            "payments": Filter("a > 1", is_sql=True),
-            "all": Filter(),
+            "orders": parse_subscription("orders", "a || b"),
+            "payments": parse_subscription(
+                "payments", "a > 1", expression_type="SQL92"
+            ),
+            "all": parse_subscription("all", "*"),
         },
         fifo=fifo,
     )

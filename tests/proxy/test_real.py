@@ -22,7 +22,8 @@ from rmqcli import (
     UnsupportedError,
 )
 from rmqcli.proxy import rpc
-from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter, Session
+from rmqcli.proxy.session import SIMPLE_CONSUMER, Session
+from rmqcli.wire.subscription import parse_subscription
 from tests.kit import raw
 from tests.kit.proxy.sessions import receive_now
 from tests.kit.waiting import wait_until
@@ -68,7 +69,7 @@ def open_consumer(client):
                 client,
                 client_type=SIMPLE_CONSUMER,
                 group=group,
-                subscriptions={topic: Filter(expression)},
+                subscriptions={topic: parse_subscription(topic, expression)},
             )
             stack.callback(session.close)
             session.open([topic])
@@ -88,7 +89,7 @@ def drain(session, queue, group, *, count, expression="*", ack=True):
             batch_size=32,
             polling_ms=5_000,
             invisible_ms=30_000,
-            expression=expression,
+            subscription=parse_subscription(queue.queue.topic, expression),
         )
         messages = receive_now(session, queue.endpoints, call).messages
         found.extend(messages)
@@ -333,7 +334,7 @@ def test_a_killed_proxy_loses_nothing(rmq_version, fresh_cluster):
         client,
         client_type=SIMPLE_CONSUMER,
         group=group,
-        subscriptions={topic: Filter()},
+        subscriptions={topic: parse_subscription(topic, "*")},
     )
     with Producer(client=client) as producer:
         session.open([topic])

@@ -9,9 +9,10 @@ import pytest
 
 from rmqcli.errors import BodyError, BrokerError, DeadlineError, DisconnectedError
 from rmqcli.proxy import rpc
-from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter
+from rmqcli.proxy.session import SIMPLE_CONSUMER
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
+from rmqcli.wire.subscription import parse_subscription
 from tests.kit.proxy.scripted import OK, status
 from tests.kit.proxy.sessions import receive_now
 from tests.kit.waiting import PATIENCE_S
@@ -35,7 +36,7 @@ def receive(proxy, open_session):
         proxy,
         client_type=SIMPLE_CONSUMER,
         group="billing",
-        subscriptions={"orders": Filter()},
+        subscriptions={"orders": parse_subscription("orders", "*")},
     )
     (queue, *_) = session.in_caller(lambda via: session.route("orders", via))
 

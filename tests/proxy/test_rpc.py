@@ -11,6 +11,7 @@ from rmqcli.proxy.endpoints import endpoints_of, parse_endpoints
 from rmqcli.proxy.rpc import ProxyQueue
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
+from rmqcli.wire.subscription import parse_subscription
 from tests.kit.proxy.scripted import OK, status
 
 ACCESS_POINT = parse_endpoints(("127.0.0.1:8081",))
@@ -214,8 +215,9 @@ def test_a_call_carries_what_it_was_given_and_names_itself_in_errors(
         ),
         (
             {
-                "expression": "a > 1",
-                "is_sql": True,
+                "subscription": parse_subscription(
+                    "orders", "a > 1", expression_type="SQL92"
+                ),
                 "invisible_ms": 15_000,
                 "auto_renew": True,
                 "attempt_id": "A1",

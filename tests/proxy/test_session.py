@@ -32,10 +32,11 @@ from rmqcli.errors import (
 from rmqcli.proxy import channel, rpc
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.reader import ProxyReader
-from rmqcli.proxy.session import PRODUCER, PUSH_CONSUMER, SIMPLE_CONSUMER, Filter
+from rmqcli.proxy.session import PRODUCER, PUSH_CONSUMER, SIMPLE_CONSUMER
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
+from rmqcli.wire.subscription import parse_subscription
 from tests.kit.proxy.scripted import OK, ScriptedProxy, status
 from tests.kit.proxy.sessions import receive_now
 from tests.kit.waiting import PATIENCE_S, wait_until
@@ -46,7 +47,7 @@ def consumer(open_session, proxy, **options):
         proxy,
         client_type=SIMPLE_CONSUMER,
         group="billing",
-        subscriptions={"orders": Filter("a || b")},
+        subscriptions={"orders": parse_subscription("orders", "a || b")},
         **options,
     )
 
@@ -546,7 +547,14 @@ def test_a_call_has_the_deadline_that_it_is_given_or_that_of_the_config(
 def test_new_subscriptions_are_stated(proxy, open_session):
     session = consumer(open_session, proxy)
     session.open([])
-    session.subscribe({"payments": Filter("a > 1", is_sql=True), "all": Filter()})
+    session.subscribe(
+        {
+            "payments": parse_subscription(
+                "payments", "a > 1", expression_type="SQL92"
+            ),
+            "all": parse_subscription("all", "*"),
+        }
+    )
     wait_until(lambda: len(proxy.telemetry) >= 2)
     subscriptions = proxy.telemetry[1].settings.subscription.subscriptions
     assert [

@@ -19,11 +19,12 @@ from rmqcli.proxy import session as session_module
 from rmqcli.proxy import telemetry
 from rmqcli.proxy.endpoints import endpoints_of, parse_endpoints
 from rmqcli.proxy.rpc import ProxyQueue
-from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter
+from rmqcli.proxy.session import SIMPLE_CONSUMER
 from rmqcli.testing import ManualClock
 from rmqcli.transport import backoff
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
+from rmqcli.wire.subscription import parse_subscription
 from tests.kit.proxy.scripted import OK, ScriptedProxy, status
 from tests.kit.proxy.sessions import receive_now
 from tests.kit.waiting import wait_until
@@ -38,7 +39,7 @@ def consumer(proxy, open_session):
             proxy,
             client_type=SIMPLE_CONSUMER,
             group="billing",
-            subscriptions={"orders": Filter()},
+            subscriptions={"orders": parse_subscription("orders", "*")},
             **options,
         )
         session.open(["orders"])

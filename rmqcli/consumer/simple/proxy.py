@@ -10,7 +10,7 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
 from rmqcli.consumer.simple.received import MessageLease, ReceivedMessage
@@ -20,13 +20,11 @@ from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.proxy.message import ProxyMessage
 from rmqcli.proxy.rpc import ack_messages, change_invisible_duration, receive_message
-from rmqcli.proxy.session import SIMPLE_CONSUMER, Session, filters_of
+from rmqcli.proxy.session import SIMPLE_CONSUMER, Session
 from rmqcli.wire.protobuf import definition_pb2 as pb
-from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Sequence
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
@@ -68,10 +66,11 @@ class ProxyPop:
             config,
             client_type=SIMPLE_CONSUMER,
             group=group,
-            subscriptions=filters_of(subscriptions),
+            subscriptions=subscriptions,
             clock=clock,
         )
         self.runner: tasks.Runner = session.via
+        self.run, self.post = session.run, session.post
         self.client_id = session.client_id
         self.answer_ms = config.timeout_ms
         self._queues: dict[MessageQueue, ProxyQueue] = {}
@@ -84,17 +83,9 @@ class ProxyPop:
             self._session.close()
             raise
 
-    def run(self, part: tasks.Part) -> Future[Any]:
-        """Run a task in the I/O thread; the future has its result or its RmqError."""
-        return self._session.run(part)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Call `action` in the I/O thread."""
-        self._session.post(action)
-
     def subscribed(self) -> None:
         """Send the subscriptions, which have changed, to the proxies."""
-        self._session.subscribe(filters_of(self._subscriptions))
+        self._session.subscribe(self._subscriptions)
 
     def leave(self) -> tasks.Task[None]:
         """End the receives that are open; `end` unregisters the member."""
@@ -144,8 +135,7 @@ class ProxyPop:
             group=self._group,
             batch_size=max_messages,
             polling_ms=poll_ms,
-            expression=subscription.sub_string,
-            is_sql=subscription.expression_type == SQL92,
+            subscription=subscription,
             invisible_ms=invisible_ms,
         )
         received: Received = yield self._session.receive(queue.endpoints, rpc)
