@@ -23,6 +23,7 @@ from rmqcli.consumer.latch import Latch
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.remoting_network import RemotingNetwork
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import MessageModel
 from rmqcli.engine.consume.request import consume_concurrently, consume_orderly
 from rmqcli.engine.member import Member
@@ -41,7 +42,7 @@ from rmqcli.errors import (
 from rmqcli.hint import Argument, ForPrograms, Hint
 from rmqcli.model import retry_topic
 from rmqcli.position import Earliest
-from rmqcli.tasks import All, Within, start
+from rmqcli.tasks import All, Within, every, start
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import parse_subscription
@@ -217,9 +218,6 @@ class RemotingConsumerBackend:
             engine_thread=engine_thread,
             # The engine is created after the workers, and before listeners run.
             consumed=lambda outcome: self._need_engine().consumed(outcome),
-            consumed_orderly=lambda outcome: self._need_engine().consumed_orderly(
-                outcome
-            ),
         )
         member = Member(
             group=self.group,
@@ -289,7 +287,7 @@ class RemotingConsumerBackend:
     def queues(self) -> list[MessageQueue]:
         """See ConsumerBackend. Includes retry queues."""
         member = self._need_engine().member
-        return sorted(self.ask(lambda: _live_queues(member)))
+        return sorted(self.ask(member.live_queues))
 
     def offsets_for(self, method: str) -> Offsets:  # all are possible
         """See ConsumerBackend."""
@@ -403,31 +401,19 @@ class RemotingConsumerBackend:
         return self.engine
 
 
+@dataclass(eq=False, repr=False)
 class _ListenerWorkers:
     """Implements the engine's `Workers`: jobs call the listener.
 
-    `consumed` and `consumed_orderly` receive outcomes, in the thread that owns the
-    engine.
+    `consumed` receives outcomes, in the thread that owns the engine.
     """
 
-    def __init__(
-        self,
-        listener: Listener,
-        clock: Clock,
-        *,
-        needs_lock: bool,
-        runner: JobRunner,
-        engine_thread: EngineThread,
-        consumed: Callable[[ConcurrentOutcome], None],
-        consumed_orderly: Callable[[OrderlyOutcome], None],
-    ) -> None:
-        self._listener = listener
-        self._clock = clock
-        self._needs_lock = needs_lock
-        self._runner = runner
-        self._engine_thread = engine_thread
-        self._consumed = consumed
-        self._consumed_orderly = consumed_orderly
+    listener: Listener
+    clock: Clock
+    needs_lock: bool
+    runner: JobRunner
+    engine_thread: EngineThread
+    consumed: Callable[[ConcurrentOutcome | OrderlyOutcome], None]
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """See Workers.
@@ -435,9 +421,9 @@ class _ListenerWorkers:
         Coroutines share a request from its beginning, as far as they wait.
         """
         times = 1
-        if self._listener.is_async:
+        if self.listener.is_async:
             request.is_shared, times = True, self._batches(request)
-        self._engine_thread.take(*[functools.partial(self._serve, request)] * times)
+        self.engine_thread.take(*[functools.partial(self._serve, request)] * times)
 
     def share(self, request: ConcurrentRequest) -> None:
         """See Workers.
@@ -447,38 +433,38 @@ class _ListenerWorkers:
         """
         request.is_shared = True
         job = functools.partial(self._serve, request)
-        self._runner.put(*[job] * (self._batches(request) - 1))
+        self.runner.put(*[job] * (self._batches(request) - 1))
 
     def _batches(self, request: ConcurrentRequest) -> int:
         """How many jobs can work on the request at once."""
-        return min(-(-request.left // request.batch_size), self._runner.count)
+        return min(-(-request.left // request.batch_size), self.runner.count)
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """See Workers."""
-        self._engine_thread.take(functools.partial(self._serve_orderly, request))
+        self.engine_thread.take(functools.partial(self._serve_orderly, request))
 
     async def _serve(self, request: ConcurrentRequest) -> None:
         await consume_concurrently(
             request,
-            self._listener,
-            self._clock,
+            self.listener,
+            self.clock,
             report=self._report,
             share=self.share,
         )
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
-        action = functools.partial(self._consumed, outcome)
+        action = functools.partial(self.consumed, outcome)
         if outcome.failed:
-            self._engine_thread.post(action)
+            self.engine_thread.post(action)
         else:
             # Offsets are committed only every 5 s, so this is not worth a wake-up.
-            self._engine_thread.leave(action)
+            self.engine_thread.leave(action)
 
     async def _serve_orderly(self, request: OrderlyRequest) -> None:
         outcome = await consume_orderly(
-            request, self._listener, self._clock, needs_lock=self._needs_lock
+            request, self.listener, self.clock, needs_lock=self.needs_lock
         )
-        self._engine_thread.post(functools.partial(self._consumed_orderly, outcome))
+        self.engine_thread.post(functools.partial(self.consumed, outcome))
 
 
 def _not_joined(
@@ -530,10 +516,6 @@ def _explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
     return error
 
 
-def _live_queues(member: Member) -> list[MessageQueue]:
-    return [q for q, each in member.process_queues.items() if not each.dropped]
-
-
 def _commit(member: Member) -> Task[None]:
     """Commit the offsets of the member's queues, then read each of them back.
 
@@ -541,18 +523,16 @@ def _commit(member: Member) -> Task[None]:
     answer that a commit was successful, and do not store it. An older offset may also
     be that of a pull which arrived after the commit; then it is committed again.
     """
-    known = {queue: member.offsets.table.get(queue) for queue in _live_queues(member)}
+    known = {queue: member.offsets.table.get(queue) for queue in member.live_queues()}
     wanted = {queue: at for queue, at in known.items() if at is not None}
     older: dict[MessageQueue, int | None] = {}
     for _ in range(_COMMITS_MAX):
         errors = yield from member.offsets.persist_last(wanted)
         for error in errors.values():
             raise error
-        stored = yield All([member.offsets.read(queue) for queue in wanted])
+        stored = yield from every(*(member.offsets.read(queue) for queue in wanted))
         older = {}
         for (queue, offset), outcome in zip(wanted.items(), stored, strict=True):
-            if isinstance(outcome, RmqError):
-                raise outcome
             if outcome is None or outcome < offset:
                 older[queue] = outcome
         wanted = {queue: wanted[queue] for queue in older}
@@ -568,7 +548,7 @@ def _commit(member: Member) -> Task[None]:
 def _lag(member: Member, limit_ms: int) -> Task[tuple[QueueLag, ...]]:
     """The lag of each queue of the member; a broker's error makes it unknown."""
     table, network = member.offsets.table, member.network
-    held = {queue: table.get(queue) for queue in sorted(_live_queues(member))}
+    held = {queue: table.get(queue) for queue in sorted(member.live_queues())}
     bounds = yield All(
         [
             All(

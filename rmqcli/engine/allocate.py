@@ -67,9 +67,15 @@ class _Strategy:
     ) -> list[MessageQueue]:
         """See AllocateMessageQueueStrategy."""
         del group
-        if not is_member(current_cid, queues, cids):
+        if not self.is_member(current_cid, queues, cids):
             return []
         return self.share(current_cid, queues, cids)
+
+    def is_member(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
+    ) -> bool:
+        """Whether the id is in the list. Raises UsageError for empty arguments."""
+        return is_member(current_cid, queues, cids)
 
     def share(
         self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
@@ -232,21 +238,18 @@ class AllocateMessageQueueByMachineRoom(_Strategy):
         self.rooms = frozenset(rooms)
         self.like_4_6 = like_4_6
 
-    def allocate(
-        self,
-        *,
-        group: str,
-        current_cid: str,
-        queues: Sequence[MessageQueue],
-        cids: Sequence[str],
-    ) -> list[MessageQueue]:
-        """See AllocateMessageQueueStrategy."""
-        del group
+    def is_member(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
+    ) -> bool:
+        """See _Strategy. 4.6.0 does not check the arguments."""
         if self.like_4_6:
-            if current_cid not in cids:
-                return []
-        elif not is_member(current_cid, queues, cids):
-            return []
+            return current_cid in cids
+        return super().is_member(current_cid, queues, cids)
+
+    def share(
+        self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """See _Strategy."""
         ours = [queue for queue in queues if self._is_ours(queue)]
         index = list(cids).index(current_cid)
         size, more = divmod(len(ours), len(cids))

@@ -42,10 +42,8 @@ RANGES: Final = {
     "await_termination_ms": (0, 60 * 60 * 1_000),
     "pull_time_delay_when_exception_ms": (10, 60_000),
     "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
-    "heartbeat_broker_interval_ms": (
-        100,
-        100_000,
-    ),  # a broker drops a member after 120 s
+    # A broker drops a member after 120 s.
+    "heartbeat_broker_interval_ms": (100, 100_000),
     "persist_consumer_offset_interval_ms": (100, 10 * 60 * 1_000),
     "rebalance_interval_ms": (100, 10 * 60 * 1_000),
     "cached_bytes_max": (1, 2**63 - 1),

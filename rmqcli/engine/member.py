@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.clock import Now
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.config import MessageModel
 from rmqcli.engine.stats import ConsumerStats
 from rmqcli.model import retry_topic
@@ -33,37 +34,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Member:
     """One member of one group, and the `tasks.Runner` of its tasks.
 
     It is used only in the engine's thread.
     """
 
-    def __init__(
-        self,
-        *,
-        group: str,
-        client_id: str,
-        config: ConsumerConfig,
-        listener: Listener,
-        subscriptions: dict[str, SubscriptionData],
-        clock: Clock,
-        network: Network,
-        workers: Workers,
-        offsets: OffsetStore,
-    ) -> None:
-        self.group = group
-        self.client_id = client_id
-        self.config = config
-        self.listener = listener
-        self.subscriptions = subscriptions
-        self.clock = clock
-        self.network = network
-        self.workers = workers
-        self.offsets = offsets
+    group: str
+    client_id: str
+    config: ConsumerConfig
+    listener: Listener
+    subscriptions: dict[str, SubscriptionData]
+    clock: Clock
+    network: Network
+    workers: Workers
+    offsets: OffsetStore
+
+    def __post_init__(self) -> None:
         self.timers = Timers()
         self.stats = ConsumerStats(self.now_ms)
-        self.retry_topic = retry_topic(group)
+        self.retry_topic = retry_topic(self.group)
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
         #: topic -> its queues in the last route
         self.topic_queues: dict[str, list[MessageQueue]] = {}
@@ -71,15 +62,18 @@ class Member:
         self.lost_brokers: set[str] = set()
         self.is_running = False
         self.is_paused = False
+        #: requests a rebalance of every topic; set by the engine
+        self.rebalance_soon: Callable[[], None] = lambda: None
         #: the setting, or the topic's limit divided by its queues; set by rebalances
+        config = self.config
         self.pull_threshold_for_queue = config.pull_threshold_for_queue
         self.pull_threshold_size_for_queue_mib = (
             config.pull_threshold_size_for_queue_mib
         )
         #: from when `consume_ago_ms` counts
-        self.created_ms = clock.monotonic_ms()
+        self.created_ms = self.now_ms()
         #: whether a line in the log said where the group begins, or was not to
-        self.has_said_begin = listener.is_told_where
+        self.has_said_begin = self.listener.is_told_where
 
     @property
     def is_orderly(self) -> bool:
@@ -113,9 +107,11 @@ class Member:
         due_ms = self.clock.monotonic_ms() + delay_ms
         self.timers.at(due_ms, lambda _: action())
 
-    def is_live(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether this is the ProcessQueue with which the queue is consumed now."""
-        return (
-            not process_queue.dropped
-            and self.process_queues.get(queue) is process_queue
-        )
+    def live_queues(self) -> list[MessageQueue]:
+        """The queues that are consumed, or whose last messages are."""
+        return [q for q, each in self.process_queues.items() if not each.dropped]
+
+    def is_live(self, process_queue: ProcessQueue[Pulled]) -> bool:
+        """Whether this is the ProcessQueue with which its queue is consumed now."""
+        present = self.process_queues.get(process_queue.message_queue)
+        return present is process_queue and not process_queue.dropped

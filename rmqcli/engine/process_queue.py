@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.clock import Now
+    from rmqcli.model import MessageQueue
 
 PULL_MAX_IDLE_MS: Final = 120_000  # PULL_MAX_IDLE_TIME
 LOCK_MAX_LIVE_MS: Final = 30_000  # REBALANCE_LOCK_MAX_LIVE_TIME
@@ -184,12 +185,14 @@ class ProcessQueue(Generic[M]):
 
     def __init__(
         self,
+        message_queue: MessageQueue,
         now_ms: int,
         *,
         locked: bool = True,
         last_lock_ms: int | None = None,
         story: deque[str] | None = None,
     ) -> None:
+        self.message_queue = message_queue
         self._runs: SortedDict[int, Run[M]] = SortedDict()
         #: no cached offset is above it
         self._highest = -1

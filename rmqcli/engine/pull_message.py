@@ -66,10 +66,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
-    Submit = Callable[
-        [MessageQueue, ProcessQueue[Pulled], list[Pulled], bool],
-        None,
-    ]
+    Submit = Callable[[ProcessQueue[Pulled], list[Pulled], bool], None]
 
 logger = get_logger(__name__)
 
@@ -102,24 +99,20 @@ _REFUSAL_LOG_MS: Final = 60_000
 _REFUSALS_MAX: Final = 1_000
 
 
-def has_carried_less(
-    member: Member, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
-) -> bool:
+def has_carried_less(member: Member, process_queue: ProcessQueue[Pulled]) -> bool:
     """Whether the last pull committed a lower offset than is consumed by now."""
-    carried = process_queue.carried
-    return carried is not None and carried != member.offsets.table.get(queue)
+    carried, table = process_queue.carried, member.offsets.table
+    return carried is not None and carried != table.get(process_queue.message_queue)
 
 
-def may_undo(
-    member: Member, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
-) -> bool:
+def may_undo(member: Member, process_queue: ProcessQueue[Pulled]) -> bool:
     """Whether a pull that was just sent may undo a commit that is sent now.
 
     The broker's threads may process the pull after the commit.
     """
     return (
         process_queue.is_pulling
-        and has_carried_less(member, queue, process_queue)
+        and has_carried_less(member, process_queue)
         and member.now_ms() - process_queue.last_pull_ms < CARRIED_MS
     )
 
@@ -182,12 +175,7 @@ class PullMessageService:
     """
 
     def __init__(
-        self,
-        member: Member,
-        submit: Submit,
-        *,
-        give_up: Callable[[MessageQueue], None],
-        rebalance_soon: Callable[[], None],
+        self, member: Member, submit: Submit, *, give_up: Callable[[MessageQueue], None]
     ) -> None:
         self._member = member
         #: broker name -> since when it has not known this member
@@ -200,7 +188,6 @@ class PullMessageService:
         self._probed: set[str] = set()
         self._submit = submit
         self._give_up = give_up
-        self._rebalance_soon = rebalance_soon
         self._room = PullRoom(member, self.pull, retry_ms=FLOW_CONTROL_DELAY_MS)
 
     def pull_later(self, request: PullRequest, delay_ms: int) -> None:
@@ -415,7 +402,7 @@ class PullMessageService:
         except Exception as error:  # noqa: BLE001  # the queue must not stand still
             unexpected(error)
             request.process_queue.drop("its pull failed unexpectedly")
-            self._rebalance_soon()
+            self._member.rebalance_soon()
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
         request.process_queue.pull_ended()
@@ -489,16 +476,15 @@ class PullMessageService:
         stats.pulls += 1
         stats.pull_rt_ms += member.now_ms() - request.asked_ms
         if not messages:
-            self.pull(
-                request
-            )  # as Java: the skipped offsets are committed with the next message
+            # As in Java, the skipped offsets are committed with the next message.
+            self.pull(request)
             return
         stats.pulled += len(messages)
         request.is_chosen = False
         dispatch = request.process_queue.put_message(
             messages, is_ascending=is_without_gap
         )
-        self._submit(queue, request.process_queue, messages, dispatch)
+        self._submit(request.process_queue, messages, dispatch)
         request.early_times = 0
         if member.config.pull_interval_ms:
             self.pull_later(request, member.config.pull_interval_ms)
@@ -617,21 +603,16 @@ class PullMessageService:
             process_queue.change(QueueState.RESTING, "its offset was corrected")
             self._member.call_later(
                 OFFSET_ILLEGAL_DELAY_MS,
-                lambda: self._correct(queue, process_queue, offset),
+                lambda: self._correct(process_queue, offset),
             )
             return
         process_queue.drop("its offset was corrected")
         self._member.offsets.table.freeze(queue, offset)
-        self._correct(queue, process_queue, offset)
-        self._rebalance_soon()
+        self._correct(process_queue, offset)
+        self._member.rebalance_soon()
 
-    def _correct(
-        self,
-        queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        offset: int,
-    ) -> None:
-        member = self._member
+    def _correct(self, process_queue: ProcessQueue[Pulled], offset: int) -> None:
+        member, queue = self._member, process_queue.message_queue
         process_queue.drop("its corrected offset is stored")
         if member.process_queues.get(queue) is not process_queue:
             return

@@ -148,8 +148,7 @@ class PullRoom:
         finally:
             self._is_serving = False
             for request in self._line:
-                request.process_queue.last_pull_ms = (
-                    now_ms  # its loop is alive: it waits for room
-                )
+                # Its loop is alive: it waits for room.
+                request.process_queue.last_pull_ms = now_ms
             if self._line:
                 self._member.call_later(self._retry_ms, self._serve)

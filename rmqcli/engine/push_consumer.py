@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.engine.consume.concurrently import ConsumeMessageConcurrentlyService
 from rmqcli.engine.consume.orderly import ConsumeMessageOrderlyService
@@ -59,7 +59,7 @@ from rmqcli.errors import (
     TransportError,
 )
 from rmqcli.log import get_logger
-from rmqcli.tasks import All, Race, Sleep, Within, start, unexpected
+from rmqcli.tasks import All, Race, Sleep, Within, every, start, unexpected
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
 
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.clock import Now
-    from rmqcli.engine.consume.request import ConcurrentOutcome, OrderlyOutcome
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
@@ -93,22 +92,16 @@ class PushConsumer:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.locks = QueueLocks(member)
-        orderly = ConsumeMessageOrderlyService(
-            member, self.locks, rebalance_soon=self.rebalance_soon
-        )
-        concurrently = ConsumeMessageConcurrentlyService(
-            member, rebalance_soon=self.rebalance_soon
-        )
         self.service: ConsumeMessageOrderlyService | ConsumeMessageConcurrentlyService
-        self.service = orderly if member.is_orderly else concurrently
-        #: where consume threads report their outcomes
-        self.consumed_orderly: Callable[[OrderlyOutcome], None] = orderly.consumed
-        self.consumed: Callable[[ConcurrentOutcome], None] = concurrently.consumed
+        self.service = (
+            ConsumeMessageOrderlyService(member, self.locks)
+            if member.is_orderly
+            else ConsumeMessageConcurrentlyService(member)
+        )
+        #: where consume threads report their outcomes, which are those of its service
+        self.consumed: Callable[[Any], None] = self.service.consumed
         self.pulls = PullMessageService(
-            member,
-            self.service.submit,
-            give_up=self.give_up,
-            rebalance_soon=self.rebalance_soon,
+            member, self.service.submit, give_up=self.give_up
         )
         self.rebalance = Rebalance(
             member,
@@ -116,12 +109,11 @@ class PushConsumer:
             service=self.service,
             pull=self.pulls.pull,
             heartbeat=self._heartbeat,
-            rebalance_soon=self.rebalance_soon,
         )
         self.rebalances = RebalanceService(member, self.rebalance)
+        member.rebalance_soon = self.rebalances.soon
         self.subscription_check = SubscriptionCheck(member)
         self.is_closing = False
-        self._sweep = concurrently.sweep
         #: resets whose offsets are not stored yet
         self._moving = 0
         #: why the last fetch of a topic's route failed
@@ -142,10 +134,6 @@ class PushConsumer:
     def run_due(self, now: Now) -> None:
         """Run the actions that are due."""
         self.member.timers.run_due(now)
-
-    def rebalance_soon(self) -> None:
-        """Request a rebalance of every topic."""
-        self.rebalances.soon()
 
     def give_up(self, queue: MessageQueue) -> None:
         """Drop a queue at once."""
@@ -168,16 +156,13 @@ class PushConsumer:
         found = member.topic_queues.keys() - {member.retry_topic}
         if not (wait_for_cluster or found) and self._route_errors:
             raise self._why_no_route()
-        checked = yield All(
-            [
+        yield from every(
+            *(
                 self._check_surely(subscription, wait_for_cluster=wait_for_cluster)
                 for subscription in member.subscriptions.values()
                 if subscription.expression_type not in (None, TAG)
-            ]
+            )
         )
-        for outcome in checked:
-            if isinstance(outcome, RmqError):
-                raise outcome
         yield from self._first_heartbeat()
         if self.is_closing:
             return
@@ -342,50 +327,35 @@ class PushConsumer:
 
     def _plan_timers(self) -> None:
         member, config = self.member, self.member.config
-        plans: list[tuple[int, int, Callable[[], None]]] = [
-            (
-                config.poll_namesrv_interval_ms,
-                config.poll_namesrv_interval_ms,
-                lambda: self._run(self._fetch_routes(member.subscriptions)),
-            ),
-            (
-                config.heartbeat_broker_interval_ms,
-                config.heartbeat_broker_interval_ms,
-                self.heartbeat,
-            ),
-            (
-                2 * config.persist_consumer_offset_interval_ms,
-                config.persist_consumer_offset_interval_ms,
-                self.persist_all,
-            ),
-            (
-                SAMPLE_INTERVAL_MS,
-                SAMPLE_INTERVAL_MS,
-                lambda: member.stats.sample(member.now_ms()),
-            ),
-        ]
         beat_ms = config.heartbeat_broker_interval_ms
+        persist_ms = config.persist_consumer_offset_interval_ms
         lead_ms = min(LEAD_MS, beat_ms // 10)
-        plans.append((beat_ms - lead_ms, beat_ms, self.subscription_check.run))
+        every = self._every
+        every(
+            config.poll_namesrv_interval_ms,
+            lambda: self._run(self._fetch_routes(member.subscriptions)),
+        )
+        every(beat_ms, self.heartbeat)
+        every(persist_ms, self.persist_all, first_ms=2 * persist_ms)
+        every(SAMPLE_INTERVAL_MS, lambda: member.stats.sample(member.now_ms()))
+        every(beat_ms, self.subscription_check.run, first_ms=beat_ms - lead_ms)
         if member.needs_lock:
-            plans.append(
-                (
-                    FIRST_RENEWAL_MS,
-                    RENEW_INTERVAL_MS,
-                    lambda: self._run(self.locks.lock_all()),
-                )
+            every(
+                RENEW_INTERVAL_MS,
+                lambda: self._run(self.locks.lock_all()),
+                first_ms=FIRST_RENEWAL_MS,
             )
-        if not member.is_orderly:
-            timeout_ms = config.consume_timeout_ms
-            plans.append((timeout_ms, timeout_ms, self._sweep))
-        probe_ms = config.probe_broker_interval_ms
-        if probe_ms is not None:
-            plans.append((probe_ms, probe_ms, self.pulls.probe_brokers))
-        for first_ms, interval_ms, action in plans:
-            self._repeat(first_ms, interval_ms, action)
+        if isinstance(self.service, ConsumeMessageConcurrentlyService):
+            every(config.consume_timeout_ms, self.service.sweep)
+        if config.probe_broker_interval_ms is not None:
+            every(config.probe_broker_interval_ms, self.pulls.probe_brokers)
 
-    def _repeat(
-        self, delay_ms: int, interval_ms: int, action: Callable[[], None]
+    def _every(
+        self,
+        interval_ms: int,
+        action: Callable[[], None],
+        *,
+        first_ms: int | None = None,
     ) -> None:
         """Repeat `action` until the consumer closes; failures are logged."""
 
@@ -398,7 +368,7 @@ class PushConsumer:
             except Exception:
                 logger.exception("a periodic task failed; it continues")
 
-        self.member.call_later(delay_ms, run)
+        self.member.call_later(interval_ms if first_ms is None else first_ms, run)
 
     def _run(self, task: Task[None]) -> None:
         """Run a task in the background; its failure is logged."""
@@ -410,9 +380,7 @@ class PushConsumer:
         for queue in member.offsets.table.all():
             if queue not in member.process_queues:
                 member.offsets.table.remove(queue)
-        member.offsets.persist(
-            [q for q, each in member.process_queues.items() if not each.dropped]
-        )
+        member.offsets.persist(member.live_queues())
 
     def pause(self) -> None:
         """Stop pulls and rebalances. Messages that were pulled are consumed."""
@@ -461,7 +429,7 @@ class PushConsumer:
         commit any more, and it rests until the new offset is stored.
         """
         member = self.member
-        moved = {}
+        moved: dict[MessageQueue, ProcessQueue[Pulled]] = {}
         for queue, offset in offsets.items():
             process_queue = member.process_queues.get(queue)
             if process_queue is None:
@@ -471,13 +439,13 @@ class PushConsumer:
             moved[queue] = process_queue
         for queues in queues_by_broker(moved).values():
             self._moving += 1
-            task = self._move({queue: moved[queue] for queue in queues})
+            task = self._move([moved[queue] for queue in queues])
             start(task, member).on_done(self._moved)
 
-    def _move(self, queues: dict[MessageQueue, ProcessQueue[Pulled]]) -> Task[None]:
-        yield from self._commit_surely(queues)
-        for queue, process_queue in queues.items():
-            self.rebalance.begin_again(queue, process_queue)
+    def _move(self, process_queues: list[ProcessQueue[Pulled]]) -> Task[None]:
+        yield from self._commit_surely(process_queues)
+        for process_queue in process_queues:
+            self.rebalance.begin_again(process_queue)
 
     def _moved(self, pending: Pending[None]) -> None:
         self._moving -= 1
@@ -537,8 +505,7 @@ class PushConsumer:
     def _note_unconfirmed(self) -> None:
         """Log the queues whose last commit got no answer."""
         member = self.member
-        live = [q for q, each in member.process_queues.items() if not each.dropped]
-        unconfirmed = sorted(member.offsets.unconfirmed(live))
+        unconfirmed = sorted(member.offsets.unconfirmed(member.live_queues()))
         if unconfirmed:
             self.is_confirmed = False
             logger.warning(
@@ -551,11 +518,11 @@ class PushConsumer:
         """Commit to one broker, unlock its queues, and unregister from it."""
         member = self.member
         yield from self._commit_surely(
-            {
-                queue: each
+            [
+                each
                 for queue, each in member.process_queues.items()
                 if queue.broker_name == broker_name and not each.dropped
-            }
+            ]
         )
         if member.needs_lock:
             yield from self.locks.unlock_all(broker_name)
@@ -574,43 +541,43 @@ class PushConsumer:
     def _has_work(self) -> bool:
         return bool(self._moving) or not self.service.is_idle
 
-    def _commit_surely(
-        self, queues: dict[MessageQueue, ProcessQueue[Pulled]]
-    ) -> Task[None]:
+    def _commit_surely(self, process_queues: list[ProcessQueue[Pulled]]) -> Task[None]:
         """Commit, and make sure that no earlier pull overwrites the offsets.
 
         This never fails: a queue that rests until this is done must continue, and a
         member that closes must still unlock and unregister.
         """
         try:
-            yield from self._commit_and_read_back(queues)
+            yield from self._commit_and_read_back(process_queues)
         except Exception as error:  # noqa: BLE001  # the caller must continue
             unexpected(error)
 
     def _commit_and_read_back(
-        self, queues: dict[MessageQueue, ProcessQueue[Pulled]]
+        self, process_queues: list[ProcessQueue[Pulled]]
     ) -> Task[None]:
         member = self.member
-        raced = [q for q, each in queues.items() if has_carried_less(member, q, each)]
-        while any(may_undo(member, *each) for each in queues.items()):
+        raced = [each for each in process_queues if has_carried_less(member, each)]
+        while any(may_undo(member, each) for each in process_queues):
             yield Sleep(_DRAIN_CHECK_MS)
-        yield from member.offsets.persist_last(queues)
-        stored = yield All([member.offsets.read(queue) for queue in raced])
+        offsets, queues = (
+            member.offsets,
+            [each.message_queue for each in process_queues],
+        )
+        yield from offsets.persist_last(queues)
+        stored = yield All([offsets.read(each.message_queue) for each in raced])
         undone = [
-            queue
-            for queue, offset in zip(raced, stored, strict=True)
-            if isinstance(offset, int) and self._is_undone(offset, queue, queues[queue])
+            each.message_queue
+            for each, offset in zip(raced, stored, strict=True)
+            if isinstance(offset, int) and self._is_undone(offset, each)
         ]
         if undone:
             logger.info(
                 "older commits overwrote newer ones, committing again %s", undone
             )
-            yield from member.offsets.persist_last(undone)
+            yield from offsets.persist_last(undone)
 
-    def _is_undone(
-        self, stored: int, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
-    ) -> bool:
-        wanted = self.member.offsets.table.get(queue)
+    def _is_undone(self, stored: int, process_queue: ProcessQueue[Pulled]) -> bool:
+        wanted = self.member.offsets.table.get(process_queue.message_queue)
         if wanted is None or stored == wanted:
             return False
         return stored < wanted or stored == process_queue.carried

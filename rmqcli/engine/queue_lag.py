@@ -159,7 +159,7 @@ def queue_lag(
 ) -> QueueLag:
     """Compute the lag of a queue; `client_id` is the member that holds it, or None."""
     state, reason = _state(item, is_broadcast=is_broadcast)
-    lag = _lag(item, state)
+    lag = None if state is LagState.BROADCAST else item.known_lag()
     expired = None
     # What a group has left behind that became a broadcast one says nothing about it.
     if (
@@ -223,12 +223,6 @@ def _at_least(item: QueueReading) -> str:
     if item.handed_out is None or item.committed is None or not known:
         return ""
     return f"; at least {known} wait"
-
-
-def _lag(item: QueueReading, state: LagState) -> int | None:
-    if state is LagState.BROADCAST:
-        return None
-    return item.known_lag()
 
 
 def is_retry(topic: str | None) -> bool:

@@ -57,7 +57,7 @@ class QueueLocks:
 
         Without an answer the locks age until they are no longer trusted.
         """
-        by_broker = queues_by_broker(self._live())
+        by_broker = queues_by_broker(self._member.live_queues())
         yield All([self._renew(queues) for queues in by_broker.values()])
 
     def _renew(self, queues: list[MessageQueue]) -> Task[None]:
@@ -99,10 +99,6 @@ class QueueLocks:
     def _lock(self, queues: list[MessageQueue]) -> Task[set[MessageQueue]]:
         member = self._member
         return member.network.lock(member.group, member.client_id, queues)
-
-    def _live(self) -> list[MessageQueue]:
-        queues = self._member.process_queues
-        return [queue for queue, each in queues.items() if not each.dropped]
 
     def _mark(self, granted: Iterable[MessageQueue], asked_ms: int) -> None:
         """Record granted locks. A lock counts from the time of its request."""

@@ -35,7 +35,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.checked import check_returned
 from rmqcli.dataclass import dataclass
@@ -53,6 +53,7 @@ from rmqcli.tasks import All, Race, Sleep, start
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from rmqcli.engine.consume.service import ConsumeService
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.queue_locks import QueueLocks
@@ -74,19 +75,6 @@ UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
 NEXT_BROKER_MS: Final = 100
 MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
 NEWS_INTERVAL_MS: Final = 100
-
-
-class ConsumeService(Protocol):
-    """The part of the service that hands out messages that a rebalance uses."""
-
-    def is_busy(self, queue: MessageQueue) -> bool:
-        """Whether a listener still needs the queue's lock."""
-
-    def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Begin no further batch of the queue; the current ones end."""
-
-    def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether listeners still have messages of the queue."""
 
 
 class _Change:
@@ -139,13 +127,11 @@ class Rebalance:
         member: Member,
         locks: QueueLocks,
         *,
-        service: ConsumeService,
+        service: ConsumeService[Any],
         pull: Callable[[PullRequest], None],
         heartbeat: Heartbeat,
-        rebalance_soon: Callable[[], None],
     ) -> None:
         self._member = member
-        self._rebalance_soon = rebalance_soon
         self._locks = locks
         self._service = service
         self._pull = pull
@@ -212,12 +198,12 @@ class Rebalance:
         process_queue = self._member.process_queues.pop(queue, None)
         if process_queue is not None:
             process_queue.drop("given up")
-            self._release(queue, process_queue)
+            self._release(process_queue)
             report_revoked(self._member.listener, [queue])
 
-    def begin_again(self, queue: MessageQueue, before: ProcessQueue[Pulled]) -> None:
+    def begin_again(self, before: ProcessQueue[Pulled]) -> None:
         """Consume a resting queue from its frozen offset."""
-        member = self._member
+        member, queue = self._member, before.message_queue
         table = member.offsets.table
         before.drop("its new offset is stored")
         offset = table.get(queue)
@@ -225,6 +211,7 @@ class Rebalance:
         if not is_ours or offset is None or not member.is_running:
             return
         process_queue: ProcessQueue[Pulled] = ProcessQueue(
+            queue,
             member.now_ms(),
             locked=before.locked,
             last_lock_ms=before.last_lock_ms,
@@ -344,7 +331,7 @@ class Rebalance:
             locked_ms = member.now_ms()
             granted = yield from self._locks.lock(queues)
             if len(granted) < len(queues):
-                member.call_later(LOCK_FAILED_DELAY_MS, self._rebalance_soon)
+                member.call_later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
             for queue in gains.keys() - granted:
                 del self._gains[queue]  # its turn comes with the next rebalance
             queues = [queue for queue in queues if queue in granted]
@@ -386,7 +373,7 @@ class Rebalance:
         for queue in left:
             del self._gains[queue]
         if left or isinstance(pending.outcome(), RmqError):
-            self._rebalance_soon()
+            self._member.rebalance_soon()
 
     def _begin(
         self,
@@ -413,15 +400,15 @@ class Rebalance:
             # A lock that was granted after the last unlock is given back, too.
             member.offsets.table.remove(queue)
             self._unlock(queue)
-            self._rebalance_soon()
+            self._member.rebalance_soon()
             return
         if offset is None:
-            self._rebalance_soon()
+            self._member.rebalance_soon()
             if failure is not None:
                 raise failure
             return
         process_queue: ProcessQueue[Pulled] = ProcessQueue(
-            member.now_ms(), locked=member.needs_lock, last_lock_ms=locked_ms
+            queue, member.now_ms(), locked=member.needs_lock, last_lock_ms=locked_ms
         )
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)
@@ -435,19 +422,18 @@ class Rebalance:
         member = self._member
         if member.is_broadcasting:
             return
-        lost = {
-            queue: each
+        lost = [
+            each
             for queue, each in member.process_queues.items()
             if queue.topic == topic and queue not in assigned and not each.dropped
-        }
-        for process_queue in lost.values():
+        ]
+        for process_queue in lost:
             process_queue.change(QueueState.RELEASED, "assigned to another member")
             self._service.release(process_queue)
         until_ms = member.now_ms()
         until_ms += HANDOVER_LOCKED_MS if member.needs_lock else HANDOVER_MS
         while member.now_ms() < until_ms and any(
-            self._service.is_working(each) or may_undo(member, queue, each)
-            for queue, each in lost.items()
+            self._service.is_working(each) or may_undo(member, each) for each in lost
         ):
             yield Sleep(_POLL_MS)
 
@@ -466,17 +452,15 @@ class Rebalance:
                     continue
                 logger.error("pull loop ended, the queue begins anew queue=%s", queue)
             process_queue.drop("lost" if is_lost else "to begin anew")
-            if self._release(queue, process_queue):
+            if self._release(process_queue):
                 del member.process_queues[queue]
                 report_revoked(member.listener, [queue])
                 is_changed = True
         return is_changed
 
-    def _release(
-        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
-    ) -> bool:
+    def _release(self, process_queue: ProcessQueue[Pulled]) -> bool:
         """removeUnnecessaryMessageQueue of 5.2; False while a listener holds it."""
-        member = self._member
+        member, queue = self._member, process_queue.message_queue
         member.offsets.persist([queue])
         if member.needs_lock:
             held_ms = member.now_ms() - process_queue.last_lock_ms

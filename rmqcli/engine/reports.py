@@ -7,7 +7,7 @@ return at once; what they raise is logged and has no effect.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.callbacks import call_back
 from rmqcli.dataclass import dataclass
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rmqcli.engine.listener import Listener
     from rmqcli.errors import RmqError
     from rmqcli.model import Message, MessageQueue
+
+T = TypeVar("T")
 
 
 class Fate(enum.Enum):
@@ -69,38 +71,31 @@ class QueueStart:
 
 def report_failed(listener: Listener, failed: FailedDelivery) -> None:
     """Call `on_failed` for a failed delivery."""
-    callback = listener.on_failed
-    if callback is None:
-        return
-    call_back(callback, failed, "on_failed", message=failed.message)
+    _report(listener.on_failed, failed, "on_failed", message=failed.message)
 
 
 def report_start(
     listener: Listener, queue: MessageQueue, queue_offset: int, start: Start
 ) -> None:
     """Call `on_start` for a queue that begins."""
-    callback = listener.on_start
-    if callback is None:
-        return
     begun = QueueStart(queue, queue_offset, start)
-    call_back(callback, begun, "on_start", queue=queue)
+    _report(listener.on_start, begun, "on_start", queue=queue)
 
 
 def report_assigned(listener: Listener, queues: list[MessageQueue]) -> None:
     """Call `on_assigned` for queues of this member, before their first messages."""
-    _report_queues(listener.on_assigned, queues, "on_assigned")
+    if queues:
+        _report(listener.on_assigned, queues, "on_assigned", queues=queues)
 
 
 def report_revoked(listener: Listener, queues: list[MessageQueue]) -> None:
     """Call `on_revoked` for queues that this member lost, after their last commit."""
-    _report_queues(listener.on_revoked, queues, "on_revoked")
+    if queues:
+        _report(listener.on_revoked, queues, "on_revoked", queues=queues)
 
 
-def _report_queues(
-    callback: Callable[[list[MessageQueue]], None] | None,
-    queues: list[MessageQueue],
-    name: str,
+def _report(
+    callback: Callable[[T], None] | None, argument: T, name: str, **about: object
 ) -> None:
-    if callback is None or not queues:
-        return
-    call_back(callback, queues, name, queues=queues)
+    if callback is not None:
+        call_back(callback, argument, name, **about)

@@ -14,10 +14,12 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+QUEUE = MessageQueue("orders", "broker-a", 0)
 CACHED_RUNS = 31  # 992 messages, about what flow control lets in
 
 
@@ -44,7 +46,7 @@ def make_runs(messages: int, per_run: int) -> Runs:
 
 def _put_and_remove(puts: Runs, removes: Sequence[Sequence[Message]]) -> None:
     """Put and remove in turn, with `CACHED_RUNS` times 32 messages cached."""
-    queue: ProcessQueue[Message] = ProcessQueue(0)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     ahead = CACHED_RUNS * 32 // len(puts[0])
     for run in puts[:ahead]:
         queue.put_message(run)
@@ -73,7 +75,7 @@ def _shuffled(runs: Runs, *, together: int) -> list[list[Message]]:
 
 
 def _take_and_commit(runs: Runs, count: int) -> None:
-    queue: ProcessQueue[Message] = ProcessQueue(0)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     for run in runs[:CACHED_RUNS]:
         queue.put_message(run)
     for run in runs[CACHED_RUNS:]:

@@ -8,9 +8,11 @@ import pytest
 
 from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue, QueueState
+from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import ProcessQueueInfo
 from tests import golden_vectors
 
+QUEUE = MessageQueue("orders", "broker-a", 0)
 TRACES = golden_vectors.load("process-queue")
 
 
@@ -48,7 +50,7 @@ class Replay:
     """
 
     def __init__(self):
-        self.queue: ProcessQueue[Cached] = ProcessQueue(0)
+        self.queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
         self.known = {}
 
     def put(self, op):
@@ -112,7 +114,7 @@ def offsets_of(messages):
 
 
 def filled(*offsets, body_bytes=1):
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     queue.put_message([Cached(each, body_bytes) for each in offsets])
     return queue
 
@@ -133,7 +135,7 @@ def test_removing_nothing_returns_the_lowest_cached_offset():
 
 def test_only_the_first_put_asks_for_consumption():
     """`consuming` stays set until a take finds no message."""
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     assert queue.put_message([]) is False
     assert queue.put_message([Cached(1)]) is True
     assert queue.put_message([Cached(2)]) is False
@@ -188,7 +190,7 @@ def test_the_first_message_is_the_lowest_one_of_all_pulls():
 
 
 def test_a_limit_is_passed_only_by_more_than_its_value():
-    queue: ProcessQueue[Cached] = ProcessQueue(1_000)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 1_000)
     assert not queue.is_pull_expired(121_000)
     assert queue.is_pull_expired(121_001)
     assert not queue.is_lock_expired(31_000)
@@ -196,7 +198,7 @@ def test_a_limit_is_passed_only_by_more_than_its_value():
 
 
 def test_times_of_the_running_info_are_epoch_ms():
-    queue: ProcessQueue[Cached] = ProcessQueue(1_000)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 1_000)
     queue.last_pull_ms = 3_000
     info = queue.fill_info(commit_offset=7, now=Now(5_000, 1_700_000_005_000))
     assert (info.commit_offset, info.try_unlock_times) == (7, 0)
@@ -219,7 +221,7 @@ def cached_of(queue):
 
 
 def test_a_concurrent_trace_recorded_with_java_4_6_gives_the_same_states():
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     assert queue.remove_message([Cached(5)], 0) is None
     assert summary_of(queue) == (0, 0, [], 0)
     twelve = Cached(12, 30)
@@ -244,7 +246,7 @@ def test_a_concurrent_trace_recorded_with_java_4_6_gives_the_same_states():
 
 
 def test_an_orderly_trace_recorded_with_java_4_6_gives_the_same_states():
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
 
     def state():
         return queue.msg_count, cached_of(queue), info_of(queue).transaction_msg_count
@@ -290,7 +292,7 @@ def test_contains_and_rollback_are_as_in_java():
 @pytest.mark.parametrize("removed", [[1, 2], [0, 1], [2, 3], [1, 3], [3, 0], [1, 1]])
 def test_parts_of_a_pull_are_removed_as_the_same_list_and_as_another_one(removed):
     messages = [Cached(each, 10 + each) for each in range(4)]
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     queue.put_message(messages)
     left = [each for each in range(4) if each not in removed]
     assert queue.remove_message([messages[each] for each in removed], 0) == left[0]
@@ -335,7 +337,7 @@ def test_a_negative_size_is_rounded_towards_zero_as_in_java():
 def test_the_process_queue_info_has_epoch_times():
     """A ProcessQueue has monotonic times, but the wire format has epoch
     milliseconds."""
-    queue: ProcessQueue[Cached] = ProcessQueue(1_000)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 1_000)
     queue.put_message([Cached(n, 600_000) for n in range(5, 10)])
     queue.take_messages(2, 1_500)
     queue.try_unlock_times = 4
@@ -381,7 +383,7 @@ TO = {
 @pytest.mark.parametrize("before", list(QueueState))
 @pytest.mark.parametrize("after", list(QueueState))
 def test_only_the_transitions_of_the_table_are_possible(before, after):
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     for state in TO[before]:
         queue.change(state, "by the test")
     if before is after or (before, after) in ALLOWED:
@@ -396,10 +398,10 @@ def test_only_the_transitions_of_the_table_are_possible(before, after):
 
 
 def test_the_list_of_transitions_goes_on_with_the_queue_s_next_process_queue():
-    first: ProcessQueue[Cached] = ProcessQueue(0)
+    first: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     first.change(QueueState.RESTING, "moved to 7")
     first.drop("its new offset is stored")
-    second: ProcessQueue[Cached] = ProcessQueue(0, story=first.story)
+    second: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0, story=first.story)
     second.drop("given up")
     assert list(second.story) == [
         "ACTIVE -> RESTING: moved to 7",
@@ -409,7 +411,7 @@ def test_the_list_of_transitions_goes_on_with_the_queue_s_next_process_queue():
 
 
 def test_the_list_of_transitions_is_bounded():
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     for number in range(200):
         queue.change(QueueState.RESTING, str(number))
         queue.drop(str(number))

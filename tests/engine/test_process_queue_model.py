@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.model import MessageQueue
 from tests.kit.doses import doses
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 @dataclass(eq=False)
@@ -85,7 +88,7 @@ class Both:
 
     def __init__(self, data):
         self.data = data
-        self.queue: ProcessQueue[Cached] = ProcessQueue(0)
+        self.queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
         self.model = TreeMaps()
         self.pulls = []
         self.next_offset = 0

@@ -361,12 +361,12 @@ def test_an_answer_for_a_member_that_closes_is_ignored():
 @pytest.mark.injects_exceptions
 def test_the_time_of_the_last_pull_of_a_dropped_queue_is_not_changed():
     world = started()
-    process_queue: ProcessQueue[Any] = ProcessQueue(5)
+    process_queue: ProcessQueue[Any] = ProcessQueue(queue_of(1), 5)
     request = PullRequest(queue_of(1), process_queue, 0)
     process_queue.drop("by the test")
     world.engine.pulls.pull(request)
     assert process_queue.last_pull_ms == 5
-    live: ProcessQueue[Any] = ProcessQueue(5)
+    live: ProcessQueue[Any] = ProcessQueue(queue_of(1), 5)
     world.engine.pulls.pull(PullRequest(queue_of(1), live, 0))
     assert live.last_pull_ms == START_MS
 

@@ -484,10 +484,7 @@ class World:
         """Pass the outcomes to the engine."""
         outcomes, self.outcomes = self.outcomes, []
         for outcome in outcomes:
-            if hasattr(outcome.request, "batches"):
-                self.engine.consumed(outcome)
-            else:
-                self.engine.consumed_orderly(outcome)
+            self.engine.consumed(outcome)
 
     def work(self):
         while self.workers.requests or self.outcomes:

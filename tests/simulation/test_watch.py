@@ -17,7 +17,7 @@ QUEUE = MessageQueue("sim", "broker-a", 0)
 
 
 def queue_locked_at(now_ms: int) -> ProcessQueue[Pulled]:
-    return ProcessQueue(0, last_lock_ms=now_ms)
+    return ProcessQueue(QUEUE, 0, last_lock_ms=now_ms)
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ class SimThreads(_Workers):
     async def _serve_orderly(self, request: OrderlyRequest, listener: Listener) -> None:
         outcome = await consume_orderly(request, listener, self._clock, needs_lock=True)
         self._schedule.later(
-            0, lambda: self._run(lambda: self._engine.consumed_orderly(outcome))
+            0, lambda: self._run(lambda: self._engine.consumed(outcome))
         )
 
     async def _pass(self, duration_ms: int) -> None:
@@ -363,7 +363,6 @@ class SimTasks(_Workers):
             runner=self._tasks,
             engine_thread=self._thread,
             consumed=self._engine.consumed,
-            consumed_orderly=self._engine.consumed_orderly,
         )
 
     def _listener(

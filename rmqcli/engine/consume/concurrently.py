@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume.request import ConcurrentRequest
 from rmqcli.engine.consume.send_back import retries_max_of, send_message_back
+from rmqcli.engine.consume.service import ConsumeService
 from rmqcli.engine.message import UndecodableMessage
-from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
+from rmqcli.engine.reports import Fate
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.tasks import start, unexpected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rmqcli.engine.consume.request import ConcurrentOutcome, Failed
     from rmqcli.engine.member import Member
@@ -39,12 +40,11 @@ _SWEEP_MAX: Final = 16
 _EXPIRED_DELAY_LEVEL: Final = 3
 
 
-class ConsumeMessageConcurrentlyService:
+class ConsumeMessageConcurrentlyService(ConsumeService["ConcurrentOutcome"]):
     """Hands out pulled messages, and processes the outcomes."""
 
-    def __init__(self, member: Member, *, rebalance_soon: Callable[[], None]) -> None:
-        self._member = member
-        self._rebalance_soon = rebalance_soon
+    def __init__(self, member: Member) -> None:
+        super().__init__(member)
         #: requests that were handed out and have not ended, oldest first
         self._open: dict[ConcurrentRequest, None] = {}
         #: messages on their way into the retry topic
@@ -63,7 +63,6 @@ class ConsumeMessageConcurrentlyService:
 
     def submit(
         self,
-        queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
         messages: list[Pulled],
         dispatch: bool,  # as the orderly one is called
@@ -74,6 +73,7 @@ class ConsumeMessageConcurrentlyService:
         size = member.config.consume_message_batch_max_size
         if member.listener.one_message:
             size = 1
+        queue = process_queue.message_queue
         request = ConcurrentRequest(queue, process_queue, messages, size)
         if not member.listener.shares_slow_pulls:
             request.is_shared = True  # so that it is never shared
@@ -106,26 +106,6 @@ class ConsumeMessageConcurrentlyService:
         if is_any:
             self._member.call_later(_CHECK_INTERVAL_MS, self._check_slow)
 
-    def consumed(self, outcome: ConcurrentOutcome) -> None:
-        """Process the outcome of one thread."""
-        try:
-            self._consumed(outcome)
-        except Exception as error:  # noqa: BLE001  # the messages must not be forgotten
-            self._begin_anew(outcome.request.process_queue, error)
-
-    def _begin_anew(
-        self, process_queue: ProcessQueue[Pulled], error: Exception
-    ) -> None:
-        """Drop a queue after an unexpected error, and begin it again.
-
-        Messages that are neither consumed nor sent back would hold its offset forever.
-        It begins at its committed offset, so that messages may be delivered twice but
-        none is lost.
-        """
-        unexpected(error)
-        process_queue.drop("its consumption failed unexpectedly")
-        self._rebalance_soon()
-
     def _consumed(self, outcome: ConcurrentOutcome) -> None:
         request, done, failed, spent_ms, is_end = outcome
         request.left -= len(done)
@@ -149,12 +129,11 @@ class ConsumeMessageConcurrentlyService:
             self._report_all(failed, Fate.QUEUE_LOST)
             return
         if failed:
-            done = self._settle(queue, process_queue, done, failed)
-        self._acknowledge(queue, process_queue, done)
+            done = self._settle(process_queue, done, failed)
+        self._acknowledge(process_queue, done)
 
     def _settle(
         self,
-        queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
         done: Sequence[Pulled],
         failed: Sequence[Failed],
@@ -163,7 +142,7 @@ class ConsumeMessageConcurrentlyService:
         if self._member.is_broadcasting:
             logger.warning(
                 "messages failed, and broadcasting has no retries queue=%s count=%d",
-                queue,
+                process_queue.message_queue,
                 len(failed),
             )
             self._report_all(failed, Fate.GIVEN_UP)
@@ -174,23 +153,19 @@ class ConsumeMessageConcurrentlyService:
             if isinstance(each.message, UndecodableMessage)
         ]
         if unreadable:
-            self._again_later(queue, process_queue, unreadable)
+            self._again_later(process_queue, unreadable)
         for message, delay_level in failed:
             if isinstance(message, UndecodableMessage):
                 continue
             if process_queue.contains(message):  # otherwise the sweep has sent it back
-                self._send_back(queue, process_queue, message, delay_level)
+                self._send_back(process_queue, message, delay_level)
             else:
                 self._report(message, Fate.SENT_BACK_BEFORE)
         kept = {id(each.message) for each in failed}
         return [each for each in done if id(each) not in kept]
 
     def _send_back(
-        self,
-        queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        message: Readable,
-        delay_level: int,
+        self, process_queue: ProcessQueue[Pulled], message: Readable, delay_level: int
     ) -> None:
         def sent(pending: Pending[None]) -> None:
             error = pending.outcome()
@@ -200,7 +175,7 @@ class ConsumeMessageConcurrentlyService:
             if error is not None:
                 logger.warning(
                     "send back failed, consuming again in 5 s queue=%s offset=%d: %s",
-                    queue,
+                    process_queue.message_queue,
                     message.queue_offset,
                     error,
                 )
@@ -208,13 +183,12 @@ class ConsumeMessageConcurrentlyService:
                 fate = Fate.QUEUE_LOST if is_lost else Fate.RETRY_HERE
                 self._report(message, fate, error)
                 message.reconsume_times += 1
-                self._again_later(queue, process_queue, [message])
+                self._again_later(process_queue, [message])
                 return
-            limit = retries_max_of(self._member)
-            is_dead = delay_level < 0 or message.reconsume_times >= limit
+            is_dead = delay_level < 0 or message.reconsume_times >= self._retries_max
             self._report(message, Fate.DEAD_LETTER if is_dead else Fate.RETRY_TOPIC)
             if not process_queue.dropped:
-                self._acknowledge(queue, process_queue, [message])
+                self._acknowledge(process_queue, [message])
 
         self._sending[process_queue] += 1
         task = send_message_back(self._member, message, delay_level)
@@ -225,47 +199,32 @@ class ConsumeMessageConcurrentlyService:
             if not isinstance(message, UndecodableMessage):
                 self._report(message, fate)
 
-    def _report(
-        self, message: Readable, fate: Fate, error: RmqError | None = None
-    ) -> None:
-        is_retry = fate in (Fate.RETRY_TOPIC, Fate.RETRY_HERE)
-        delivery = FailedDelivery(
-            message=message,
-            fate=fate,
-            retry=message.reconsume_times + 1 if is_retry else None,
-            retries_max=retries_max_of(self._member) if is_retry else None,
-            error=error,
-        )
-        report_failed(self._member.listener, delivery)
+    @property
+    def _retries_max(self) -> int:
+        return retries_max_of(self._member)
 
     def _again_later(
-        self,
-        queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        messages: list[Pulled],
+        self, process_queue: ProcessQueue[Pulled], messages: list[Pulled]
     ) -> None:
         def again() -> None:
-            if self._member.is_live(queue, process_queue) and self._member.is_running:
+            if self._member.is_live(process_queue) and self._member.is_running:
                 try:
-                    self.submit(queue, process_queue, messages, False)
+                    self.submit(process_queue, messages, False)
                 except Exception as error:  # noqa: BLE001  # they must not be lost
                     unexpected(error)
-                    self._again_later(queue, process_queue, messages)
+                    self._again_later(process_queue, messages)
 
         self._member.call_later(RESUBMIT_DELAY_MS, again)
 
     def _acknowledge(
-        self,
-        queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        messages: Sequence[Pulled],
+        self, process_queue: ProcessQueue[Pulled], messages: Sequence[Pulled]
     ) -> None:
         """Remove messages, and advance the offset to the lowest one that is left."""
         if not messages:
             return
         offset = process_queue.remove_message(messages, self._member.now_ms())
         if offset is not None and not process_queue.dropped:
-            self._member.offsets.table.increase(queue, offset)
+            self._member.offsets.table.increase(process_queue.message_queue, offset)
 
     def cancel(self) -> None:
         """Begin no further batch of any queue; see `release`."""
@@ -293,14 +252,11 @@ class ConsumeMessageConcurrentlyService:
 
     def sweep(self) -> None:
         """Send back messages that a listener has had for too long (cleanExpiredMsg)."""
-        for queue, process_queue in list(self._member.process_queues.items()):
+        for process_queue in list(self._member.process_queues.values()):
             if not process_queue.dropped and process_queue.msg_count:
-                task = self._sweep(queue, process_queue)
-                start(task, self._member).on_done(_swept)
+                start(self._sweep(process_queue), self._member).on_done(_swept)
 
-    def _sweep(
-        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
-    ) -> Task[None]:
+    def _sweep(self, process_queue: ProcessQueue[Pulled]) -> Task[None]:
         """Send back up to 16 messages, lowest first, until one that no listener has."""
         for _ in range(_SWEEP_MAX):
             head = process_queue.first()
@@ -312,7 +268,7 @@ class ConsumeMessageConcurrentlyService:
                 return
             logger.warning(
                 "consume timeout, message is sent back queue=%s offset=%d limit_min=%d",
-                queue,
+                process_queue.message_queue,
                 head.queue_offset,
                 limit_ms // 60_000,
             )

@@ -21,19 +21,20 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume.request import OrderlyRequest
 from rmqcli.engine.consume.send_back import send_orderly_back
+from rmqcli.engine.consume.service import ConsumeService
 from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
-from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
+from rmqcli.engine.reports import Fate
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
-from rmqcli.tasks import start, unexpected
+from rmqcli.tasks import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rmqcli.engine.consume.request import OrderlyOutcome
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Pulled, Readable
+    from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.engine.queue_locks import QueueLocks
     from rmqcli.model import MessageQueue
@@ -50,18 +51,11 @@ _LOCK_MISSING_DELAY_MS: Final = 100
 _LOCK_REFUSED_DELAY_MS: Final = 3_000
 
 
-class ConsumeMessageOrderlyService:
+class ConsumeMessageOrderlyService(ConsumeService["OrderlyOutcome"]):
     """Hands out a queue's messages in order, and processes the outcomes."""
 
-    def __init__(
-        self,
-        member: Member,
-        locks: QueueLocks,
-        *,
-        rebalance_soon: Callable[[], None],
-    ) -> None:
-        self._member = member
-        self._rebalance_soon = rebalance_soon
+    def __init__(self, member: Member, locks: QueueLocks) -> None:
+        super().__init__(member)
         self._locks = locks
         #: queue -> the request with its messages that a thread has
         self._out: dict[MessageQueue, OrderlyRequest] = {}
@@ -88,7 +82,6 @@ class ConsumeMessageOrderlyService:
 
     def submit(
         self,
-        queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
         messages: list[Pulled],
         dispatch: bool,  # what putMessage returned
@@ -96,11 +89,11 @@ class ConsumeMessageOrderlyService:
         """Begin to consume a queue if `dispatch`: otherwise that has already begun."""
         del messages
         if dispatch:
-            self._drain(queue, process_queue)
+            self._drain(process_queue)
 
-    def _drain(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
+    def _drain(self, process_queue: ProcessQueue[Pulled]) -> None:
         """Hand out the next messages, if there are any and the lock is valid."""
-        member = self._member
+        member, queue = self._member, process_queue.message_queue
         if not process_queue.is_pulled or not member.is_running:
             return
         if queue in self._out:
@@ -109,7 +102,7 @@ class ConsumeMessageOrderlyService:
         if member.needs_lock and (
             not process_queue.locked or process_queue.is_lock_expired(now_ms)
         ):
-            self._lock_later(queue, process_queue, _LOCK_MISSING_DELAY_MS)
+            self._lock_later(process_queue, _LOCK_MISSING_DELAY_MS)
             return
         size = member.config.consume_message_batch_max_size
         if member.listener.one_message:
@@ -125,22 +118,18 @@ class ConsumeMessageOrderlyService:
                 del self._out[queue]
                 self._begin_anew(process_queue, error)
 
-    def _drain_later(
-        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
-    ) -> None:
+    def _drain_later(self, process_queue: ProcessQueue[Pulled], delay_ms: int) -> None:
         delay_ms = min(max(delay_ms, _SUSPEND_MS_MIN), _SUSPEND_MS_MAX)
-        self._member.call_later(delay_ms, lambda: self._drain(queue, process_queue))
+        self._member.call_later(delay_ms, lambda: self._drain(process_queue))
 
-    def _lock_later(
-        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
-    ) -> None:
+    def _lock_later(self, process_queue: ProcessQueue[Pulled], delay_ms: int) -> None:
         """tryLockLaterAndReconsume."""
+        queue = process_queue.message_queue
 
         def locked(pending: Pending[set[MessageQueue]]) -> None:
             granted = pending.outcome()
             is_granted = not isinstance(granted, RmqError) and queue in granted
             self._drain_later(
-                queue,
                 process_queue,
                 _LOCK_LOST_DELAY_MS if is_granted else _LOCK_REFUSED_DELAY_MS,
             )
@@ -151,30 +140,11 @@ class ConsumeMessageOrderlyService:
 
         self._member.call_later(delay_ms, lock)
 
-    def consumed(self, outcome: OrderlyOutcome) -> None:
-        """Process the outcome of a thread, and continue with the queue."""
-        try:
-            self._consumed(outcome)
-        except Exception as error:  # noqa: BLE001  # the queue must not stand still
-            self._begin_anew(outcome.request.process_queue, error)
-
-    def _begin_anew(
-        self, process_queue: ProcessQueue[Pulled], error: Exception
-    ) -> None:
-        """Drop a queue after an unexpected error, and begin it again.
-
-        It is no longer known which of its messages are with a listener. It begins at
-        its committed offset, so that messages may be delivered twice but none is lost.
-        """
-        unexpected(error)
-        process_queue.drop("its consumption failed unexpectedly")
-        self._rebalance_soon()
-
     def _consumed(self, outcome: OrderlyOutcome) -> None:
         request = outcome.request
-        queue, process_queue = request.message_queue, request.process_queue
-        if self._out.get(queue) is request:
-            del self._out[queue]
+        process_queue = request.process_queue
+        if self._out.get(request.message_queue) is request:
+            del self._out[request.message_queue]
         self._count(outcome)
         shown = outcome.succeeded + len(outcome.batch)
         rest = request.messages[shown:]
@@ -183,9 +153,9 @@ class ConsumeMessageOrderlyService:
         if outcome.succeeded:
             self._commit_first(outcome)
         if request.is_cancelled and outcome.status is None:
-            self._let_go(queue, process_queue)
+            self._let_go(process_queue)
         elif outcome.status is None:
-            self._go_on(queue, process_queue, is_stopped=bool(rest))
+            self._go_on(process_queue, is_stopped=bool(rest))
         else:
             settled = start(self._settle(outcome), self._member)
             settled.on_done(functools.partial(self._settled, outcome))
@@ -204,24 +174,21 @@ class ConsumeMessageOrderlyService:
         process_queue = outcome.request.process_queue
         if outcome.batch:
             process_queue.make_message_to_consume_again(outcome.batch)
-        self._commit(outcome.request.message_queue, process_queue)
+        self._commit(process_queue)
         if outcome.batch:
             now_ms = self._member.now_ms()
             process_queue.take_messages(len(outcome.batch), now_ms)
 
-    def _commit(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
+    def _commit(self, process_queue: ProcessQueue[Pulled]) -> None:
         offset = process_queue.commit()
         if offset is not None and not process_queue.dropped:
-            self._member.offsets.table.put(queue, offset)
+            self._member.offsets.table.put(process_queue.message_queue, offset)
 
     def _settle(self, outcome: OrderlyOutcome) -> Task[int | None]:
         """Return how long to suspend the queue, or None (processConsumeResult)."""
-        queue, process_queue = (
-            outcome.request.message_queue,
-            outcome.request.process_queue,
-        )
+        process_queue = outcome.request.process_queue
         if outcome.status is ConsumeOrderlyStatus.COMMIT:
-            self._commit(queue, process_queue)
+            self._commit(process_queue)
         elif outcome.status is ConsumeOrderlyStatus.ROLLBACK:
             process_queue.rollback()
             return self._suspend_ms(outcome)
@@ -230,7 +197,7 @@ class ConsumeMessageOrderlyService:
                 process_queue.make_message_to_consume_again(outcome.batch)
                 return self._suspend_ms(outcome)
             if outcome.auto_commit:
-                self._commit(queue, process_queue)
+                self._commit(process_queue)
         return None
 
     def _suspend_ms(self, outcome: OrderlyOutcome) -> int:
@@ -278,57 +245,36 @@ class ConsumeMessageOrderlyService:
                 message.reconsume_times += 1
         return is_again
 
-    def _report(self, message: Readable, fate: Fate, refusal: RmqError | None) -> None:
-        is_retry = fate is Fate.RETRY_HERE
-        limit = self._member.config.max_reconsume_times
-        delivery = FailedDelivery(
-            message=message,
-            fate=fate,
-            retry=message.reconsume_times + 1 if is_retry else None,
-            retries_max=limit if is_retry else None,
-            error=refusal,
-        )
-        report_failed(self._member.listener, delivery)
-
     def _settled(self, outcome: OrderlyOutcome, pending: Pending[int | None]) -> None:
-        queue, process_queue = (
-            outcome.request.message_queue,
-            outcome.request.process_queue,
-        )
+        process_queue = outcome.request.process_queue
         try:
             suspend_ms = pending.result()
             if suspend_ms is not None:
-                self._drain_later(queue, process_queue, suspend_ms)
-                self._let_go(queue, process_queue)
+                self._drain_later(process_queue, suspend_ms)
+                self._let_go(process_queue)
             else:
-                self._go_on(queue, process_queue, is_stopped=False)
+                self._go_on(process_queue, is_stopped=False)
         except Exception as error:  # noqa: BLE001  # the queue must not stand still
             self._begin_anew(process_queue, error)
 
-    def _go_on(
-        self,
-        queue: MessageQueue,
-        process_queue: ProcessQueue[Pulled],
-        *,
-        is_stopped: bool,
-    ) -> None:
+    def _go_on(self, process_queue: ProcessQueue[Pulled], *, is_stopped: bool) -> None:
         """Take the next messages; after a stop, first check that the lock is valid."""
         if is_stopped and self._member.needs_lock and not process_queue.dropped:
             now_ms = self._member.now_ms()
             if not process_queue.locked or process_queue.is_lock_expired(now_ms):
-                self._lock_later(queue, process_queue, _LOCK_LOST_DELAY_MS)
+                self._lock_later(process_queue, _LOCK_LOST_DELAY_MS)
                 return
-        self._drain(queue, process_queue)
-        self._let_go(queue, process_queue)
+        self._drain(process_queue)
+        self._let_go(process_queue)
 
-    def _let_go(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
+    def _let_go(self, process_queue: ProcessQueue[Pulled]) -> None:
         """After work on a dropped queue, continue with its successor or a rebalance."""
         if not process_queue.dropped:
             return
-        successor = self._member.process_queues.get(queue)
+        successor = self._member.process_queues.get(process_queue.message_queue)
         if successor is not None and not successor.dropped:
-            self._drain(queue, successor)
-        self._rebalance_soon()
+            self._drain(successor)
+        self._member.rebalance_soon()
 
     def cancel(self) -> None:
         """Begin no further batch; the current ones end."""

@@ -504,7 +504,9 @@ def test_a_lock_that_was_not_asked_for_is_not_believed():
     world.process_queue(0).drop("by the test")
     world.run(1_000)
     (renewal,) = [call for call in world.network.of("lock") if call.is_open]
-    other: ProcessQueue[Any] = ProcessQueue(world.clock.now_ms, locked=False)
+    other: ProcessQueue[Any] = ProcessQueue(
+        queue_of(0), world.clock.now_ms, locked=False
+    )
     world.member.process_queues[queue_of(0)] = other
     asked.lock_lost()
     renewal.answer({queue_of(0), queue_of(1)})
@@ -840,7 +842,7 @@ def test_a_queue_is_consumed_again_after_an_outcome_that_cannot_be_settled(caplo
     world.consume()
     (outcome,) = world.outcomes
     world.outcomes = []
-    world.engine.consumed_orderly(outcome._replace(spent_ms="no number"))
+    world.engine.consumed(outcome._replace(spent_ms="no number"))
     assert "a task failed unexpectedly" in caplog.text
     world.holds_work = False
     world.run(61_000)

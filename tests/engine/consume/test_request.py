@@ -143,7 +143,9 @@ class Script:
                 bytes(raw), origin, start_offset=offset, subscription=ALL
             )
         assert offsets_of(messages) == list(range(len(self.steps)))
-        process_queue: ProcessQueue[Any] = ProcessQueue(self.clock.monotonic_ms())
+        process_queue: ProcessQueue[Any] = ProcessQueue(
+            QUEUE, self.clock.monotonic_ms()
+        )
         process_queue.put_message(messages)
         self.request = request_type(QUEUE, process_queue, messages, 1)
         return self.request
