@@ -118,9 +118,8 @@ class PeerRequests:
             int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): self._reset,
             int(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT): self._status,
             int(RequestCode.GET_CONSUMER_RUNNING_INFO): self._running_info,
+            int(RequestCode.CONSUME_MESSAGE_DIRECTLY): self._consume_directly,
         }
-        if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
-            return self._consume_directly(command)
         serve = served.get(command.code)
         if serve is None:
             return RemotingCommand(

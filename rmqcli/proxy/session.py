@@ -29,7 +29,7 @@ import os
 import platform
 import random
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli import tasks
 from rmqcli.client_id import new_proxy_client_id
@@ -65,7 +65,6 @@ from rmqcli.wire.protobuf import service_pb2 as service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
@@ -137,7 +136,10 @@ class Session:
         self._metadata = MetadataMaker(
             self.client_id, credentials=config.credentials, clock=clock
         )
-        self._io = io_thread()
+        self._io = io = io_thread()
+        #: those of the I/O thread, from which alone `call_later` may be called
+        self.run, self.post, self.call_later = io.run, io.post, io.call_later
+        self.in_io_thread = io.is_current
         self._pid = os.getpid()
         self._lock = threading.Lock()
         #: servers are added under _lock by any thread, and removed in the I/O thread
@@ -271,22 +273,6 @@ class Session:
     def via(self) -> Via:
         """The Via of tasks that run in the I/O thread."""
         return IoVia(self.submit, self.call_later)
-
-    def run(self, part: tasks.Part) -> Future[Any]:
-        """Run a task in the I/O thread; the future has its result or its RmqError."""
-        return self._io.run(part)
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Call `action` in the I/O thread."""
-        self._io.post(action)
-
-    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` after `delay_ms`. May only be called from the I/O thread."""
-        self._io.call_later(delay_ms, action)
-
-    def in_io_thread(self) -> bool:
-        """Whether the caller runs in the I/O thread, where it must not wait."""
-        return self._io.is_current()
 
     def in_caller(self, make: Callable[[Via], tasks.Task[T]]) -> T:
         """Run the task that `make` returns in the caller's thread, to its end."""

@@ -483,7 +483,8 @@ class RemotingBackend:
         )
         message = found[0] if found else None
         reason = ""
-        if not self._publisher.is_broker(address):
+        broker_name = self._publisher.broker_at(address)
+        if not broker_name:
             reason = "the peer is not a broker of our topics"
         elif not isinstance(message, PulledRecord):
             reason = "its message cannot be decoded"
@@ -492,7 +493,6 @@ class RemotingBackend:
         if reason or not isinstance(message, PulledRecord):
             self._checks.ignore(f"address={address}: {reason}")
             return None
-        broker_name = self._publisher.broker_at(address)
         queue = MessageQueue(message.stored_topic, broker_name, message.queue_id)
         message.origin = Origin(queue, 0, 0)
 

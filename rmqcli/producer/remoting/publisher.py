@@ -264,10 +264,6 @@ class Publisher:
         """The writable queues of a topic whose target is known."""
         return self._targets[topic].queues
 
-    def is_broker(self, address: str) -> bool:
-        """Whether a route contains this address."""
-        return bool(self.broker_at(address))
-
     def broker_at(self, address: str) -> str:
         """The name of the broker at an address; empty when no route contains it."""
         for target in self._targets.values():
