@@ -38,7 +38,6 @@ from rmqcli.producer.lane import (
 )
 from rmqcli.producer.patience import Patience, cause_of
 from rmqcli.producer.remoting.publisher import (
-    PRODUCER_GROUP,
     Prepared,
     Publisher,
     Stored,
@@ -89,9 +88,6 @@ class RedriveRequests:
             client,
             self._runner,
             config=self._config,
-            group=None,
-            producer_group=PRODUCER_GROUP,
-            client_id="",
             rng=rng,
         )
         #: topics with the target of the plan, of which a broker may have moved since

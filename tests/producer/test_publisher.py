@@ -40,7 +40,6 @@ class Held:
             self,
             config=ProducerConfig(**settings),
             group=group,
-            producer_group="shop",
             client_id="c1",
             rng=random.Random(1),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 
 import pytest
@@ -56,7 +57,9 @@ NAMES = {
 
 def values(record):
     """The fields of a record, as the golden file has them."""
-    fields = {name: getattr(record, name) for name in type(record).__slots__}
+    fields = {
+        each.name: getattr(record, each.name) for each in dataclasses.fields(record)
+    }
     if isinstance(fields.get("message_type"), TraceMessageType):
         fields["message_type"] = fields["message_type"].name
     return fields

@@ -138,17 +138,12 @@ class RemotingBackend:
             self._thread,
             config=config,
             group=group,
-            producer_group=group or PRODUCER_GROUP,
             client_id=self.client_id,
             rng=rng,
             traces=self._traces,
         )
         self._accumulator = Accumulator(
-            SendRequests(
-                self._publisher,
-                clock,
-                retry_times=config.retry_times_when_send_async_failed,
-            ),
+            SendRequests(self._publisher),
             self._thread,
             post=self._thread.post,
             on_end=in_flight.end_async,

@@ -170,9 +170,8 @@ class Publisher:
         runner: tasks.Runner,
         *,
         config: ProducerConfig,
-        group: str | None,
-        producer_group: str,
-        client_id: str,
+        group: str | None = None,
+        client_id: str = "",
         rng: random.Random,
         traces: SentTraces | None = None,
         on_stored_again: Callable[[tuple[str, ...]], object] = lambda _: None,
@@ -185,9 +184,10 @@ class Publisher:
         self._traces = traces
         self._on_stored_again = on_stored_again
         self._runner = runner
-        self._config = config
+        self.config = config
+        self.clock = client.clock
         self._group = group
-        self._producer_group = producer_group
+        self._producer_group = group or PRODUCER_GROUP
         self._client_id = client_id
         self._targets: dict[str, PublishTarget] = {}
         #: pending route requests by topic, so that many senders share one request
@@ -214,10 +214,10 @@ class Publisher:
 
     def start(self) -> None:
         """Begin the periodic tasks."""
-        interval_ms = self._config.poll_namesrv_interval_ms
+        interval_ms = self.config.poll_namesrv_interval_ms
         tasks.repeat(self._refresh, self._runner, interval_ms=interval_ms)
         if self._group is not None:
-            interval_ms = self._config.heartbeat_broker_interval_ms
+            interval_ms = self.config.heartbeat_broker_interval_ms
             tasks.repeat(self._heartbeats, self._runner, interval_ms=interval_ms)
 
     # --- where topics are ---
@@ -243,7 +243,7 @@ class Publisher:
 
         No send waits for it. Java's producers learn it within 30 s.
         """
-        now_ms = self._client.clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if now_ms >= self._renewed_ms.get(topic, now_ms):
             self._renewed_ms[topic] = now_ms + _RENEW_EVERY_MS
             self._ask(topic)
@@ -302,7 +302,7 @@ class Publisher:
         self, topic: str, missing: NotFoundError
     ) -> tasks.Task[tuple[TopicRoute, list[MessageQueue]]]:
         """The queues that an unknown topic will have once a broker has created it."""
-        config = self._config
+        config = self.config
         missing.hint = Hint(
             "check the message's topic, or create it with ",
             LibraryCall("Admin.create_topic"),
@@ -320,7 +320,7 @@ class Publisher:
         # The name servers share the time of a send, so that it is not over when the
         # first of them hangs.
         each_ms = _API_TIMEOUT_MS * len(self._client.config.namesrv)
-        limit_ms = max(_API_TIMEOUT_MS, min(each_ms, self._config.send_msg_timeout_ms))
+        limit_ms = max(_API_TIMEOUT_MS, min(each_ms, self.config.send_msg_timeout_ms))
         return (yield from self._client.ask_route(topic, timeout_ms=limit_ms))
 
     def _refresh(self) -> tasks.Task[None]:
@@ -347,8 +347,8 @@ class Publisher:
         With `queue` no other queue is tried; `first` is tried first, then others. With
         `is_sent_once` what a broker may have stored is not sent again.
         """
-        config = self._config
-        deadline = Deadline(self._client.clock, timeout_ms)
+        config = self.config
+        deadline = Deadline(self.clock, timeout_ms)
         target: PublishTarget
         try:
             target = yield tasks.Within(self.target(prepared.topic), timeout_ms)
@@ -448,12 +448,12 @@ class Publisher:
         self._greet(address)
         yield from self._check_delay(prepared, address, max(1, deadline.left_ms()))
         timeout_ms = max(1, deadline.left_ms())
-        limit_ms = self._config.send_msg_max_timeout_per_request_ms
+        limit_ms = self.config.send_msg_max_timeout_per_request_ms
         if limit_ms is not None:
             timeout_ms = min(timeout_ms, limit_ms)
         call = self._call(prepared, queue)
-        started_ms = 0 if self._traces is None else self._client.clock.epoch_ms()
-        begun_ms = self._client.clock.monotonic_ms()
+        started_ms = 0 if self._traces is None else self.clock.epoch_ms()
+        begun_ms = self.clock.monotonic_ms()
         try:
             answer: Answer = yield tasks.Request(address, call, timeout_ms)
         except (ConnectError, DisconnectedError, DeadlineError) as error:
@@ -461,20 +461,20 @@ class Publisher:
                 self._greeted.discard(address)  # it has dropped the registration
                 self._versions.pop(address, None)  # it may come back with another one
                 self._levels.pop(address, None)
-            now_ms = self._client.clock.monotonic_ms()
+            now_ms = self.clock.monotonic_ms()
             if now_ms >= begun_ms + _UNANSWERED_MS:
                 self._left_out_ms[queue.broker_name] = now_ms + _LEFT_OUT_MS
             raise
         self._left_out_ms.pop(queue.broker_name, None)
         if self._traces is not None:
-            ended_ms = self._client.clock.epoch_ms()
+            ended_ms = self.clock.epoch_ms()
             self._traces.stored(
                 prepared, answer, address, started_ms=started_ms, ended_ms=ended_ms
             )
         return answer
 
     def _call(self, prepared: Prepared, queue: MessageQueue) -> Call[Answer]:
-        config = self._config
+        config = self.config
         header = SendMessageRequestHeaderV2(
             producer_group=self._producer_group,
             topic=prepared.topic,
@@ -517,7 +517,7 @@ class Publisher:
         if listed is not None:
             found = tuple(q for q in found if q.broker_name in listed) or found
         if self._left_out_ms:
-            now_ms = self._client.clock.monotonic_ms()
+            now_ms = self.clock.monotonic_ms()
             left_out = {n for n, until in self._left_out_ms.items() if now_ms < until}
             found = tuple(q for q in found if q.broker_name not in left_out) or found
         return found

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Sequence
 
     from rmqcli import tasks
-    from rmqcli.clock import Clock
     from rmqcli.errors import BrokerError, RmqError
     from rmqcli.producer.accumulator import Entry
     from rmqcli.producer.backend import SendResult
@@ -42,15 +41,11 @@ class SendRequests:
     def __init__(
         self,
         publisher: Publisher,
-        clock: Clock,
         *,
-        retry_times: int,
         only: Container[MessageQueue] | None = None,
         is_delayed: bool = False,
     ) -> None:
         self._publisher = publisher
-        self._clock = clock
-        self._retry_times = retry_times
         self._only = only
         self._is_delayed = is_delayed
 
@@ -76,7 +71,7 @@ class SendRequests:
             queue=place if is_chosen else None,
             first=place,
             timeout_ms=timeout_ms,
-            retry_times=self._retry_times,
+            retry_times=self._publisher.config.retry_times_when_send_async_failed,
         )
         return stored.result
 
@@ -89,13 +84,13 @@ class SendRequests:
         first = entries[0]
         if isinstance(first.content, Prepared):
             return first.content  # sent alone
-        waited_ms = self._clock.monotonic_ms() - first.put_ms
+        waited_ms = self._publisher.clock.monotonic_ms() - first.put_ms
         prepared = Prepared(
             topic=first.topic,
             msg_ids=tuple([each.msg_id for each in entries]),
             body=b"",
             is_elsewhere=self._is_delayed,
-            born_timestamp_ms=self._clock.epoch_ms() - waited_ms,
+            born_timestamp_ms=self._publisher.clock.epoch_ms() - waited_ms,
         )
         body, properties, flag = first.content
         can_batch = takes_batches(first.topic, is_delayed=self._is_delayed)

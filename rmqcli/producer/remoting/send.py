@@ -20,7 +20,7 @@ from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import OutgoingMessage, checked_properties
 from rmqcli.producer.patience import Outages, retry_for_ms
-from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Publisher
+from rmqcli.producer.remoting.publisher import Publisher
 from rmqcli.producer.remoting.requests import SendRequests, explain_limit
 from rmqcli.producer.remoting.target import shard_of
 from rmqcli.producer.send import WAIT_MS_MAX
@@ -97,26 +97,16 @@ class RemotingSend(SendRequests):
         self._keyed: set[MessageQueue] | None = None
         if not is_fixed and shard_by is None:
             self._keyed = set()
-        config = ProducerConfig()
         publisher = Publisher(
             client,
             self.runner,
-            config=config,
-            group=None,
-            producer_group=PRODUCER_GROUP,
-            client_id="",
+            config=ProducerConfig(),
             rng=rng,
             traces=traces,
             on_stored_again=self.stored_again.add,
         )
         publisher.note_target(target)
-        super().__init__(
-            publisher,
-            client.clock,
-            retry_times=config.retry_times_when_send_async_failed,
-            only=self._keyed,
-            is_delayed=bool(extra_properties),
-        )
+        super().__init__(publisher, only=self._keyed, is_delayed=bool(extra_properties))
         self.outages = Outages(
             client.clock,
             places=len({queue.broker_name for queue in target.queues}),

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Final
 from rmqcli import tasks
 from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
-from rmqcli.client_id import new_client_id
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.ids import UniqueIds
-from rmqcli.producer.remoting.publisher import PRODUCER_GROUP, Prepared, Publisher
+from rmqcli.producer.remoting.publisher import Prepared, Publisher
 from rmqcli.trace.codec import encode_records, trace_keys
 from rmqcli.trace.record import (
     DEFAULT_REGION_ID,
@@ -103,9 +102,6 @@ class TraceDispatcher:
             client,
             self._thread,
             config=ProducerConfig(),
-            group=None,
-            producer_group=PRODUCER_GROUP,
-            client_id=new_client_id(ip=ip),
             rng=rng,
         )
 
