@@ -324,6 +324,14 @@ class ExportCommandOptions:
         """The folder of the Parquet files; empty for a table."""
         return self.to_parquet or ""
 
+    @property
+    def executor_timeout_ms(self) -> int:
+        """How long a cluster may go without running any task."""
+        from rmqcli.spark.export.executors import TIMEOUT_MS
+
+        chosen: int | None = self.executor_timeout
+        return TIMEOUT_MS if chosen is None else chosen
+
     def given(self) -> dict[str, Any]:
         """The fields of ExportRequest that were typed."""
         fields = {
@@ -373,7 +381,6 @@ class ExportCommandOptions:
 
     def run_options(self) -> ExportOptions:
         """Return how the library is to export it."""
-        from rmqcli.spark.export.executors import TIMEOUT_MS
         from rmqcli.spark.export.export import ExportOptions
 
         return ExportOptions(
@@ -387,9 +394,7 @@ class ExportCommandOptions:
             allow_undecodable=self.allow_undecodable,
             conf=tuple(self.conf or ()),
             archives=tuple(self.archives or ()),
-            executor_timeout_ms=(
-                TIMEOUT_MS if self.executor_timeout is None else self.executor_timeout
-            ),
+            executor_timeout_ms=self.executor_timeout_ms,
         )
 
     def flags_to_repeat(self) -> list[str]:
