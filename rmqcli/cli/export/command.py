@@ -309,9 +309,9 @@ class ExportCommandOptions:
             raise UsageError(f"{given} needs --decode json")
 
     def _check_remote(self, url: str) -> None:
-        from rmqcli.spark.connect import check_remote_url
+        from rmqcli.spark.connect import remote_address
 
-        check_remote_url(url)
+        remote_address(url)  # raises UsageError for another URL
         for name in ("master", "conf", "archives", "store"):
             if getattr(self, name):
                 raise UsageError(
