@@ -256,11 +256,15 @@ class _Ddl:
 
     def columns(self) -> pa.StructType:
         """Parse the whole text: fields separated by commas."""
+        found = self._fields()
+        if self._text[self._at :].strip():
+            raise self._error("a comma or the end of the text")
+        return found
+
+    def _fields(self) -> pa.StructType:
         fields = [self._field()]
         while self._take(","):
             fields.append(self._field())
-        if self._text[self._at :].strip():
-            raise self._error("a comma or the end of the text")
         return struct_of(fields)
 
     def _field(self) -> tuple[str, pa.DataType]:
@@ -304,10 +308,7 @@ class _Ddl:
             kind = _map(key, self._type())
         elif word == "struct":
             self._need("<")
-            fields = [self._field()]
-            while self._take(","):
-                fields.append(self._field())
-            kind = struct_of(fields)
+            kind = self._fields()
         elif word in _DECIMAL:
             return self._decimal()
         else:

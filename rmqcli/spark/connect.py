@@ -66,11 +66,6 @@ _TRIES: Final = 6
 _WAIT_MAX_MS: Final = 10_000
 
 
-def check_remote_url(url: str) -> None:
-    """Raise UsageError unless `url` is the URL of a Spark Connect server."""
-    remote_address(url)
-
-
 def remote_address(url: str) -> Address:
     """Return the address in `sc://HOST[:PORT][/;NAME=VALUE]`. Raises UsageError."""
     found = _URL.fullmatch(url)

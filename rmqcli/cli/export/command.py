@@ -239,9 +239,9 @@ class ExportCommandOptions:
             raise UsageError(f"{given} needs --decode json")
 
     def _check_remote(self, url: str) -> None:
-        from rmqcli.spark.connect import check_remote_url
+        from rmqcli.spark.connect import remote_address
 
-        check_remote_url(url)
+        remote_address(url)  # raises UsageError for another URL
         for name in ("master", "conf", "archives", "store"):
             if getattr(self, name):
                 raise UsageError(
@@ -253,6 +253,14 @@ class ExportCommandOptions:
     def folder(self) -> str:
         """The folder of the Parquet files; empty for a table."""
         return self.to_parquet or ""
+
+    @property
+    def executor_timeout_ms(self) -> int:
+        """How long a cluster may go without running any task."""
+        from rmqcli.spark.export.executors import TIMEOUT_MS
+
+        chosen: int | None = self.executor_timeout
+        return TIMEOUT_MS if chosen is None else chosen
 
     def given(self) -> dict[str, Any]:
         """The fields of ExportRequest that were typed."""
@@ -303,7 +311,6 @@ class ExportCommandOptions:
 
     def run_options(self) -> ExportOptions:
         """Return how the library is to export it."""
-        from rmqcli.spark.export.executors import TIMEOUT_MS
         from rmqcli.spark.export.export import ExportOptions
 
         return ExportOptions(
@@ -317,9 +324,7 @@ class ExportCommandOptions:
             allow_undecodable=self.allow_undecodable,
             conf=tuple(self.conf or ()),
             archives=tuple(self.archives or ()),
-            executor_timeout_ms=(
-                TIMEOUT_MS if self.executor_timeout is None else self.executor_timeout
-            ),
+            executor_timeout_ms=self.executor_timeout_ms,
         )
 
     def flags_to_repeat(self) -> list[str]:

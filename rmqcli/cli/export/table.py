@@ -126,7 +126,7 @@ def table_options(
     options: ExportCommandOptions, *, is_secret: bool, note: Callable[[str], None]
 ) -> TableOptions:
     """Return where and how the library is to write the table."""
-    from rmqcli.spark.export.executors import TIMEOUT_MS, packages_of
+    from rmqcli.spark.export.executors import packages_of
     from rmqcli.spark.tables.formats import FORMATS
     from rmqcli.spark.tables.session import TableOptions
 
@@ -138,9 +138,7 @@ def table_options(
         note=note,
         master=options.master,
         conf=tuple(options.conf or ()),
-        executor_timeout_ms=(
-            TIMEOUT_MS if options.executor_timeout is None else options.executor_timeout
-        ),
+        executor_timeout_ms=options.executor_timeout_ms,
         packages=packages_of(options.request().decoding),
     )
 

@@ -13,7 +13,6 @@
     directory     the state of that directory: its files, its runs, its lock
     manifest      the record of what was written, which proves that it is complete
     compact       merges many small files and runs
-    summary       the summary that the command prints at the end
     target        parses the URL of a remote storage
     storage       the interface of the storage to which an export is written
     disk          a folder as a storage: the file-system calls, and the lock

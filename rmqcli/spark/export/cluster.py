@@ -39,6 +39,12 @@ _SAMPLED_MESSAGES: Final = 16
 _QUEUES_NAMED: Final = 5
 
 
+def _client(config: ClientConfig) -> Client:
+    from rmqcli.api.client import Client  # workers and driver load it late
+
+    return Client(config)
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerSource:
     """Chunks from brokers. Pickled to workers together with the credentials."""
@@ -55,9 +61,7 @@ class BrokerSource:
     @contextlib.contextmanager
     def connect(self) -> Iterator[ChunkReader]:
         """Open a client for the duration of the block."""
-        from rmqcli.api.client import Client  # workers and driver load it late
-
-        with Client(self.config) as client:
+        with _client(self.config) as client:
             yield _BrokerReader(client)
 
 
@@ -105,9 +109,7 @@ class BrokerCluster:
 
         Raises NotFoundError for an unknown topic.
         """
-        from rmqcli.api.client import Client  # workers and driver load it late
-
-        with Client(self.config) as client:
+        with _client(self.config) as client:
             brokers = client.route(topic).brokers
         return ",".join(sorted({broker.cluster for broker in brokers}))
 
@@ -122,13 +124,12 @@ class BrokerCluster:
         """
         from rmqcli.admin.lag.memory import check_complete, warnings_of_departed
         from rmqcli.admin.positions import check_groups, resolve_ranges
-        from rmqcli.api.client import Client  # workers and driver load it late
         from rmqcli.queue_selector import parse_queue_selector, select_queues
 
         since_last = request.from_position == SINCE_LAST
         start = Earliest() if since_last else self.start
         selectors = [parse_queue_selector(text) for text in request.queues]
-        with Client(self.config) as client:
+        with _client(self.config) as client:
             queues = client.route(request.topic).read_queues()
             if not (selectors or since_last or self.allow_gaps):
                 check_complete(client, request.topic)
@@ -154,7 +155,6 @@ class BrokerCluster:
         compare them. Raises the first error if that is so of each queue.
         """
         from rmqcli.admin.witness import read_witnesses
-        from rmqcli.api.client import Client
 
         queues = tuple(queues)
         places = {
@@ -162,7 +162,7 @@ class BrokerCluster:
             for each in queues
             if each.end > each.min_offset
         }
-        with Client(self.config) as client:
+        with _client(self.config) as client:
             found = read_witnesses(client, places) if places else {}
         failed = {q: each for q, each in found.items() if isinstance(each, RmqError)}
         for queue, error in sorted(failed.items()):
@@ -196,9 +196,8 @@ class BrokerCluster:
         """
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.admin.witness import Noted, Witness, compare
-        from rmqcli.api.client import Client
 
-        with Client(self.config) as client:
+        with _client(self.config) as client:
             queues = {
                 (queue.broker_name, queue.queue_id): queue
                 for queue in client.route(topic).read_queues()
@@ -244,7 +243,6 @@ class BrokerCluster:
         estimate.
         """
         from rmqcli.admin.read.range import RangeReader, ReadOptions
-        from rmqcli.api.client import Client
 
         samples = []
         for queue in plan.queues[:_SAMPLED_QUEUES]:
@@ -257,7 +255,7 @@ class BrokerCluster:
             return None
         size = messages = 0
         options = ReadOptions(retry_for_ms=0)
-        with contextlib.suppress(RmqError), Client(self.config) as client:
+        with contextlib.suppress(RmqError), _client(self.config) as client:
             for chunk in RangeReader(client, samples, options):
                 size += len(chunk.body)
                 messages += chunk.end - chunk.start

@@ -102,6 +102,16 @@ def segment_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+class _Below:
+    """A path below the root of an ExportLayout."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __get__(self, layout: ExportLayout, _: object = None) -> str:
+        return os.path.join(layout.root, *self._names)
+
+
 @dataclass(frozen=True, slots=True)
 class ExportLayout:
     """The paths of one export directory.
@@ -111,58 +121,33 @@ class ExportLayout:
 
     root: str
 
-    @property
-    def meta(self) -> str:
-        return os.path.join(self.root, META)
-
-    @property
-    def manifest(self) -> str:
-        return os.path.join(self.meta, "manifest.json")
-
-    @property
-    def compaction(self) -> str:
-        """The folder of a compaction that has not ended."""
-        return os.path.join(self.meta, COMPACTION)
-
-    @property
-    def journal(self) -> str:
-        return os.path.join(self.compaction, "journal.json")
-
-    @property
-    def merged_manifest(self) -> str:
-        return os.path.join(self.compaction, "manifest.json")
+    meta = _Below(META)
+    manifest = _Below(META, "manifest.json")
+    #: the folder of a compaction that has not ended
+    compaction = _Below(META, COMPACTION)
+    journal = _Below(META, COMPACTION, "journal.json")
+    merged_manifest = _Below(META, COMPACTION, "manifest.json")
+    #: the folder of the manifest's segments, each with the runs of one commit
+    segments = _Below(META, SEGMENTS)
+    lock = _Below(META, "lock")
+    #: the folder of the leases of exports into a remote storage
+    locks = _Below(META, "locks")
+    success = _Below(SUCCESS)
+    runs = _Below(META, "runs")
+    #: the folder of temporary files, with a folder for each attempt at a run
+    temp = _Below(META, TEMP)
 
     def merged_file(self, number: int) -> str:
         return os.path.join(self.compaction, f"{number:08d}{SUFFIX}")
 
-    @property
-    def segments(self) -> str:
-        """The folder of the manifest's segments, each with the runs of one commit."""
-        return os.path.join(self.meta, SEGMENTS)
-
     def segment(self, number: int) -> str:
         return os.path.join(self.segments, f"{number:08d}.json")
 
-    @property
-    def lock(self) -> str:
-        return os.path.join(self.meta, "lock")
-
-    @property
-    def locks(self) -> str:
-        """The folder of the leases of exports into a remote storage."""
-        return os.path.join(self.meta, "locks")
-
-    @property
-    def success(self) -> str:
-        return os.path.join(self.root, SUCCESS)
-
-    @property
-    def runs(self) -> str:
-        return os.path.join(self.meta, "runs")
-
     def run(self, run_id: str) -> str:
         """The folder of a run. Raises ConfigError for an invalid run id."""
-        return os.path.join(self.runs, _checked(run_id))
+        if not is_run_id(run_id):
+            raise ConfigError(f"{run_id!r} is not the id of an export run")
+        return os.path.join(self.runs, run_id)
 
     def plan(self, run_id: str) -> str:
         return os.path.join(self.run(run_id), "plan.json")
@@ -178,14 +163,3 @@ class ExportLayout:
 
     def undecodable(self, run_id: str) -> str:
         return os.path.join(self.run(run_id), "undecodable.jsonl")
-
-    @property
-    def temp(self) -> str:
-        """The folder of temporary files, with a folder for each attempt at a run."""
-        return os.path.join(self.meta, TEMP)
-
-
-def _checked(run_id: str) -> str:
-    if not is_run_id(run_id):
-        raise ConfigError(f"{run_id!r} is not the id of an export run")
-    return run_id

@@ -11,6 +11,7 @@ export.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zlib
@@ -79,7 +80,7 @@ class Extent:
     body_crc32: int = 0
 
 
-class Sink:
+class Sink(io.RawIOBase):
     """The file object to which pyarrow writes; after `discard` it ignores all data.
 
     A ParquetWriter must be closed even when its file is abandoned, and then writes its
@@ -90,9 +91,8 @@ class Sink:
         self._file = file
         self._discarding = False
         self.position = 0
-        self.closed = False
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: Any) -> int:  # noqa: ANN401  # pyarrow's buffer, or bytes
         if not self._discarding:
             write_all(self._file, data)
         self.position += len(data)
@@ -101,23 +101,11 @@ class Sink:
     def tell(self) -> int:
         return self.position
 
-    def flush(self) -> None:
-        """Do nothing: every write goes to the file at once."""
-
-    def close(self) -> None:
-        self.closed = True
-
     def discard(self) -> None:
         self._discarding = True
 
-    def readable(self) -> bool:
-        return False
-
     def writable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return False
 
 
 class ParquetFile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import FORMATS, Decoding
@@ -25,11 +25,12 @@ PLAN_VERSION: Final = 1
 ROWS_PER_FILE_DEFAULT: Final = 500_000
 BYTES_PER_FILE_DEFAULT: Final = 1024 * 1024 * 1024
 
-PartitionBy = Literal["none", "queue", "date", "hour"]
-Compression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
-
-PARTITIONS: Final[tuple[str, ...]] = get_args(PartitionBy)
-COMPRESSIONS: Final[tuple[str, ...]] = get_args(Compression)
+#: Field of a request -> what it may be, if it is not None.
+CHOICES: Final = {
+    "partition_by": ("none", "queue", "date", "hour"),
+    "compression": ("zstd", "snappy", "lz4", "gzip", "none"),
+    "decode": FORMATS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +80,12 @@ class ExportRequest:
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ConfigError(f"{name} must be 1 or more, not {number}")
-        if self.partition_by not in PARTITIONS:
-            raise ConfigError(
-                f"partition_by {self.partition_by!r:.40} is not one of"
-                f" {', '.join(PARTITIONS)}"
-            )
-        if self.compression not in COMPRESSIONS:
-            raise ConfigError(
-                f"compression {self.compression!r:.40} is not one of"
-                f" {', '.join(COMPRESSIONS)}"
-            )
-        if self.decode is not None and self.decode not in FORMATS:
-            raise ConfigError(
-                f"decode {self.decode!r:.40} is not one of {', '.join(FORMATS)}"
-            )
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in allowed:
+                raise ConfigError(
+                    f"{name} {value!r:.40} is not one of {', '.join(allowed)}"
+                )
         given = (self.decode_schema is not None) + (self.decode_infer is not None)
         if given != (self.decode is not None):
             raise ConfigError("decode needs either decode_schema or decode_infer")

@@ -314,15 +314,11 @@ class RemoteStorage:
 
     def put_text(self, path: str, text: str) -> None:
         """Write a small file completely or not at all."""
-
-        def write(out: Any) -> None:  # noqa: ANN401
-            out.write(text.encode())
-
         if self.has_renames:
             with contextlib.suppress(FileNotFoundError):
                 if self.exists(path) and self.read_text(path) == text:
                     return  # replacing the file would remove it for a moment
-        self._upload(path, write)
+        self._upload(path, lambda out: out.write(text.encode()))
 
     def make_folders(self, root: str, relative: str) -> str:
         """Return the path, because folders need not be created."""

@@ -260,27 +260,8 @@ class _Queues:
         )
 
 
-class RocketMQWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. Pickled to the workers."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._writing = Writing(options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of a task. Raises the errors of `Writing.send`."""
-        return self._writing.send_arrow(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Warn on stderr about messages that may be stored twice or not safely."""
-        report(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Report on stderr which messages are stored although the write failed."""
-        report_abort(messages)
-
-
-class _StreamWriter:
-    """The parts that the two classes of stream writers share."""
+class _Writer:
+    """The parts that the writers share. Pickled to the workers."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._writing = Writing(options)
@@ -288,22 +269,44 @@ class _StreamWriter:
     def commit(
         self,
         messages: list[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803  # Spark's signature
+        batchId: int | None = None,  # noqa: N803  # Spark's, of a micro-batch
     ) -> None:
-        """Do the same as `RocketMQWriter.commit` for a micro-batch."""
-        report(messages)
+        """Warn on stderr about messages that may be stored twice or not safely."""
+        written = [each for each in messages if isinstance(each, Written)]
+        unsure, weak = sum(w.unsure for w in written), sum(w.weak for w in written)
+        if unsure:
+            may_be_twice = counted(unsure, "message")
+            warn(f"{may_be_twice} may be stored twice: a broker did not answer in time")
+        if weak:
+            stored = counted(weak, "stored message")
+            warn(f"the broker could not flush or replicate {stored} in time")
 
     def abort(
         self,
         messages: list[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803  # Spark's signature
+        batchId: int | None = None,  # noqa: N803  # as above
     ) -> None:
-        """Do the same as `RocketMQWriter.abort` for a micro-batch."""
-        report_abort(messages)
+        """Report on stderr which messages are stored although the write failed."""
+        done = [each for each in messages if isinstance(each, Written)]
+        stored = sum(each.messages for each in done)
+        warn(
+            f"the write failed, but {counted(stored, 'message is', 'messages are')}"
+            f" stored by {counted(len(done), 'finished task')}, as are messages that"
+            " other tasks have sent: messages cannot be withdrawn, and writing again"
+            " stores them again"
+        )
 
 
-class RowStreamWriter(_StreamWriter, DataSourceStreamWriter):
-    """Writes the micro-batches of a stream, row by row. Pickled to the workers."""
+class RocketMQWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send the rows of a task. Raises the errors of `Writing.send`."""
+        return self._writing.send_arrow(iterator)
+
+
+class RowStreamWriter(_Writer, DataSourceStreamWriter):
+    """Writes the micro-batches of a stream, row by row."""
 
     def write(self, iterator: Iterator[Row]) -> Written:
         """Send the rows of a task. Raises the errors of `Writing.send`."""
@@ -312,12 +315,20 @@ class RowStreamWriter(_StreamWriter, DataSourceStreamWriter):
 
 if hasattr(api, "DataSourceStreamArrowWriter"):
 
-    class ArrowStreamWriter(_StreamWriter, api.DataSourceStreamArrowWriter):
-        """Writes the micro-batches of a stream. Pickled to the workers."""
+    class ArrowStreamWriter(_Writer, api.DataSourceStreamArrowWriter):
+        """Writes the micro-batches of a stream."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
             """Send the rows of a task. Raises the errors of `Writing.send`."""
             return self._writing.send_arrow(iterator)
+
+
+def _refuse_overwrite(is_asked: bool, instead: str) -> None:
+    if is_asked:
+        raise UsageError(
+            "a topic cannot be overwritten: messages can only be added",
+            hint=f"write {instead}",
+        )
 
 
 def batch_writer(options: SinkOptions, *, overwrite: bool) -> RocketMQWriter:
@@ -325,11 +336,7 @@ def batch_writer(options: SinkOptions, *, overwrite: bool) -> RocketMQWriter:
 
     Raises NotFoundError or DeniedError for a topic that cannot be written to.
     """
-    if overwrite:
-        raise UsageError(
-            "a topic cannot be overwritten: messages can only be added",
-            hint='write .mode("append")',
-        )
+    _refuse_overwrite(overwrite, '.mode("append")')
     writer = RocketMQWriter(options)
     Writing(options).check_topic()
     return writer
@@ -341,34 +348,7 @@ def stream_writer(options: SinkOptions, *, overwrite: bool) -> DataSourceStreamW
     The topic is not looked up here, because the name servers may be briefly
     unavailable; each task looks it up.
     """
-    if overwrite:
-        raise UsageError(
-            "a topic cannot be overwritten: messages can only be added",
-            hint='write .outputMode("append")',
-        )
+    _refuse_overwrite(overwrite, '.outputMode("append")')
     if hasattr(api, "DataSourceStreamArrowWriter"):
         return ArrowStreamWriter(options)
     return RowStreamWriter(options)
-
-
-def report(messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Warn about stored messages that may be stored twice, or not safely."""
-    written = [each for each in messages if isinstance(each, Written)]
-    unsure, weak = sum(w.unsure for w in written), sum(w.weak for w in written)
-    if unsure:
-        may_be_twice = counted(unsure, "message")
-        warn(f"{may_be_twice} may be stored twice: a broker did not answer in time")
-    if weak:
-        stored = counted(weak, "stored message")
-        warn(f"the broker could not flush or replicate {stored} in time")
-
-
-def report_abort(messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Warn about the messages that a failed write has stored."""
-    done = [each for each in messages if isinstance(each, Written)]
-    stored = sum(each.messages for each in done)
-    warn(
-        f"the write failed, but {counted(stored, 'message is', 'messages are')} stored"
-        f" by {counted(len(done), 'finished task')}, as are messages that other tasks"
-        " have sent: messages cannot be withdrawn, and writing again stores them again"
-    )

@@ -23,15 +23,14 @@ from pyspark.sql.datasource import (
 
 from rmqcli.errors import UsageError
 from rmqcli.model import OffsetRange
-from rmqcli.spark.shown_errors import open_client, warn, with_hints
+from rmqcli.spark.shown_errors import open_client, with_hints
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import DECODE_NAMES, default_start, parse_options
 from rmqcli.spark.source.pinned import (
     Pinned,
-    check_trimmed,
-    cut_ranges,
-    data_loss,
+    partitions_of,
     pin,
+    report_loss,
     warn_of_departed,
 )
 from rmqcli.spark.source.progress import behind_latest
@@ -239,11 +238,7 @@ class RocketMQReader(DataSourceReader):
         `failOnDataLoss` is false.
         """
         with with_hints():
-            ranges = cut_ranges(
-                self._ranges(),
-                partitions_min=self._options.partitions_min,
-                records_max=self._options.records_per_partition_max,
-            )
+            ranges = partitions_of(self._ranges(), self._options)
         return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -260,11 +255,9 @@ class RocketMQReader(DataSourceReader):
             for queue, plan in self._plans.items()
             if self._pushed.keeps(queue)
         }
-        if self._options.fail_on_data_loss:
-            check_trimmed(plans)
         for queue, plan in sorted(plans.items()):
             if plan.trimmed is not None:
-                warn(data_loss(queue, [plan.trimmed]).message)
+                report_loss(self._options, queue, [plan.trimmed])
         ranges = [
             self._pushed.clip(plan.offset_range(queue.topic))
             for queue, plan in sorted(plans.items())

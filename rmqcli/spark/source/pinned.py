@@ -194,6 +194,30 @@ def data_loss(queue: MessageQueue, spans: Sequence[tuple[int, int]]) -> PartialE
     )
 
 
+def report_loss(
+    options: SourceOptions, queue: MessageQueue, spans: Sequence[tuple[int, int]]
+) -> None:
+    """Raise PartialError for offsets that the broker no longer has.
+
+    If `failOnDataLoss` is false, warn about them instead.
+    """
+    error = data_loss(queue, spans)
+    if options.fail_on_data_loss:
+        raise error
+    warn(error.message)
+
+
+def partitions_of(
+    ranges: Iterable[OffsetRange], options: SourceOptions
+) -> list[OffsetRange]:
+    """Cut ranges into as many and as large partitions as the options say."""
+    return cut_ranges(
+        ranges,
+        partitions_min=options.partitions_min,
+        records_max=options.records_per_partition_max,
+    )
+
+
 def cut_ranges(
     ranges: Iterable[OffsetRange],
     *,

@@ -20,7 +20,7 @@ from rmqcli.errors import (
 )
 from rmqcli.spark.rows import RangeRows, body_decoder, row_schema
 from rmqcli.spark.shown_errors import warn, with_hints
-from rmqcli.spark.source.pinned import data_loss
+from rmqcli.spark.source.pinned import report_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ class Reading:
                         yield from self._shaped(batch)
             _, missing = rows.counts.close()
             if missing:
-                self._missing(wanted, missing)
+                report_loss(self.options, wanted.queue, missing)
 
     def _tags(self) -> frozenset[str] | None:
         """The tags that both the option and WHERE allow; None for all messages."""
@@ -124,14 +124,6 @@ class Reading:
         rows = -(-batch.num_rows // pieces)
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
-
-    def _missing(
-        self, wanted: OffsetRange, missing: tuple[tuple[int, int], ...]
-    ) -> None:
-        error = data_loss(wanted.queue, missing)
-        if self.options.fail_on_data_loss:
-            raise error
-        warn(error.message)
 
     def _undecodable(self, wanted: OffsetRange, failure: DecodeFailure) -> None:
         offset = failure.queue_offset

@@ -29,9 +29,9 @@ from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.options import default_start
 from rmqcli.spark.source.pinned import (
     check_queues,
-    cut_ranges,
-    data_loss,
     departed_error,
+    partitions_of,
+    report_loss,
     warn_of_departed,
 )
 from rmqcli.spark.source.progress import (
@@ -209,11 +209,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = self._from_json(start)  # its messages are the ones to compare
             self._check_gone(first, last)
             self._known |= first | last
-            ranges = cut_ranges(
-                self._ranges(first, last),
-                partitions_min=self._options.partitions_min,
-                records_max=self._options.records_per_partition_max,
-            )
+            ranges = partitions_of(self._ranges(first, last), self._options)
             self._from_json(end)  # where the next batch starts
         return [InputPartition(each) for each in ranges]
 
@@ -374,7 +370,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise unmatched
             offset = at.min_offset if at.offset is None else at.offset
             if at.wanted is not None and at.wanted < at.min_offset:
-                self._lost(queue, (at.wanted, at.min_offset))
+                report_loss(self._options, queue, [(at.wanted, at.min_offset)])
             elif at.wanted is not None and at.wanted > at.max_offset:
                 raise UsageError(
                     f"{start.option}: {queue} ends at {at.max_offset}, before"
@@ -512,15 +508,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in wanted:
             start = max(each.start, min(found[each.queue].min_offset, each.end))
             if each.start < start:
-                self._lost(each.queue, (each.start, start))
+                report_loss(self._options, each.queue, [(each.start, start)])
             ranges.append(OffsetRange(each.queue, start, each.end))
         return ranges
-
-    def _lost(self, queue: MessageQueue, span: tuple[int, int]) -> None:
-        error = data_loss(queue, [span])
-        if self._options.fail_on_data_loss:
-            raise error
-        warn(error.message)
 
     # --- the consumer group
 

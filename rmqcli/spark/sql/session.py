@@ -348,38 +348,30 @@ def unique_columns(columns: Iterable[ResultColumn]) -> tuple[ResultColumn, ...]:
 
 def _shipped(kind: DataType) -> DataType:
     """The type to which Spark casts values of a type."""
-    return _with_keys(kind) if _is_known(kind) else StringType()
+    known = _known(kind)
+    return StringType() if known is None else known
 
 
-def _with_keys(kind: DataType) -> DataType:
+def _known(kind: DataType) -> DataType | None:
     """The type without maps whose keys are null, which Arrow does not have.
 
-    Such a map has no entries.
+    Such a map has no entries. None for a type that is not known, or consists of one.
     """
     match kind:
         case ArrayType():
-            return ArrayType(_with_keys(kind.elementType), kind.containsNull)
+            inner = _known(kind.elementType)
+            return None if inner is None else ArrayType(inner, kind.containsNull)
         case MapType():
             key = StringType() if isinstance(kind.keyType, NullType) else kind.keyType
-            return MapType(
-                _with_keys(key), _with_keys(kind.valueType), kind.valueContainsNull
-            )
+            known = _known(key), _known(kind.valueType)
+            if None in known:
+                return None
+            return MapType(*known, kind.valueContainsNull)
         case StructType():
+            fields = [(each, _known(each.dataType)) for each in kind]
+            if any(known is None for _, known in fields):
+                return None
             return StructType(
-                [
-                    StructField(each.name, _with_keys(each.dataType), each.nullable)
-                    for each in kind
-                ]
+                [StructField(each.name, known, each.nullable) for each, known in fields]
             )
-    return kind
-
-
-def _is_known(kind: DataType) -> bool:
-    match kind:
-        case ArrayType():
-            return _is_known(kind.elementType)
-        case MapType():
-            return _is_known(kind.keyType) and _is_known(kind.valueType)
-        case StructType():
-            return all(_is_known(field.dataType) for field in kind.fields)
-    return isinstance(kind, _KNOWN)
+    return kind if isinstance(kind, _KNOWN) else None

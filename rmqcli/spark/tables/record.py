@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import astuple, field
+from dataclasses import astuple, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
@@ -60,20 +60,14 @@ class TableRecord:
 
 def record_to_json(record: TableRecord) -> str:
     """Return the text of a record, which contains no secret."""
+    noted = {queue: astuple(each) for queue, each in record.noted.items()}
     value = {
         _VERSION_KEY: RECORD_VERSION,
-        "run_id": record.run_id,
-        "sequence": record.sequence,
-        "cluster": record.cluster,
-        "topic": record.topic,
-        "tag": record.tag,
-        "decode": record.decode,
+        **{each.name: getattr(record, each.name) for each in fields(record)},
         "read": _by_broker(record.read),
         "covered": _by_broker(record.covered),
         "gone": sorted(record.gone),
-        "noted": _by_broker(
-            {queue: astuple(each) for queue, each in record.noted.items()}
-        ),
+        "noted": _by_broker(noted),
     }
     return json.dumps(value, separators=(",", ":"))
 

@@ -38,7 +38,7 @@ from rmqcli.spark.session import (
     spark_context,
 )
 from rmqcli.spark.shown_errors import LoggedWarnings
-from rmqcli.spark.source.pinned import cut_ranges
+from rmqcli.spark.source.pinned import partitions_of
 from rmqcli.spark.sql.views import source_of
 from rmqcli.spark.tables.delta import DeltaTable
 from rmqcli.spark.tables.failure import table_error
@@ -305,12 +305,9 @@ class SparkTable:
 
 def _parts(view: TopicView) -> list[int]:
     """The number of offsets that each task reads."""
-    ranges = cut_ranges(
-        (plan.offset_range(queue.topic) for queue, plan in sorted(view.plans.items())),
-        partitions_min=view.options.partitions_min,
-        records_max=view.options.records_per_partition_max,
-    )
-    return [len(each) for each in ranges]
+    plans = sorted(view.plans.items())
+    ranges = [plan.offset_range(queue.topic) for queue, plan in plans]
+    return [len(each) for each in partitions_of(ranges, view.options)]
 
 
 def _progress(parts: list[int], done: int) -> JobProgress:
