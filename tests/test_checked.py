@@ -20,6 +20,7 @@ from rmqcli import (
     ProducerMessage,
 )
 from rmqcli.checked import check_callback, check_returned
+from tests.kit.rows import each_row
 from tests.producer.stored import bodies
 
 
@@ -106,7 +107,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("function", ASYNC.values(), ids=ASYNC)
+@each_row("function", ASYNC.values(), ids=ASYNC)
 def test_a_function_that_a_call_does_not_run_is_a_type_error(function):
     with pytest.raises(TypeError, match=r"on_message .*(async def|generator)"):
         check_callback(function, "on_message")

@@ -31,6 +31,7 @@ from rmqcli.aio import (
     AsyncRedrive,
     AsyncSimpleConsumer,
 )
+from tests.kit.rows import each_row
 
 #: What a cluster gives to its clients itself, and what only tests give.
 OF_THE_CLUSTER = {"client", "namesrv", "endpoints", "clock"}
@@ -67,7 +68,7 @@ def test_a_client_of_a_cluster_takes_the_arguments_of_its_class(cluster, method,
     assert arguments(getattr(cluster, method)) == arguments(kind)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cluster", "method", "name"),
     [
         (cluster, method, name)
@@ -250,7 +251,7 @@ def test_plans_and_runs_have_the_same_methods_in_both_forms(sync, form):
             assert inspect.iscoroutinefunction(getattr(form, name)), name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "name"),
     [
         (kind, name)

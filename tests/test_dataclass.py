@@ -15,6 +15,7 @@ import pytest
 
 import rmqcli
 from rmqcli.dataclass import dataclass
+from tests.kit.rows import each_row
 
 
 def declare(dataclass):
@@ -153,7 +154,7 @@ def test_a_class_looks_like_one_of_the_standard_library(name):
     assert ours.__init__.__annotations__ == theirs.__init__.__annotations__
 
 
-@pytest.mark.parametrize(("name", "values", "named"), EXAMPLES)
+@each_row(("name", "values", "named"), EXAMPLES)
 def test_an_object_behaves_like_one_of_the_standard_library(name, values, named):
     made = [each[name](*values, **named) for each in (OURS, THEIRS)]
     again = [each[name](*values, **named) for each in (OURS, THEIRS)]

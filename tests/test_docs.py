@@ -13,6 +13,7 @@ from rmqcli.cli.commands import COMMANDS, GROUPS, entries_below
 from rmqcli.cli.help import GUIDES
 from rmqcli.errors import ExitCode
 from tests.kit.documents import GUIDES_FOLDER, README, ROOT, documents, text_of
+from tests.kit.rows import each_row
 
 PACKAGE = ROOT / "rmqcli"
 GUIDE_FILES = [GUIDES_FOLDER / f"{name}.md" for name in GUIDES]
@@ -29,7 +30,7 @@ def name_of(path):
     return path.relative_to(ROOT).with_suffix("").as_posix()
 
 
-every_command = pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)
+every_command = each_row("entry", COMMANDS, ids=lambda entry: entry.path)
 
 
 def docstring_of(entry):
@@ -71,7 +72,7 @@ def test_every_option_has_help(entry):
         assert text, f"{entry.path}: {parameter.name} has no help"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "entry",
     [each for each in COMMANDS if each.section != "This tool"],
     ids=lambda entry: entry.path,
@@ -88,7 +89,7 @@ def test_no_guide_has_the_name_of_a_command():
     assert not set(GUIDES) & set(entries_below("", table=COMMANDS))
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@each_row("name", GUIDES)
 def test_a_guide_begins_with_what_it_is_for(name):
     heading, blank, first = text_of(name).split("\n")[:3]
     assert re.fullmatch(r"# [A-Z][^\n]{5,75}", heading)
@@ -120,13 +121,13 @@ def test_the_guide_s_exit_codes_are_the_exit_codes():
     assert sorted(map(int, rows)) == sorted(ExitCode)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+@each_row("document", DOCUMENTS, ids=name_of)
 def test_links_between_documents_lead_to_files(document):
     links = re.findall(r"\]\(([^)#:]+)[)#]", document.read_text(encoding="utf-8"))
     assert [each for each in links if not (document.parent / each).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+@each_row("document", DOCUMENTS, ids=name_of)
 def test_links_to_a_section_lead_to_a_heading(document):
     for target, section in re.findall(
         r"\]\(([\w-]+\.md|)#([\w-]+)\)", document.read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ from rmqcli.position import (
     parse_position,
     position_of,
 )
+from tests.kit.rows import each_row
 
 BERLIN = ZoneInfo("Europe/Berlin")
 UTC = ZoneInfo("UTC")
@@ -58,7 +59,7 @@ def test_positions_that_a_program_gives():
         assert position_of(each) is each
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "position"),
     [
         ("earliest", Earliest()),
@@ -84,7 +85,7 @@ def test_positions(text, position):
     assert parse_position(text, tz=UTC) == position
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "epoch_ms", "echo"),
     [
         ("@1767322800000", 1767322800000, "2026-01-02T03:00:00Z"),
@@ -147,7 +148,7 @@ def test_the_machine_s_own_zone(monkeypatch):
         time.tzset()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "part", "what"),
     [
         ("", "", "not a position"),

@@ -21,6 +21,7 @@ import rmqcli.testing
 from rmqcli import ClientConfig, ConfigError, UsageError, connect, errors
 from rmqcli.engine.message import PulledItem, PulledRecord
 from tests.consumer.collecting import FROM_FIRST
+from tests.kit.rows import each_row
 from tests.kit.waiting import wait_until
 
 #: Type checkers do not see this list: they go by the imports in the package.
@@ -213,7 +214,7 @@ def test_a_lag_shows_what_it_is(rmq_cluster):
     assert repr(lag.topics[0]).startswith("TopicLag(topic='orders', lag=1, known_lag=1")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "client",
     [
         rmqcli.Admin(),
@@ -227,7 +228,7 @@ def test_a_lag_shows_what_it_is(rmq_cluster):
     ],
     ids=lambda client: type(client).__name__,
 )
-@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+@each_row("way", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_client_cannot_be_copied_or_pickled(client, way):
     """A process pool or Spark said "cannot pickle '_thread.RLock' object"."""
     name = type(client).__name__

@@ -17,6 +17,7 @@ from rmqcli.units import (
     parse_size_bytes,
     read_count,
 )
+from tests.kit.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_sizes(text, size):
     assert parse_size_bytes(text) == size
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "5", "-5s", "+5s", "s", "5 s", "5.5s", "1e3s", "5S", "5sx", "1" * 19 + "s",
      "36526d", "\u0665s", "inf", "5s\n"],
@@ -63,7 +64,7 @@ def test_bad_sizes(text):
         parse_size_bytes(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("milliseconds", "text"),
     [
         (0, "0ms"),
@@ -128,7 +129,7 @@ def test_a_noun_may_have_a_plural_of_its_own():
     assert counted(2, "body", "bodies") == "2 bodies"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "number"),
     [
         ("0", 0),

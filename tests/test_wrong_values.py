@@ -30,6 +30,7 @@ from rmqcli import (
     parse_decode,
     sql,
 )
+from tests.kit.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,14 +170,14 @@ def _given(make, name, value):
     return {name: value}
 
 
-@pytest.mark.parametrize(("make", "name", "value"), WRONG_VALUES)
+@each_row(("make", "name", "value"), WRONG_VALUES)
 def test_a_value_that_cannot_be_used_is_a_config_error(make, name, value):
     with pytest.raises(ConfigError) as caught:
         make(**_given(make, name, value))
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize(("make", "name", "value"), WRONG_TYPES)
+@each_row(("make", "name", "value"), WRONG_TYPES)
 def test_a_value_of_a_wrong_type_is_a_type_error(make, name, value):
     with pytest.raises(TypeError):
         make(**_given(make, name, value))
@@ -206,7 +207,7 @@ EVERY_ARGUMENT_OF_WHAT_IS_MADE = [
 ]
 
 
-@pytest.mark.parametrize(("make", "name"), EVERY_ARGUMENT_OF_WHAT_IS_MADE)
+@each_row(("make", "name"), EVERY_ARGUMENT_OF_WHAT_IS_MADE)
 def test_an_object_of_no_use_is_a_type_error_as_any_argument(make, name):
     with pytest.raises(TypeError):
         make(**{**MADE[make], name: object()})
@@ -357,7 +358,7 @@ def started_clients():
         yield {type(each): each for each in (admin, producer, simple_consumer, push)}
 
 
-@pytest.mark.parametrize(("kind", "method", "name"), EVERY_ARGUMENT_OF_A_METHOD)
+@each_row(("kind", "method", "name"), EVERY_ARGUMENT_OF_A_METHOD)
 def test_an_object_of_no_use_is_a_type_error_as_any_argument_of_a_method(
     started_clients, kind, method, name
 ):

@@ -266,6 +266,8 @@ class ProcessQueue(Generic[M]):
             self.state in (QueueState.RESTING, QueueState.DROPPED)
         )
         assert len(self.story) <= _STORY_MAX  # noqa: S101
+        if not self._runs:  # as of most queues of a simulation, after most events
+            return
         behind = -1
         for key, run in self._runs.items():
             present = run.all()

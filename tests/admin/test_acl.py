@@ -14,12 +14,13 @@ from rmqcli.admin.definitions.read import accounts_of
 from rmqcli.errors import ConfigError
 from rmqcli.wire.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from tests.admin.access_cases import CASES, rules_of
+from tests.kit.rows import each_row
 
 USER: dict[str, Any] = {"user_type": "Normal", "user_status": "enable"}
 ALLOW: dict[str, Any] = {"actions": ["Pub"], "decision": "Allow", "source_ips": []}
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@each_row("case", CASES, ids=" ".join)
 def test_a_rule_decides_as_on_brokers(case):
     user, resource, action = case
     found = decide(USER, rules_of(user), resource, action, "127.0.0.1")

@@ -31,6 +31,7 @@ from rmqcli.testing import faults
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.route import ClusterInfo
 from rmqcli.wire.codes import RequestCode
+from tests.kit.rows import each_row
 from tests.kit.waiting import wait_until
 
 INFO = ClusterInfo(
@@ -39,7 +40,7 @@ INFO = ClusterInfo(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("topic", "kind"),
     [
         ("orders", "normal"),

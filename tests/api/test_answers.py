@@ -21,6 +21,7 @@ from rmqcli.errors import BodyError, BrokerError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.acl import UserWithPassword
 from rmqcli.wire.command import RemotingCommand
+from tests.kit.rows import each_row
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
@@ -44,7 +45,7 @@ LOCKS = client.lock_batch_mq("g", "c", [])
 QUEUE_JSON = b'{"topic":"t","brokerName":"b","queueId":1}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "received", "value"),
     [
         (KEPT, answer(value="v"), "v"),

@@ -8,8 +8,6 @@ import pkgutil
 import textwrap
 from typing import Any
 
-import pytest
-
 from rmqcli.api import calls
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.acl import AclInfo, PolicyInfo, UserWithPassword
@@ -24,6 +22,7 @@ from rmqcli.wire.headers.send import (
 from rmqcli.wire.receipt_handle import ReceiptHandle
 from rmqcli.wire.subscription import SubscriptionData
 from rmqcli.wire.version import version_name
+from tests.kit.rows import each_row
 
 #: Two values for the arguments of each type, by annotation; neither is a default.
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -290,7 +289,7 @@ def pairs(function):
             yield name, first, first | {name: VALUES[each][1]}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+@each_row("function", FUNCTIONS, ids=lambda each: each.__name__)
 def test_requests_with_different_arguments_differ(function):
     lost = []
     for name, one, two in pairs(function):

@@ -22,6 +22,7 @@ from rmqcli.wire.command import decode_command
 from rmqcli.wire.frame import FrameBuffer
 from rmqcli.wire.pull_answer import PullStatus
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
@@ -94,7 +95,7 @@ def test_only_one_of_these_calls_needs_a_newer_broker():
     assert len(ASKED) == 2 * len(CALLS) - 1
 
 
-@pytest.mark.parametrize(("name", "version"), ASKED)
+@each_row(("name", "version"), ASKED)
 def test_call_asks_what_was_recorded(name, version):
     request, _ = recorded(version)[name]
 
@@ -104,7 +105,7 @@ def test_call_asks_what_was_recorded(name, version):
     assert call.ext_fields == request.ext_fields | OURS.get(name, {})
 
 
-@pytest.mark.parametrize(("name", "version"), ASKED)
+@each_row(("name", "version"), ASKED)
 def test_call_reads_the_recorded_answer(name, version):
     _, answer = recorded(version)[name]
     call = CALLS[name]

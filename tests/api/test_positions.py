@@ -32,6 +32,7 @@ from rmqcli.position import (
 from rmqcli.tasks import Pending, start
 from rmqcli.testing import ManualClock
 from rmqcli.wire.pull_answer import PullAnswer, PullStatus
+from tests.kit.rows import each_row
 
 
 def answer(value):
@@ -138,8 +139,8 @@ def truth(queue, epoch_ms):
 KINDS = ["new", "nearest", "useless", "last"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@each_row("kind", KINDS)
+@each_row(
     ("epoch_ms", "offset"),
     [
         (0, 100),  # before the first

@@ -18,6 +18,7 @@ from rmqcli.broker.faults import (
     Reorder,
 )
 from rmqcli.errors import ConfigError
+from tests.kit.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_a_fault_names_its_requests():
     assert (rule.nth, rule.times) == (3, 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "not JSON"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.bundle.redact import Redactor
+from tests.kit.rows import each_row
 
 SECRET = "x7Kq-91_zT/w+Q"
 
@@ -21,7 +22,7 @@ def cleaned(value, *secrets):
     return redactor.clean(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "password",
@@ -84,7 +85,7 @@ def test_a_setting_with_another_name_stays(name):
     assert cleaned({name: "value"}) == {name: "value"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '{"password": {"value": "hunter2x"}}',
@@ -135,7 +136,7 @@ def test_all_that_is_below_a_secret_name_is_removed_and_known():
     assert cleaned(value) == {"credentials": "<removed>", "note": "is <removed>"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "left"),
     [
         ("jdbc:mysql://u:hunter2@db/x", "jdbc:mysql://<removed>@db/x"),
@@ -202,7 +203,7 @@ ENCODINGS = {
 }
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@each_row("encoding", ENCODINGS)
 def test_a_known_secret_is_found_behind_its_encoding(encoding):
     text = ENCODINGS[encoding](SECRET)
     found = cleaned({"a": f"before {text} after", text: [text]}, SECRET)
@@ -393,7 +394,7 @@ def test_keys_that_become_alike_are_kept_apart():
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "orders",

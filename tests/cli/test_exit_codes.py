@@ -16,6 +16,7 @@ import pytest
 
 from rmqcli.cli.main import run
 from tests.cli.sample_command import TABLE
+from tests.kit.rows import each_row
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def finish(*arguments, **settings):
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "code"),
     [
         (["sample", "failed"], 1),

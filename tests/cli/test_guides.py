@@ -14,6 +14,7 @@ from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.help import GUIDES, guide_text
 from rmqcli.cli.main import run
 from tests.kit.documents import text_of
+from tests.kit.rows import each_row
 from tests.kit.waiting import PATIENCE_S
 
 
@@ -74,7 +75,7 @@ def test_in_a_pipe_a_guide_is_markdown_with_the_commands_of_other_guides(rmq):
     assert "rmq serve --store (`rmq help embedded-broker`)" in " ".join(out.split())
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@each_row("name", GUIDES)
 def test_what_a_guide_says_to_tests_is_not_shown(name):
     text = guide_text(name)
     assert "no_run" not in text

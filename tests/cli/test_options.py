@@ -12,6 +12,7 @@ from rmqcli.errors import TextError
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
 from tests.cli.sample_command import TABLE
+from tests.kit.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_namesrv_is_read_as_in_mqadmin(text, addresses):
     assert parse_namesrv(text) == addresses
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "part"),
     [
         ("", ""),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from rmqcli.cli.main import run
+from tests.kit.rows import each_row
 from tests.transport.peer import free_port
 
 
@@ -31,8 +32,8 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "option"), COMMANDS, ids=lambda a: str(a))
-@pytest.mark.parametrize(
+@each_row(("arguments", "option"), COMMANDS, ids=lambda a: str(a))
+@each_row(
     ("zone", "text", "shown"),
     [
         ("UTC", "@2026-01-02T03:04:05", "2026-01-02T03:04:05Z (local)"),

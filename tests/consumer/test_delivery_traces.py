@@ -18,6 +18,7 @@ from rmqcli.engine.listener import (
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
 from rmqcli.trace.record import ConsumeReturnType, SubAfter, SubBefore
+from tests.kit.rows import each_row
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 TYPES = ConsumeReturnType
@@ -177,8 +178,8 @@ def test_a_call_times_out_with_its_limit(timeout_ms, took_ms, return_type):
     assert ended.return_type is return_type
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize(
+@each_row("is_async", [False, True])
+@each_row(
     ("result", "is_success"),
     [
         (None, True),

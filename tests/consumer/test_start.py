@@ -21,6 +21,7 @@ from tests.consumer.collecting import (
     committed,
     consumer,
 )
+from tests.kit.rows import each_row
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.engine_threads("plain", "leasing")
@@ -241,7 +242,7 @@ def test_a_start_without_the_rights_to_join_the_group_is_denied(rmq_cluster, rmq
 # Settings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "message"),
     [
         ({"consume_threads": "3"}, "consume_threads is '3', a str; it must be an int"),

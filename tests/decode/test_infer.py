@@ -16,6 +16,7 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.rows import SCHEMA_BYTES_MAX, first_bodies
 from tests.decode.decoding import decode, decoder_of
 from tests.kit.doses import doses
+from tests.kit.rows import each_row
 from tests.spark.export.sources import MadeSource
 
 NAMES = Names("--decode", "--schema", "--infer")
@@ -25,7 +26,7 @@ def inferred(*texts):
     return infer_schema([text.encode() for text in texts], names=NAMES)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "ddl"),
     [
         (['{"b": 1, "a": "x"}'], "`a` string, `b` bigint"),

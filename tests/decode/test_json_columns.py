@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.decode.decoding import decode, decoder_of, is_corrupt, values
 from tests.kit.doses import doses
+from tests.kit.rows import each_row
 
 DDL = (
     "id bigint, small tinyint, d double, f float, n decimal(6,2), s string, b boolean,"
@@ -23,7 +24,7 @@ DDL = (
 DECODER = decoder_of(DDL)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name", "value"),
     [
         ('{"id": -9223372036854775808}', "id", -(1 << 63)),
@@ -90,7 +91,7 @@ def test_a_number_that_becomes_a_text_keeps_all_of_its_digits(ddl, text, found):
     assert row.get("d", 0.1) == 0.1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         b"", b" ", b"null", b"[]", b"[{}]", b"5", b'"x"', b"{", b"{} {}", b"{'id': 1}",

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from rmqcli.decode.schema import ddl_of, ddl_type, parse_schema, simple_string
 from rmqcli.errors import UsageError
+from tests.kit.rows import each_row
 
 DDL = (
     "id BIGINT NOT NULL COMMENT 'the id', `a b``c` string, price decimal(10, 2),"
@@ -88,7 +89,7 @@ def test_synonyms_of_types_are_accepted(written, name):
     assert ddl_of(parse_schema(f"x {written}")) == f"`x` {name}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("", "expected the name of a field at the end of the text"),

@@ -23,6 +23,7 @@ from rmqcli.decode import parse_decode
 from rmqcli.decode import protobuf as protobuf_reader
 from rmqcli.decode.plain import plain_value
 from rmqcli.errors import ConfigError, DecodeError, TextError, UsageError
+from tests.kit.rows import each_row
 
 _Field = descriptor_pb2.FieldDescriptorProto
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
@@ -129,7 +130,7 @@ def test_what_a_small_gzip_body_may_become_is_bounded():
 # --- what JSON lacks
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "plain"),
     [
         (b"\x00\xff", "AP8="),

@@ -10,6 +10,7 @@ from rmqcli.cli.schema_registry import read_decode
 from rmqcli.decode import parse_decode
 from rmqcli.errors import DecodeError, TextError
 from tests.decode.decoding import WITHOUT_FILES
+from tests.kit.rows import each_row
 from tests.wire.message.bodies import BODIES
 
 VALUES = {
@@ -58,20 +59,20 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("body", VALUES, ids=lambda body: repr(body[:20]))
+@each_row("body", VALUES, ids=lambda body: repr(body[:20]))
 def test_a_json_body_becomes_one_line_of_json(body):
     assert parse_decode("json")(body) == VALUES[body]
 
 
-@pytest.mark.parametrize("body", REASONS, ids=lambda body: repr(body[:20]))
+@each_row("body", REASONS, ids=lambda body: repr(body[:20]))
 def test_a_body_that_is_not_json_gives_the_reason(body):
     with pytest.raises(DecodeError) as caught:
         parse_decode("json")(body)
     assert caught.value.message == REASONS[body]
 
 
-@pytest.mark.parametrize("name", WITHOUT_FILES)
-@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+@each_row("name", WITHOUT_FILES)
+@each_row("body", BODIES, ids=range(len(BODIES)))
 def test_a_body_of_any_kind_gives_a_line_or_a_reason(name, body):
     decode = parse_decode(name)
     with suppress(DecodeError):

@@ -9,6 +9,7 @@ from rmqcli.cli.arguments.typer_command import run_app
 from rmqcli.cli.commands import COMMANDS
 from tests.docs.commands import rmq_commands, run_commands, start_cluster
 from tests.kit.documents import documents, every_example, examples
+from tests.kit.rows import each_row
 from tests.kit.spark import no_java, patiently
 
 #: What the commands of a document have to write, among other things.
@@ -66,7 +67,7 @@ def test_the_commands_with_spark_work(document, rmq_cluster_factory, tmp_path):
     written_by(document, rmq_cluster_factory, tmp_path, spark=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         words for each in every_example()

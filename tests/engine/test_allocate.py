@@ -22,6 +22,7 @@ from rmqcli.engine.allocate import (
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue
 from tests import golden_vectors
+from tests.kit.rows import each_row
 
 VECTORS = golden_vectors.load("allocation")
 STRANGER = "10.99.99.99@1#1"
@@ -76,7 +77,7 @@ def id_of(vector):
     return f"{vector['strategy']}-{vector['rocketmq']}-{vector.get('case', '')}"
 
 
-@pytest.mark.parametrize("vector", [v for v in VECTORS if "expected" in v], ids=id_of)
+@each_row("vector", [v for v in VECTORS if "expected" in v], ids=id_of)
 def test_every_member_gets_what_java_gives_it(vector):
     strategy, queues = strategy_of(vector), queues_of(vector["queues"])
     assert strategy.name == vector["strategy"]
@@ -87,7 +88,7 @@ def test_every_member_gets_what_java_gives_it(vector):
     assert stranger == queues_of(vector["expected_for_a_stranger"])
 
 
-@pytest.mark.parametrize("vector", [v for v in VECTORS if "case" in v], ids=id_of)
+@each_row("vector", [v for v in VECTORS if "case" in v], ids=id_of)
 def test_unusual_arguments_give_the_same_result_or_error_as_in_java(vector):
     arguments = (
         strategy_of(vector),

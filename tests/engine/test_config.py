@@ -8,6 +8,7 @@ from rmqcli import Consumer, SimpleConsumer
 from rmqcli.engine.config import ConsumerConfig
 from rmqcli.errors import ConfigError
 from rmqcli.names import check_group, check_member_group, check_topic
+from tests.kit.rows import each_row
 
 #: The ranges of checkConfig in 4.6.0; None takes the place of Java's -1.
 RANGES = [
@@ -45,7 +46,7 @@ def test_the_default_settings_are_java_s_and_are_accepted():
     assert config.pull_time_delay_when_exception_ms == 1_000
 
 
-@pytest.mark.parametrize(("name", "low", "high"), RANGES)
+@each_row(("name", "low", "high"), RANGES)
 def test_a_setting_may_have_the_ends_of_its_range_and_nothing_beyond(name, low, high):
     """Source: DefaultMQPushConsumerTest.testCheckConfig, checkConfigTest."""
     ConsumerConfig(**{name: low})

@@ -11,6 +11,7 @@ from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import ProcessQueueInfo
 from tests import golden_vectors
+from tests.kit.rows import each_row
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 TRACES = golden_vectors.load("process-queue")
@@ -89,7 +90,7 @@ class Replay:
         return self.queue.make_message_to_consume_again(self.messages(op))
 
 
-@pytest.mark.parametrize("trace", TRACES, ids=lambda t: f"{t['rocketmq']}-{t['trace']}")
+@each_row("trace", TRACES, ids=lambda t: f"{t['rocketmq']}-{t['trace']}")
 def test_each_operation_gives_what_java_s_gave(trace):
     replay = Replay()
     # Replaced messages make the size wrong. 4.9.8 resets it when the queue is empty,
@@ -380,8 +381,8 @@ TO = {
 }
 
 
-@pytest.mark.parametrize("before", list(QueueState))
-@pytest.mark.parametrize("after", list(QueueState))
+@each_row("before", list(QueueState))
+@each_row("after", list(QueueState))
 def test_only_the_transitions_of_the_table_are_possible(before, after):
     queue: ProcessQueue[Cached] = ProcessQueue(QUEUE, 0)
     for state in TO[before]:

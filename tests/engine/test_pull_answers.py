@@ -18,6 +18,7 @@ from tests.engine.world import (
     started,
     stored,
 )
+from tests.kit.rows import each_row
 
 NO_NEW, NO_MATCHED = PullStatus.NO_NEW_MSG, PullStatus.NO_MATCHED_MSG
 ILLEGAL = PullStatus.OFFSET_ILLEGAL
@@ -57,7 +58,7 @@ def test_a_pull_that_could_not_be_sent_is_tried_again():
     assert world.next_pull_after_ms() == 1_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "next_offset", "body"),
     [
         (PullStatus.FOUND, 5, b""),

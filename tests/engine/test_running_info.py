@@ -28,6 +28,7 @@ from tests.engine.world import (
     started,
     stored,
 )
+from tests.kit.rows import each_row
 
 
 def info_of(world, **more):
@@ -213,7 +214,7 @@ def test_a_message_shown_directly_tells_what_its_listener_raised(orderly):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("orderly", "result", "expected"),
     [
         (True, ConsumeOrderlyStatus.SUCCESS, "CR_SUCCESS"),

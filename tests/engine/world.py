@@ -8,6 +8,7 @@ methods. Listeners run when the world runs; with `holds_work` their requests wai
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from rmqcli.errors import BrokerError, DeadlineError, RmqError
 from rmqcli.model import MessageQueue
 from rmqcli.tasks import Pending
 from rmqcli.testing import ManualClock
+from rmqcli.wire.ids import crc32
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.pull_answer import PullAnswer, PullStatus
 from rmqcli.wire.subscription import parse_subscription
@@ -73,7 +75,8 @@ def stored(
         properties["TAGS"] = tags
     fields = MessageFields(
         topic=queue.topic,
-        body=b"x" * size if body is None else body,
+        body=_body_of(size)[0] if body is None else body,
+        body_crc=_body_of(size)[1] if body is None else None,
         queue_id=queue.queue_id,
         queue_offset=offset,
         commit_log_offset=offset * 1_000,
@@ -82,6 +85,13 @@ def stored(
         properties=properties,
     )
     return encode_message(fields)
+
+
+@functools.lru_cache(maxsize=4)
+def _body_of(size):
+    """Return a body of so many bytes, and its CRC."""
+    body = b"x" * size
+    return body, crc32(body)
 
 
 def _check_member(group, client_id=ME):
@@ -154,7 +164,8 @@ class ScriptedNetwork:
         call = Call(name, self.clock.now_ms, args, pending)
         self.calls.append(call)
         if name in self.broken:
-            raise self.broken[name]
+            # Without the traceback of the last time, which would grow with each.
+            raise self.broken[name].with_traceback(None)
         return call
 
     def _ask(self, name, answer, **args):
@@ -268,7 +279,7 @@ class ScriptedNetwork:
         """Record a pull, which waits for the test; commit the offset it carries."""
         _check_member(ask.group)
         if "pull" in self.broken:
-            raise self.broken["pull"]
+            raise self.broken["pull"].with_traceback(None)
         if ask.commit_offset is not None:
             self.committed[ask.queue] = ask.commit_offset
         assert self.member is not None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from rmqcli.admin.lag.model import GroupState
 from rmqcli.exporter.assets import read_asset
 from rmqcli.exporter.metrics import TABLES
+from tests.kit.rows import each_row
 
 LABELS = {
     metric.name: set(table.labels) for table in TABLES for metric in table.metrics
@@ -31,7 +31,7 @@ def metrics_of(expression):
     return re.findall(r"\b(rocketmq_\w+)", expression)
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@each_row("expression", EXPRESSIONS)
 def test_an_expression_names_metrics_and_labels_that_exist(expression):
     names = metrics_of(expression)
     assert names

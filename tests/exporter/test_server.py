@@ -17,6 +17,7 @@ from rmqcli.exporter.render import render
 from rmqcli.exporter.server import MetricsServer, open_site
 from rmqcli.exporter.site import MetricsSite, accepts_gzip, wants_open_metrics
 from rmqcli.testing import ManualClock
+from tests.kit.rows import each_row
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -292,7 +293,7 @@ def test_a_port_that_is_taken_is_named():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("accept", "wants"),
     [
         ("", False),

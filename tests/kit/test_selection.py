@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kit import selection
+from tests.kit.rows import each_row
 
 BETWEEN = ("4.9.7",)
 
@@ -29,7 +30,7 @@ def test_a_test_runs_with_its_own_versions_or_the_oldest_and_the_newest(
     assert selection.versions(option, only) == chosen
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "path", "may_have"),
     [
         ("quick", "engine/test_pull.py", True),

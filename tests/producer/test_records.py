@@ -14,6 +14,7 @@ from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.json import JsonWriter
 from tests.decode.decoding import WITHOUT_FILES
+from tests.kit.rows import each_row
 from tests.wire.message.bodies import BODIES
 
 
@@ -92,7 +93,7 @@ def test_keys_may_be_a_list():
     assert parsed({"body": "x", "keys": ["a", "b"]}).properties == {"KEYS": "a b"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "TRAN_MSG", "DELAY"),
@@ -104,7 +105,7 @@ def test_what_clients_and_brokers_wrote_is_not_sent_again(name):
     assert parsed({"body": "x", "properties": {name: "1"}}).properties == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("record", "words"),
     [
         ("{", "not JSON"),
@@ -162,8 +163,8 @@ def test_a_bad_line_is_named(record, words):
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("decode", [None, *map(parse_decode, WITHOUT_FILES)])
-@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+@each_row("decode", [None, *map(parse_decode, WITHOUT_FILES)])
+@each_row("body", BODIES, ids=range(len(BODIES)))
 def test_a_body_that_tail_prints_is_sent_byte_for_byte(body, decode):
     data = encode_message(MessageFields(topic="T", body=body))
     queue = MessageQueue("T", "b", 0)

@@ -13,6 +13,7 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from rmqcli.wire.subscription import parse_subscription
 from tests.kit.proxy.scripted import OK, status
+from tests.kit.rows import each_row
 
 ACCESS_POINT = parse_endpoints(("127.0.0.1:8081",))
 ENDPOINTS = pb.Endpoints(
@@ -182,7 +183,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "method", "request_", "what"), CALLS, ids=[each[1] for each in CALLS]
 )
 def test_a_call_carries_what_it_was_given_and_names_itself_in_errors(

@@ -10,6 +10,7 @@ from rmqcli.errors import BodyError, ConfigError
 from rmqcli.proxy.endpoints import endpoints_of, parse_endpoints
 from rmqcli.proxy.settings import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, merged
 from rmqcli.wire.protobuf import definition_pb2 as pb
+from tests.kit.rows import each_row
 
 DAY_MS = 24 * 3_600 * 1_000
 
@@ -78,7 +79,7 @@ def test_what_is_not_said_stays():
     assert replace(found, validate_message_type=True) == PRODUCER_DEFAULTS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("part", "name", "said", "field", "found"),
     [
         ("publishing", "max_body_size", 1, "max_body_bytes", 1),

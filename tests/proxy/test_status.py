@@ -21,6 +21,7 @@ from rmqcli.errors import (
 from rmqcli.proxy.status import error_of, grpc_error
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from tests.kit.proxy.scripted import status
+from tests.kit.rows import each_row
 
 ENDPOINTS_HINT = "check the endpoints argument or ROCKETMQ_ENDPOINTS"
 CA_HINT = (
@@ -44,7 +45,7 @@ def ended(code, details="", *, is_tls=True, has_answered=False):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("details", "is_tls", "words", "hint"),
     [
         (
@@ -271,7 +272,7 @@ def test_only_the_start_of_a_server_s_text_is_kept():
         assert error.remark == 500 * "x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "code", "remark", "kind", "hint"),
     [
         (
@@ -367,7 +368,7 @@ def test_a_code_of_rocketmq_becomes_an_error_of_its_kind(
     assert (str(error.hint), error.address) == (hint, "it:1")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "remark", "expected"),
     [
         ("PROXY_TIMEOUT", "wait response on the channel <b:1> timeout, 2(ms)", True),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.counts import OffsetCounts
+from tests.kit.rows import each_row
 
 RANGE = OffsetRange(MessageQueue("orders", "broker-a", 0), 100, 120)
 
@@ -27,7 +28,7 @@ def without(*offsets):
     return [o for o in range(100, 120) if o not in offsets]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("offsets", "bad", "reported", "closed"),
     [
         pytest.param(without(), (), (), (0, ()), id="complete"),

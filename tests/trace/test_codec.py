@@ -29,6 +29,7 @@ from rmqcli.trace.record import (
 )
 from tests.golden_vectors import from_base64, load
 from tests.kit.java_program import run_java
+from tests.kit.rows import each_row
 
 CASES = [
     pytest.param(case, id=f"{case['rocketmq']} {case['case']}")
@@ -72,7 +73,7 @@ def java_values(expected):
     return {name: None if v == "null" else v for name, v in found.items()}
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_row("case", CASES)
 def test_what_java_s_clients_write_is_read(case):
     decoded = decode_records(from_base64(case["bytes_b64"]))
     assert decoded.unreadable == 0
@@ -85,7 +86,7 @@ def test_what_java_s_clients_write_is_read(case):
         assert {found[name] for name in set(found) - set(wanted)} <= {None}
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_row("case", CASES)
 def test_what_is_read_is_written_as_java_s_clients_write_it(case):
     data = from_base64(case["bytes_b64"])
     records = decode_records(data).records

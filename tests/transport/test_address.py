@@ -14,6 +14,7 @@ from rmqcli.transport.address import (
     map_address,
     parse_address,
 )
+from tests.kit.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_parse_takes_host_and_port(text, host, port):
     assert str(address) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

@@ -15,9 +15,10 @@ from rmqcli.transport.diagnosis import (
     lost_place,
     not_remoting,
 )
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "protocol"),
     [
         (b"HTTP/1.1 400 Bad", "HTTP"),

@@ -7,6 +7,7 @@ import pytest
 from rmqcli.errors import ConfigError
 from rmqcli.wire.acl import Credentials, content_to_sign, sign, signature
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 
 GOLDEN = load("acl")
 REQUESTS = [case for case in GOLDEN if "ext_fields_unsigned" in case]
@@ -18,7 +19,7 @@ def test_there_are_vectors():
     assert len(BARE) >= 20
 
 
-@pytest.mark.parametrize("case", REQUESTS, ids=lambda c: f"{c['rocketmq']} {c['name']}")
+@each_row("case", REQUESTS, ids=lambda c: f"{c['rocketmq']} {c['name']}")
 def test_requests_are_signed_as_by_java(case):
     """Content and signature are equal, and nothing else is changed."""
     fields = case["ext_fields_unsigned"]
@@ -42,9 +43,7 @@ DISPUTED = "_UNIQUE_KEY_QUERY"
 UNDISPUTED = [case for case in REQUESTS if DISPUTED not in case["ext_fields_unsigned"]]
 
 
-@pytest.mark.parametrize(
-    "case", UNDISPUTED, ids=lambda c: f"{c['rocketmq']} {c['name']}"
-)
+@each_row("case", UNDISPUTED, ids=lambda c: f"{c['rocketmq']} {c['name']}")
 def test_what_is_signed_is_what_clients_sign_and_brokers_of_that_version_check(case):
     content = content_to_sign(
         case["ext_fields_unsigned"], from_base64(case["body_b64"])
@@ -67,7 +66,7 @@ def test_a_query_by_unique_key_is_signed_differently_by_clients_and_brokers():
     )
 
 
-@pytest.mark.parametrize("case", BARE, ids=lambda c: f"{c['rocketmq']} {c['name']}")
+@each_row("case", BARE, ids=lambda c: f"{c['rocketmq']} {c['name']}")
 def test_hmac(case):
     """Keys and contents may be any text; without a key Java throws."""
     content, key = case["content"].encode(), case["secret_key"]

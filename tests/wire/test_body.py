@@ -16,6 +16,7 @@ from rmqcli.wire.body import (
     json_object,
 )
 from rmqcli.wire.fields import declared, wire_field
+from tests.kit.rows import each_row
 
 
 @declared
@@ -80,7 +81,7 @@ def test_a_field_without_a_default_must_be_there():
             decode_body(Everything, text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "name", "value"),
     [
         ('"mustBe":"5"', "must_be", 5),
@@ -102,7 +103,7 @@ def test_values_are_read_as_fastjson_reads_them(given, name, value):
     assert getattr(decode_body(Everything, f"{{{given}}}"), name) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "fault"),
     [
         ('"mustBe":true', "mustBe is not a 64-bit integer: True"),

@@ -28,6 +28,7 @@ from rmqcli.wire.message.layout import (
 )
 from rmqcli.wire.version import version_name
 from tests.kit.batch import decode_batch
+from tests.kit.rows import each_row
 
 KIB = 1024
 FRAME_MAX = 16 * KIB * KIB
@@ -41,7 +42,7 @@ def start_of(length: int, header_length: int, serialize_type: int = 0) -> bytes:
     return struct.pack(">iI", length, serialize_type << 24 | header_length)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "is_taken"),
     [
         (start_of(5, 1), True),
@@ -122,8 +123,8 @@ def test_a_buffer_longer_than_a_mebibyte_is_given_back():
 # --- commands ---
 
 
-@pytest.mark.parametrize("name", ["code", "opaque", "flag", "version"])
-@pytest.mark.parametrize(
+@each_row("name", ["code", "opaque", "flag", "version"])
+@each_row(
     ("value", "is_taken"),
     [(INT32 - 1, True), (INT32, False), (-INT32, True), (-INT32 - 1, False)],
 )
@@ -316,10 +317,10 @@ def test_a_long_topic_makes_a_record_of_the_second_version(size, magic):
     assert found.topic == fields.topic
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1:1", "[fe80::1]:1"])
-@pytest.mark.parametrize("topic", ["T", "t" * 200])
-@pytest.mark.parametrize("body", [b"", b"body"])
-@pytest.mark.parametrize("properties", [{}, {"a": "b"}])
+@each_row("host", ["10.0.0.1:1", "[fe80::1]:1"])
+@each_row("topic", ["T", "t" * 200])
+@each_row("body", [b"", b"body"])
+@each_row("properties", [{}, {"a": "b"}])
 def test_a_record_is_whole_with_its_last_byte(host, topic, body, properties):
     data = encode_message(
         message(born_host=host, topic=topic, body=body, properties=properties)

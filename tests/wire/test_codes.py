@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmqcli.wire.codes import (
     LanguageCode,
     ResponseCode,
@@ -11,9 +9,10 @@ from rmqcli.wire.codes import (
     response_name,
 )
 from rmqcli.wire.version import CLIENT_VERSION, V5_2_0, version_name
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ordinal", "name"),
     [
         # From MQVersion.getVersionDesc of 4.6.0 to 5.5.0.

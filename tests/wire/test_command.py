@@ -15,6 +15,7 @@ from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import Frame, FrameBuffer, SerializeType
 from rmqcli.wire.version import CLIENT_VERSION
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def test_frames_of_java_are_read_and_written_back(version):
                 assert_is(decode(data), expected)
 
 
-@pytest.mark.parametrize("case", CONVERSATION, ids=lambda case: case["name"])
+@each_row("case", CONVERSATION, ids=lambda case: case["name"])
 def test_conversations_with_brokers_are_read_and_written_back(case):
     """They contain requests, answers, and requests that brokers send to clients."""
     for direction in ("request", "response"):
@@ -85,7 +86,7 @@ def test_conversations_with_brokers_are_read_and_written_back(case):
             assert_is(decode(encode_command(command)), expected)
 
 
-@pytest.mark.parametrize("name", sorted({case["name"] for case in ODD}))
+@each_row("name", sorted({case["name"] for case in ODD}))
 def test_odd_bytes_give_what_some_version_makes_of_them(name):
     """They are accepted if any version accepts them, and otherwise raise our errors."""
     cases = [case for case in ODD if case["name"] == name]
@@ -167,9 +168,7 @@ JSON_HEADERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "header", [h for h, _ in JSON_HEADERS], ids=[i for _, i in JSON_HEADERS]
-)
+@each_row("header", [h for h, _ in JSON_HEADERS], ids=[i for _, i in JSON_HEADERS])
 def test_a_json_header_without_sense_is_a_header_error(header):
     """The message names the fault, and is short even if the header is long."""
     with pytest.raises(HeaderError) as caught:

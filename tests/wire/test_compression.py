@@ -16,6 +16,7 @@ from rmqcli.wire.compression import INFLATED_MAX, deflate_zlib, inflate
 from rmqcli.wire.message import system_flag as flags
 from rmqcli.wire.message.system_flag import CompressionType
 from tests.golden_vectors import load
+from tests.kit.rows import each_row
 from tests.kit.zstd import zstd
 
 ZLIB, LZ4, ZSTD = 0x301, 0x101, 0x201
@@ -105,9 +106,7 @@ def test_the_type_means_nothing_without_the_bit(sys_flag):
     assert inflate(b"as it is", sys_flag) == b"as it is"
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in load("ids") if c["kind"] == "compression_type"]
-)
+@each_row("case", [c for c in load("ids") if c["kind"] == "compression_type"])
 def test_the_flag_names_the_type_as_in_java(case):
     found = flags.compression_type(case["sys_flag"])
     if case["type"].startswith("error"):
@@ -117,9 +116,7 @@ def test_the_flag_names_the_type_as_in_java(case):
         assert found.name == case["type"]
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in load("ids") if c["kind"] == "message_sys_flag"]
-)
+@each_row("case", [c for c in load("ids") if c["kind"] == "message_sys_flag"])
 def test_sys_flag_bits_as_in_java(case):
     value = case["value"]
     assert flags.transaction_type(value) == case["transaction"]

@@ -16,6 +16,7 @@ from rmqcli.wire import fastjson
 from rmqcli.wire.fastjson import ObjectKey
 from rmqcli.wire.fastjson_reader import DEPTH_MAX, TolerantReader
 from tests.golden_vectors import load
+from tests.kit.rows import each_row
 
 QUEUE = '{"brokerName":"b-a","queueId":0,"topic":"T"}'
 BODIES = load("bodies")
@@ -64,7 +65,7 @@ def test_texts_that_some_version_reads_are_read():
                     fastjson.loads(text.encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ('{0:"a",-1:"b"}', {"0": "a", "-1": "b"}),
@@ -97,7 +98,7 @@ def test_sloppy_forms(text, value):
     assert fastjson.loads(text.encode()) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         *("", " ", "{", "}", "[", "]", ":", ",", "{:1}", '{"a"}', '{"a":}', '{"a" 1}'),

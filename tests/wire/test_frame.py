@@ -16,6 +16,7 @@ from rmqcli.wire.frame import (
     FrameBuffer,
     encode_frame,
 )
+from tests.kit.rows import each_row
 
 FRAMES = st.lists(
     st.builds(
@@ -57,7 +58,7 @@ def test_encode_frame_is_what_java_writes():
     assert data[:8].hex(" ") == "00 00 01 68 00 00 01 64"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         pytest.param("7fffffff 00000000", id="2 GiB frame"),

@@ -21,6 +21,7 @@ from rmqcli.wire.headers.offset import (
 from rmqcli.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 
 #: Fields that 5.x adds for namespaces, static and lite topics, and that rmqcli ignores
 #: in the classes that do not have them.
@@ -56,7 +57,7 @@ def typed(header: Header) -> dict[str, object]:
     return fields
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@each_row("name", sorted(CLASSES))
 def test_header_reads_as_in_java_and_goes_back(name):
     """The values equal Java's, and are written as the same text in both formats."""
     cases = [case for case in GOLDEN if case["header_class"] == name]
@@ -151,7 +152,7 @@ ANSWERS = {
 BODY_ONLY = {21, 26, 28, 34, 41, 42, 106, 200, 201, 206}
 
 
-@pytest.mark.parametrize("case", load("conversation"), ids=lambda case: case["name"])
+@each_row("case", load("conversation"), ids=lambda case: case["name"])
 def test_headers_of_real_conversations(case):
     """The headers that clients and brokers sent fit the classes in both directions."""
     code = case["request"]["code"]

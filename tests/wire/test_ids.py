@@ -37,6 +37,7 @@ from rmqcli.wire.ids import (
 )
 from rmqcli.wire.version import V4_0_0, version_name
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -47,7 +48,7 @@ def of_kind(kind: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("case", of_kind("offset_msg_id"))
+@each_row("case", of_kind("offset_msg_id"))
 def test_offset_msg_id_both_ways(case):
     made = OffsetMsgId(case["host"], case["commit_log_offset"])
     assert encode_offset_msg_id(made.host, made.commit_log_offset) == case["id"]
@@ -55,7 +56,7 @@ def test_offset_msg_id_both_ways(case):
     assert decode_offset_msg_id(case["id"].lower()) == made
 
 
-@pytest.mark.parametrize("case", of_kind("offset_msg_id_text"))
+@each_row("case", of_kind("offset_msg_id_text"))
 def test_odd_offset_msg_ids(case):
     """Ids that Java refuses are refused. So is the digit "Z", which Java accepts."""
     expected = case["expected"]
@@ -66,7 +67,7 @@ def test_odd_offset_msg_ids(case):
         assert decode_offset_msg_id(case["text"]) == OffsetMsgId(**expected)
 
 
-@pytest.mark.parametrize("case", of_kind("unique_id"))
+@each_row("case", of_kind("unique_id"))
 def test_unique_id_says_who_made_it_and_when(case):
     unique_id = decode_unique_id(case["id"])
     expected_ip = ":".join(part.lstrip("0") or "0" for part in case["ip"].split(":"))
@@ -169,7 +170,7 @@ def test_a_unique_id_has_the_low_bits_of_numbers_that_are_too_long():
     assert decode_unique_id(text).ip == "fe80::1"
 
 
-@pytest.mark.parametrize("case", of_kind("string_hash"))
+@each_row("case", of_kind("string_hash"))
 def test_string_hash(case):
     assert java_string_hash(case["text"]) == case["hash"]
     assert tags_code(case["text"]) == case["tags_code"]
@@ -198,7 +199,7 @@ BUCKETS = [
 ]
 
 
-@pytest.mark.parametrize(("group", "queue_count", "expected"), BUCKETS)
+@each_row(("group", "queue_count", "expected"), BUCKETS)
 def test_message_groups_go_to_the_queues_that_java_chooses(
     group, queue_count, expected
 ):
@@ -210,7 +211,7 @@ def test_tags_code_without_tags():
     assert tags_code("") == 0
 
 
-@pytest.mark.parametrize("case", of_kind("crc32"))
+@each_row("case", of_kind("crc32"))
 def test_crc32(case):
     assert crc32(from_base64(case["bytes_b64"])) == case["crc32"]
 
@@ -245,7 +246,7 @@ def test_ids_that_are_no_id(text):
             decode(text)
 
 
-@pytest.mark.parametrize("case", of_kind("version_name"))
+@each_row("case", of_kind("version_name"))
 def test_versions_from_4_0_0_on_have_javas_names(case):
     """Older versions, and numbers without a release, stay numbers."""
     ordinal, name = case["ordinal"], case["name"]
@@ -256,7 +257,7 @@ def test_versions_from_4_0_0_on_have_javas_names(case):
         assert "V" + said.replace(".", "_").replace("-", "_") == name
 
 
-@pytest.mark.parametrize("case", of_kind("queue_order"))
+@each_row("case", of_kind("queue_order"))
 def test_queues_are_sorted_as_by_java(case):
     queues = [MessageQueue(*each) for each in case["queues"]]
     assert sort_queues(queues) == [MessageQueue(*each) for each in case["sorted"]]
@@ -267,7 +268,7 @@ def test_client_ids_are_sorted_as_by_java(case):
     assert sort_client_ids(case["clients"]) == case["sorted"]
 
 
-@pytest.mark.parametrize("case", of_kind("pull_sys_flag"))
+@each_row("case", of_kind("pull_sys_flag"))
 def test_the_bits_of_a_pull_are_javas(case):
     bits = {
         "commit_offset": FLAG_COMMIT_OFFSET,
@@ -292,7 +293,7 @@ def test_the_bits_of_a_pull_are_the_same_on_both_sides():
     assert ours == (FLAG_COMMIT_OFFSET, FLAG_SUSPEND, FLAG_SUBSCRIPTION)
 
 
-@pytest.mark.parametrize("case", of_kind("group_topics"))
+@each_row("case", of_kind("group_topics"))
 def test_topics_of_a_group_are_javas(case):
     group = case["group"]
     assert RETRY_PREFIX + group == case["retry_topic"]

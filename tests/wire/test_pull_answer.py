@@ -7,6 +7,7 @@ import pytest
 from rmqcli.errors import HeaderError
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.pull_answer import PullStatus, lower_end, parse_pull_answer
+from tests.kit.rows import each_row
 
 FIELDS = {
     "nextBeginOffset": "4",
@@ -46,11 +47,11 @@ def test_codes_and_numbers(code, status, next_offset):
     assert parsed.body == b"body"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["9" * 18, "1" + "0" * 18, str(2**63 - 1), str(-(2**63)), "0" * 18 + "7", "-1"],
 )
-@pytest.mark.parametrize("place", range(4))
+@each_row("place", range(4))
 def test_any_number_of_64_bits_is_read_in_any_place(text, place):
     name = list(FIELDS)[place]
     expected = [4, 1, 9, 2]
@@ -58,8 +59,8 @@ def test_any_number_of_64_bits_is_read_in_any_place(text, place):
     assert numbers(parse_pull_answer(answer(**{name: text}))) == tuple(expected)
 
 
-@pytest.mark.parametrize("text", [str(2**63), "", "x", "1.5", "\u0664", "²"])
-@pytest.mark.parametrize("place", range(4))
+@each_row("text", [str(2**63), "", "x", "1.5", "\u0664", "²"])
+@each_row("place", range(4))
 def test_what_is_no_number_of_64_bits_is_an_error(text, place):
     with pytest.raises(HeaderError):
         parse_pull_answer(answer(**{list(FIELDS)[place]: text}))

@@ -29,14 +29,15 @@ from rmqcli.wire.receipt_handle import (
     topic_type_of,
 )
 from tests.golden_vectors import load
+from tests.kit.rows import EachRow, each_row
 
 POP = load("pop")
 
 
-def golden(kind: str) -> pytest.MarkDecorator:
+def golden(kind: str) -> EachRow:
     cases = [(case["given"], case["expected"]) for case in POP if case["kind"] == kind]
     assert cases
-    return pytest.mark.parametrize(("value", "expected"), cases)
+    return each_row(("value", "expected"), cases)
 
 
 def is_error(expected: object) -> bool:
@@ -157,7 +158,7 @@ DECODERS = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "value", "expected"),
     [(c["kind"], c["given"], c["expected"]) for c in POP if c["kind"] in DECODERS],
 )

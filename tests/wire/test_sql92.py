@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.wire.sql92 import GrammarError, Parser, Token, read_tokens
+from tests.kit.rows import each_row
 
 
 class Shown(Parser[str]):
@@ -62,7 +63,7 @@ def shown(text, *, parser=Shown, is_whole=True, **options):
     return parser(tokens).parse(is_whole=is_whole)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("a", "a"),

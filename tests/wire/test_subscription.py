@@ -12,6 +12,7 @@ from rmqcli.wire.bodies.heartbeat import CheckClientRequestBody
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.subscription import parse_subscription, tag_matches
 from tests.golden_vectors import load
+from tests.kit.rows import each_row
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -22,9 +23,7 @@ def of_kind(kind: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    "case", of_kind("subscription") + of_kind("subscription_typed")
-)
+@each_row("case", of_kind("subscription") + of_kind("subscription_typed"))
 def test_an_expression_is_read_as_java_reads_it(case):
     expected = case["expected"]
     kind = case.get("type", "TAG")

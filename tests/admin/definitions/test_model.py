@@ -15,6 +15,7 @@ from rmqcli.admin.definitions.model import (
     sorted_definitions,
 )
 from rmqcli.errors import ConfigError
+from tests.kit.rows import each_row
 
 ORDERS = {"name": "orders", "read_queue_nums": 4, "perm": "rw"}
 NAMES = st.from_regex(r"[a-z]{1,6}", fullmatch=True).filter(lambda name: len(name) > 1)
@@ -55,7 +56,7 @@ def test_a_file_is_the_definitions_that_it_lists():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "the file is empty"),

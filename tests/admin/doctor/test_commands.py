@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 from rmqcli.admin.doctor import checks
 from tests.admin.doctor.planting import is_command
+from tests.kit.rows import each_row
 
 #: In place of a name, an address or a client id that a check puts into a command; a
 #: number is 1.
@@ -65,7 +64,7 @@ def test_no_check_puts_a_name_into_a_command_by_itself():
     assert found == []
 
 
-@pytest.mark.parametrize("place", SUGGESTED)
+@each_row("place", SUGGESTED)
 def test_every_command_of_rmq_that_a_check_suggests_can_be_parsed(place):
     assert is_command(SUGGESTED[place]), SUGGESTED[place]
 

@@ -11,9 +11,10 @@ from tests.admin.doctor.planting import (
     plant_runtime,
     plant_settings,
 )
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "names", "fixed"),
     [
         ("4.2.0", "33246 37582 17572", "4.9.7"),

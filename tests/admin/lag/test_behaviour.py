@@ -22,6 +22,7 @@ from tests.admin.lag.behaviour_day import (
     judge_planted_day,
     members,
 )
+from tests.kit.rows import each_row
 
 
 def reading_of(*queues, online=True):
@@ -63,7 +64,7 @@ def judged(*samples, every_ms=MINUTE_MS, online=True, history=None):
 STUCK = [(7, 10)] * 11
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("samples", "verdict"),
     [
         ([(10, 10)], "OK"),  # nothing waits: no history is needed

@@ -19,6 +19,7 @@ from rmqcli.wire.bodies.consumer import (
 )
 from rmqcli.wire.bodies.stats import QueueTimeSpan
 from rmqcli.wire.subscription import SubscriptionData
+from tests.kit.rows import each_row
 
 NOW_MS = 1_767_322_800_000
 
@@ -67,7 +68,7 @@ def only_queue(reading, **more):
     return group.queues[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("committed", "low", "high", "lag", "expired", "state"),
     [
         (5, 0, 10, 5, 0, LagState.KNOWN),

@@ -17,6 +17,7 @@ from rmqcli.wire.bodies.consumer import (
     ConsumeStatus,
     ProcessQueueInfo,
 )
+from tests.kit.rows import each_row
 
 NOW_MS = 1_767_322_800_000
 FRESH = {
@@ -31,7 +32,7 @@ def held(**fields):
     return ProcessQueueInfo(**{**FRESH, **fields})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("item", "is_orderly", "flags"),
     [
         (held(), False, ()),

@@ -19,6 +19,7 @@ from rmqcli.wire.bodies.consumer import (
     ConsumerRunningInfo,
     ProcessQueueInfo,
 )
+from tests.kit.rows import each_row
 
 
 def online_members(model="CLUSTERING"):
@@ -55,7 +56,7 @@ def lag_of(*offsets, online=False, low=0, topic="T", **more):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("offsets", "online", "state"),
     [
         ([(10, 10)], True, "OK"),
@@ -91,7 +92,7 @@ def test_retries_that_wait_are_a_backlog():
     assert lag_of((None, 7), topic="%RETRY%G", online=True).state == "BEHIND"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "online", "state"),
     [
         ((10, 10), (10, 10), True, "OK"),

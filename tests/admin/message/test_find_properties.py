@@ -106,7 +106,7 @@ def cluster(rmq_cluster_factory, request, tmp_path):
     of_first=st.sampled_from(("id", "keys", "a key", "nothing")),
 )
 @settings(
-    max_examples=doses(3),
+    max_examples=doses(1),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_the_index_finds_what_reading_finds(
@@ -178,7 +178,7 @@ def test_the_index_finds_what_reading_finds(
     )
 )
 @settings(
-    max_examples=doses(1),
+    max_examples=doses(1) // 4,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @example(sent=[(70, 0, -3_600_000), (70, 0, 0)])

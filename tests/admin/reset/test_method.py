@@ -11,6 +11,7 @@ from rmqcli.admin.reset.method import (
     choose_method,
     find_push,
 )
+from tests.kit.rows import each_row
 
 COMMIT, REFUSED = Mechanism.COMMIT, Mechanism.REFUSED
 RESET, PUSH = Mechanism.SERVER_RESET, Mechanism.CLIENT_PUSH
@@ -74,7 +75,7 @@ def queue(committed, target, *, queue_id=0):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("queues", "found", "push"),
     [
         ([queue(50, 20)], {0: 20}, True),

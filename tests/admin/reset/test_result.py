@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.result import judge, judge_unchanged
+from tests.kit.rows import each_row
 
 COMMIT, SERVER = Mechanism.COMMIT, Mechanism.SERVER_RESET
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("committed", "target", "seen", "mechanism", "is_live", "result", "is_good"),
     [
         (10, 5, [5], COMMIT, False, "CONFIRMED", True),

@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli.admin.tail.filter import TailFilter, parse_pattern, parse_property_glob
 from rmqcli.errors import DecodeError, TextError, UsageError
+from tests.kit.rows import each_row
 
 
 @dataclass
@@ -36,7 +37,7 @@ def matches(content=None, **conditions):
     return wanted.matches(content or Content())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conditions", "is_shown"),
     [
         ({}, True),

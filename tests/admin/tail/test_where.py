@@ -15,6 +15,7 @@ from rmqcli.errors import TextError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
+from tests.kit.rows import each_row
 
 JSON = parse_decode("json")
 
@@ -55,7 +56,7 @@ ORDER = stored(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "value.id = 5",
@@ -96,7 +97,7 @@ def test_a_condition_that_is_true(text):
     assert parse_where(text, decode=JSON).matches(ORDER)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "value.id = 6",
@@ -126,7 +127,7 @@ def test_a_condition_that_is_false_or_unknown(text):
     assert not parse_where(text, decode=JSON).matches(ORDER)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "start", "end", "what"),
     [
         ("", 0, 1, "expected (, found the end"),
@@ -225,9 +226,9 @@ def test_a_damaged_body_is_shown_unless_something_else_decides():
         assert parse_where(text, decode=JSON).matches(damaged) == is_shown
 
 
-@pytest.mark.parametrize("body", [b"no JSON", b"no zlib"], ids=["odd", "damaged"])
-@pytest.mark.parametrize("tags", [None, "B"])
-@pytest.mark.parametrize(
+@each_row("body", [b"no JSON", b"no zlib"], ids=["odd", "damaged"])
+@each_row("tags", [None, "B"])
+@each_row(
     "text",
     [
         "tags = 'A' AND value.a = 1",
@@ -253,7 +254,7 @@ def test_a_body_is_not_needed_where_the_condition_cannot_be_true(text, tags, bod
     assert where.undecodable == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "limits"),
     [
         ("tags = 'A'", ({"A"}, None, None)),

@@ -17,6 +17,7 @@ from rmqcli.broker.proxy.checks import (
 )
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.wire.protobuf.definition_pb2 import Code
+from tests.kit.rows import each_row
 
 HALF_DAY_MS = 43_200_000
 
@@ -92,7 +93,7 @@ def test_an_invisible_time_may_be_0_unless_a_call_says_otherwise():
     assert code_of(check_invisible, -1) == "ILLEGAL_INVISIBLE_TIME"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "nanos", "expected_ms"),
     [
         *((0, 0, 0), (1, 0, 1_000), (1, 999_999, 1_000), (1, 1_000_000, 1_001)),

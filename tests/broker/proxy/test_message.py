@@ -16,6 +16,7 @@ from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.protobuf import definition_pb2 as d
 from tests.kit.proxy.raw_client import message, ms
+from tests.kit.rows import each_row
 
 NOW_MS = 1_700_000_000_000
 CALLER = Caller(
@@ -65,7 +66,7 @@ def system_of(*, attempt=None, queue_offset=None, **fields):
 LIMIT = 16 * 1024
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("system", "code"),
     [
         ({"user_properties": {"k": "v" * (LIMIT - 1)}}, None),

@@ -21,6 +21,7 @@ from rmqcli.wire.headers.store import (
 from tests.broker.driving import EPOCH_MS
 from tests.broker.pulling import driver_with_topic, offsets, put
 from tests.broker.sending import send
+from tests.kit.rows import each_row
 
 
 def timed(version="5.5.0"):
@@ -60,8 +61,8 @@ def test_5_finds_the_first_not_older_or_the_last_not_younger(after_ms, lower, up
     assert by_time(driver, after_ms, BoundaryType.UPPER) == upper
 
 
-@pytest.mark.parametrize("version", ["4.6.0", "4.9.7"])
-@pytest.mark.parametrize(
+@each_row("version", ["4.6.0", "4.9.7"])
+@each_row(
     ("after_ms", "expected"),
     [
         (-1, 0),

@@ -23,6 +23,7 @@ from tests.broker.pulling import (
     pull,
     put,
 )
+from tests.kit.rows import each_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +41,8 @@ def trimmed(version="5.5.0"):
     return driver
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
+@each_row("version", VERSIONS)
+@each_row(
     ("offset", "expected"),
     [
         (0, (21, "OFFSET_TOO_SMALL", 3)),

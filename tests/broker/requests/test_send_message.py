@@ -15,6 +15,7 @@ from rmqcli.wire.header import to_ext_fields
 from rmqcli.wire.headers.send import SendMessageRequestHeader
 from tests.broker.driving import EPOCH_MS, Driver
 from tests.broker.sending import BORN_MS, UNIQ_KEY, like, send, send_header
+from tests.kit.rows import each_row
 
 VERSIONS = ["4.6.0", "4.9.7", "5.5.0"]
 
@@ -264,10 +265,8 @@ def test_a_body_of_the_largest_size_is_stored() -> None:
     assert send(driver, body=bytes(4 * 1024 * 1024)).code == 0
 
 
-@pytest.mark.parametrize("name", ["e", "f", "h", "j", "l", "d"])
-@pytest.mark.parametrize(
-    "value", ["2147483648", "-2147483649", "x", "99999999999999999999"]
-)
+@each_row("name", ["e", "f", "h", "j", "l", "d"])
+@each_row("value", ["2147483648", "-2147483649", "x", "99999999999999999999"])
 def test_numbers_that_do_not_fit_in_an_int_are_code_1(name: str, value: str) -> None:
     driver = Driver()
     fields = to_ext_fields(send_header()) | {name: value}

@@ -14,6 +14,7 @@ from rmqcli.wire.codes import RequestCode
 from tests.broker.driving import EPOCH_MS, Driver, need
 from tests.broker.pulling import driver_with_topic, offsets, pull, put
 from tests.broker.sending import like, send_header
+from tests.kit.rows import each_row
 
 
 def update(driver: Driver, **settings: object) -> tuple[int, str | None]:
@@ -52,8 +53,8 @@ def test_the_role_follows_from_the_id(broker_id, role):
     assert shown(driver)["brokerId"] == str(broker_id)
 
 
-@pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.5.0"])
-@pytest.mark.parametrize(
+@each_row("version", ["4.6.0", "4.9.7", "5.5.0"])
+@each_row(
     ("name", "text"),
     [
         ("foo", "bar"),
@@ -87,8 +88,8 @@ def test_a_broker_before_5_has_no_setting_for_resets():
     assert shown(driver)["useServerSideResetOffset"] == "false"
 
 
-@pytest.mark.parametrize(("version", "code"), [("4.9.7", 1), ("5.5.0", 29)])
-@pytest.mark.parametrize(
+@each_row(("version", "code"), [("4.9.7", 1), ("5.5.0", 29)])
+@each_row(
     ("name", "text"),
     [
         ("autoCreateTopicEnable", "maybe"),

@@ -12,11 +12,12 @@ from rmqcli.cli.arguments.arrange import arrange
 from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
 from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.main import run
+from tests.kit.rows import each_row
 
 PATHS = [entry.path for entry in COMMANDS]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "ours"),
     [
         ("-n h:1 lag", "lag -n h:1"),

@@ -19,6 +19,7 @@ from rmqcli.cli.commands import COMMANDS
 from rmqcli.cli.options import make_common
 from rmqcli.errors import UsageError
 from tests.kit.doses import doses
+from tests.kit.rows import each_row
 
 ENTRIES = {entry.path: entry for entry in COMMANDS}
 
@@ -190,7 +191,7 @@ def test_whatever_is_read_is_what_typer_reads(words, namesrv, endpoints):
             assert found == by_typer(words)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "lag",
@@ -243,7 +244,7 @@ ALIAS_LINES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "name", "value"), ALIAS_LINES)
+@each_row(("line", "name", "value"), ALIAS_LINES)
 def test_the_names_that_java_has_for_options_mean_the_same(line, name, value):
     words = shlex.split(line)
     found = parse(words, {})
@@ -271,7 +272,7 @@ def test_every_other_name_of_an_option_is_in_the_test_above():
     assert tried == other_names
 
 
-@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)
+@each_row("entry", COMMANDS, ids=lambda entry: entry.path)
 def test_the_examples_of_the_help_are_ordinary(entry):
     text = entry.load().function.__doc__
     [line] = re.findall(r"Example: rmq (.*)$", text, re.MULTILINE)
@@ -279,7 +280,7 @@ def test_the_examples_of_the_help_are_ordinary(entry):
     assert parse(words, {}) is not None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "",

@@ -26,6 +26,7 @@ from rmqcli.testing import Seed
 from rmqcli.wire.codes import RequestCode
 from tests.admin.doctor.planting import open_client
 from tests.kit.clock import SetClock
+from tests.kit.rows import each_row
 from tests.kit.waiting import wait_until
 
 BEGIN_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
@@ -233,7 +234,7 @@ def test_what_comes_later_is_judged_here(capfd):
         assert "2 shown, 3 read, nothing missing" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "sql"),
     [
         ("properties.a = 'x'", "a = 'x'"),

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rmqcli.cli.lag.view import summary_columns
 from rmqcli.cli.top.frame import FrameContent, FramePainter
 from rmqcli.cli.ui.output import Column
+from tests.kit.rows import each_row
 
 COLUMNS = (
     Column("group", shorten=True),
@@ -71,7 +72,7 @@ def test_a_state_has_its_colour_and_the_chosen_row_is_reversed():
     assert all("reverse" in str(each.style) for each in second)
 
 
-@pytest.mark.parametrize("height", range(10, 25))
+@each_row("height", range(10, 25))
 def test_on_a_low_terminal_the_row_the_command_and_the_keys_remain(height):
     shown = lines_of(
         FramePainter().draw(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
+from tests.kit.rows import each_row
 
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
@@ -19,7 +20,7 @@ any_text = st.text(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("orders-1 ✓ 订单", "orders-1 ✓ 订单"),
@@ -58,7 +59,7 @@ def test_all_256_bytes_come_out_visible(keep_newlines):
         assert re.sub(f"[ -~{allowed}]", "", shown) == ""
 
 
-@pytest.mark.parametrize("byte", range(256))
+@each_row("byte", range(256))
 def test_each_byte_alone(byte):
     shown = safe_bytes(bytes([byte]))
     assert shown == (chr(byte) if 0x20 <= byte < 0x7F else shown)

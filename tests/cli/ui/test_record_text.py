@@ -12,6 +12,7 @@ from rmqcli.decode import parse_decode
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
+from tests.kit.rows import each_row
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 HEAD = "orders@broker-a:3 7  2023-11-14T22:13:20.000Z"
@@ -130,8 +131,8 @@ def test_a_table_fits_the_screen():
     ]
 
 
-@pytest.mark.parametrize("width", [20, 80, 99, 100, 200])
-@pytest.mark.parametrize("text", ["x", "\N{CJK UNIFIED IDEOGRAPH-7528}", "\x1b[31m"])
+@each_row("width", [20, 80, 99, 100, 200])
+@each_row("text", ["x", "\N{CJK UNIFIED IDEOGRAPH-7528}", "\x1b[31m"])
 def test_no_line_of_a_table_is_wider_than_the_screen(width, text):
     lines = table_lines(width, (text * 40, text * 40, text * 90), ("a", "b", text))
     assert max(map(cell_len, lines)) <= width

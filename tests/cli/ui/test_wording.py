@@ -21,6 +21,7 @@ from rmqcli.cli.ui.errors import describe
 from rmqcli.cli.ui.wording import COMMANDS, FLAGS, with_flags
 from rmqcli.hint import Argument, Blank, ForPrograms, Hint, LibraryCall, Setting
 from rmqcli.model import MessageQueue
+from tests.kit.rows import each_row
 
 PACKAGE = Path(rmqcli.__file__).parent
 #: Packages whose texts only users of the command line see.
@@ -62,7 +63,7 @@ SETTINGS = (Setting("perm", 6), Setting("brokers", ["b"]))
 QUEUE = MessageQueue("T", "b", 3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "library", "command_line"),
     [
         (

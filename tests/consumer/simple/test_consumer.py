@@ -32,12 +32,13 @@ from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
+from tests.kit.rows import each_row
 from tests.kit.waiting import wait_until
 
 NOWHERE = "127.0.0.1:1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "error", "why"),
     [
         ({"group": ""}, ConfigError, "name is empty"),

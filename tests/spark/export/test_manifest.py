@@ -25,6 +25,7 @@ from rmqcli.spark.export.manifest import (
 )
 from rmqcli.spark.export.plan import ExportPlan, ExportRequest, PartSpec
 from rmqcli.spark.extent import QueueRange
+from tests.kit.rows import each_row
 
 REQUEST = ExportRequest(
     topic="orders", from_position="earliest", to_position="latest", rows_per_file=100
@@ -67,7 +68,7 @@ def test_a_part_that_adds_up_is_taken():
     assert RESULT.missing_count == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"rows": 89},

@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli.errors import TextError
 from rmqcli.spark.export.target import Target, is_target, parse_target
+from tests.kit.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_other_texts_are_not_targets(text):
     assert not is_target(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("s3:///a", "the bucket is missing"),

@@ -15,6 +15,7 @@ from rmqcli.spark.shown_errors import with_hints
 from rmqcli.spark.source.options import NAMES, default_start, parse_options
 from rmqcli.spark.source.subscription import Subscription
 from tests.kit.documents import text_of
+from tests.kit.rows import each_row
 
 
 def parsed(**options):
@@ -109,7 +110,7 @@ def test_credentials_are_read_where_they_are_used(tmp_path):
     assert b"s3cret-of-tests" not in pickle.dumps(options)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "message", "hint"),
     [
         (

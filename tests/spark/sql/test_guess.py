@@ -6,9 +6,10 @@ import pytest
 
 from rmqcli.errors import TextError, UsageError
 from rmqcli.spark.sql.guess import check_statement, guess_topics
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "topics"),
     [
         ("select * from orders", ("orders",)),

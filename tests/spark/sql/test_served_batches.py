@@ -11,11 +11,12 @@ from pyspark.sql import types
 
 from rmqcli.spark.sql import batches
 from rmqcli.spark.sql.batches import arrow_type
+from tests.kit.rows import each_row
 
 NUMBERS = pa.schema([("n", pa.int32())])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "expected"),
     [
         (types.BinaryType(), pa.binary()),

@@ -11,6 +11,7 @@ from pyspark.sql import Row
 
 from rmqcli.spark.sql.session import ResultColumn, unique_columns
 from rmqcli.spark.sql.values import plain
+from tests.kit.rows import each_row
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def berlin(monkeypatch):
     time.tzset()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "shown"),
     [
         (None, None),

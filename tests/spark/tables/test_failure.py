@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmqcli.errors import (
     ConfigError,
     PartialError,
@@ -15,6 +13,7 @@ from rmqcli.errors import (
 )
 from rmqcli.spark.tables.failure import table_error
 from rmqcli.spark.tables.formats import DELTA
+from tests.kit.rows import each_row
 
 _STACK = "\n\tat org.apache.spark.sql.X.y(X.scala:1)\n\tat java.base/java.lang.Z"
 _CALL = "An error occurred while calling o70.save.\n: "
@@ -31,7 +30,7 @@ def error_of(text):
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind", "words"),
     [
         (

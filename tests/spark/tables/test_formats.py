@@ -18,6 +18,7 @@ from rmqcli.spark.tables.formats import (
     settings_of,
     unfit_error,
 )
+from tests.kit.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_targets_that_a_catalog_has(kind, target, given):
     check_target(kind, target, given)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "target", "error", "words"),
     [
         (DELTA, "t", ConfigError, "forgets names when the session ends"),
@@ -103,7 +104,7 @@ def test_targets_that_a_catalog_has(kind, target, given):
         (ICEBERG, "./t", UsageError, "is a path, but an Iceberg table needs a name"),
     ],
 )
-@pytest.mark.parametrize("given", [{}, dict(DELTA.settings)])
+@each_row("given", [{}, dict(DELTA.settings)])
 def test_targets_that_no_catalog_has(kind, target, error, words, given):
     with pytest.raises(error, match=words):
         check_target(kind, target, given)

@@ -45,6 +45,7 @@ from rmqcli.wire.bodies.stats import (
 )
 from rmqcli.wire.body import decode_body, encode_body
 from tests.golden_vectors import load
+from tests.kit.rows import each_row
 
 QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
 
@@ -72,10 +73,8 @@ def test_a_route_of_no_and_of_most_queues():
     assert len(data.read_queues()) == 65535
 
 
-@pytest.mark.parametrize(
-    "count", [-1, -(2**31), 65536, 2**31 - 1, 2**63, 1.5, '"x"', "{}", "true"]
-)
-@pytest.mark.parametrize("which", ["read", "write"])
+@each_row("count", [-1, -(2**31), 65536, 2**31 - 1, 2**63, 1.5, '"x"', "{}", "true"])
+@each_row("which", ["read", "write"])
 def test_absurd_queue_counts_are_refused(which, count):
     """They are refused before any memory of that size is allocated."""
     item = queue_data("a", **{which: count})
@@ -328,10 +327,8 @@ PARSERS = [
 ]
 
 
-@pytest.mark.parametrize("parse", PARSERS)
-@pytest.mark.parametrize(
-    "body", [b"", b"null", b"[]", b"5", b'"x"', b"{", b"\xff\xfe", b"<html>"]
-)
+@each_row("parse", PARSERS)
+@each_row("body", [b"", b"null", b"[]", b"5", b'"x"', b"{", b"\xff\xfe", b"<html>"])
 def test_what_is_no_object_is_a_body_error(parse, body):
     with pytest.raises(BodyError) as caught:
         parse(body)

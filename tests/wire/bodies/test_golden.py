@@ -60,6 +60,7 @@ from rmqcli.wire.body import decode_body, encode_body, json_object
 from rmqcli.wire.fields import wire_name
 from rmqcli.wire.subscription import SubscriptionData
 from tests.golden_vectors import load
+from tests.kit.rows import EachRow, each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +74,8 @@ def cases(name: str) -> list[Any]:
     return [pytest.param(case["text"].encode(), case["expected"]) for case in found]
 
 
-def golden(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("body", "expected"), cases(name))
+def golden(name: str) -> EachRow:
+    return each_row(("body", "expected"), cases(name))
 
 
 def queue(data: dict[str, Any]) -> MessageQueue:
@@ -564,7 +565,7 @@ NEVER_IN_VECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@each_row("name", DECLARED)
 def test_a_body_is_written_back_as_java_wrote_it(name):
     """Every declared field has the name, values and position of Java's field."""
     written = set()
@@ -605,7 +606,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
 INCOMPLETE = {"LockBatchRequestBody"}
 
 
-@pytest.mark.parametrize("case", load("bodies-accepted"), ids=lambda c: c["name"])
+@each_row("case", load("bodies-accepted"), ids=lambda c: c["name"])
 def test_sloppy_bodies_that_a_version_accepts_are_parsed(case):
     """They are parsed by the typed parser of their class."""
     if case["accepted"] and case["class"] not in INCOMPLETE:

@@ -19,14 +19,15 @@ from rmqcli.wire.bodies.pop import (
 )
 from rmqcli.wire.body import decode_body, encode_body
 from tests.golden_vectors import load
+from tests.kit.rows import EachRow, each_row
 
 POP = load("pop")
 
 
-def golden(kind: str) -> pytest.MarkDecorator:
+def golden(kind: str) -> EachRow:
     cases = [(case["given"], case["expected"]) for case in POP if case["kind"] == kind]
     assert cases
-    return pytest.mark.parametrize(("value", "expected"), cases)
+    return each_row(("value", "expected"), cases)
 
 
 @golden("batch_ack")

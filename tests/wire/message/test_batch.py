@@ -15,6 +15,7 @@ from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_mess
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.golden_vectors import from_base64, load
 from tests.kit.batch import decode_batch
+from tests.kit.rows import each_row
 
 
 def cases(field: str) -> list[Any]:
@@ -25,7 +26,7 @@ def cases(field: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("case", cases("expected_many"))
+@each_row("case", cases("expected_many"))
 def test_a_batch_send_is_read_and_written(case):
     items = decode_batch(from_base64(case["bytes_b64"]))
     expected = [

@@ -15,6 +15,7 @@ from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_mess
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.record import has_key
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 
 #: A record of Java: body "hello", queue 3, offset 5, topic TopicT.
 HELLO = bytes.fromhex(
@@ -82,7 +83,7 @@ def cases(*, readable: bool) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("case", cases(readable=True))
+@each_row("case", cases(readable=True))
 def test_a_message_is_read_as_java_reads_it(case):
     message = stored(case)
     check(message, case["expected"])
@@ -92,7 +93,7 @@ def test_a_message_is_read_as_java_reads_it(case):
     assert message.store_bytes == case["bytes_consumed"]
 
 
-@pytest.mark.parametrize("case", cases(readable=True))
+@each_row("case", cases(readable=True))
 def test_single_properties_are_the_same_before_and_after_parsing_all(case):
     """They are searched in the raw bytes until all properties have been parsed."""
     message = stored(case)
@@ -103,7 +104,7 @@ def test_single_properties_are_the_same_before_and_after_parsing_all(case):
     assert after == tuple(map(properties.get, ("TAGS", "KEYS", "UNIQ_KEY")))
 
 
-@pytest.mark.parametrize("case", cases(readable=False))
+@each_row("case", cases(readable=False))
 def test_a_record_that_java_cannot_read_is_a_failure_with_its_position(case):
     data = from_base64(case["bytes_b64"])
     (found,) = decode_messages(data)
@@ -119,7 +120,7 @@ def test_a_record_that_java_cannot_read_is_a_failure_with_its_position(case):
             _ = found.body
 
 
-@pytest.mark.parametrize(
+@each_row(
     "case",
     [
         case
@@ -135,7 +136,7 @@ def test_a_message_is_read_whether_or_not_the_crc_of_its_body_is_right(case):
     assert (crc32(found.raw_body) == found.body_crc) is case["crc_ok"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "case",
     [
         pytest.param(case, id=f"{case['rocketmq']} {case['name']}")

@@ -11,6 +11,7 @@ from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2
 from tests.golden_vectors import from_base64, load
+from tests.kit.rows import each_row
 from tests.wire.message.test_decode import HELLO, as_java, check
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def fields_of(message: StoredMessage) -> MessageFields:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "case",
     [
         pytest.param(case, id=f"{case['rocketmq']} {case['name']}")

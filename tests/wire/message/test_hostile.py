@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2
+from tests.kit.rows import each_row
 
 I32 = [-(1 << 31), -1, 0, 1, 87, 88, 90, 0x7FFF, 0xFFFF, 1 << 24, (1 << 31) - 1]
 I64 = [-(1 << 63), -1, 0, 1, (1 << 63) - 1]
@@ -52,8 +53,8 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2])
-@pytest.mark.parametrize(("kind", "at", "value"), FIELDS)
+@each_row("magic", [MAGIC_V1, MAGIC_V2])
+@each_row(("kind", "at", "value"), FIELDS)
 def test_each_field_at_its_limits(kind, at, value, magic):
     """A wrong value in a field affects only its record; later ones are delivered."""
     bad = bytearray(good(2, magic=magic))

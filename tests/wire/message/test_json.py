@@ -16,6 +16,7 @@ from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.message.json import BODY_FIELDS, RECORD_FIELDS, JsonWriter
 from tests.kit.doses import doses
+from tests.kit.rows import each_row
 from tests.wire.message.bodies import BODIES
 from tests.wire.message.records_as_dicts import record_as_dict
 
@@ -72,8 +73,8 @@ def test_a_record_character_by_character() -> None:
     )
 
 
-@pytest.mark.parametrize("length", [0xFE, 0xFF, 0x100, 0x1FF, 0x200, 0x7FFF])
-@pytest.mark.parametrize("sys_flag", [0, 0x10])  # 0x10: the producer's host is IPv6
+@each_row("length", [0xFE, 0xFF, 0x100, 0x1FF, 0x200, 0x7FFF])
+@each_row("sys_flag", [0, 0x10])  # 0x10: the producer's host is IPv6
 def test_properties_of_any_length_are_in_the_record(length: int, sys_flag: int) -> None:
     host = "[::1]:9" if sys_flag else "1.2.3.4:9"
     value = "v" * (length - len("k\x01\x02"))
@@ -108,7 +109,7 @@ def test_every_record_has_the_documented_keys_in_their_order() -> None:
         assert list(json.loads(line_of(record_with(body)))) == names
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:20]))
+@each_row("body", BODIES, ids=lambda body: repr(body[:20]))
 def test_a_body_is_text_if_it_is_utf8_and_base64_if_not(body: bytes) -> None:
     assert_lines_say_what_the_messages_say(record_with(body))
 

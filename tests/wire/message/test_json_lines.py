@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from rmqcli.wire.message.json import JsonWriter
 from rmqcli.wire.message.json_lines import write_lines
 from rmqcli.wire.message.scan import read_columns
 from tests.kit.doses import doses
+from tests.kit.rows import each_row
 from tests.wire.message.bodies import BODIES
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def record(offset: int, body: bytes, properties: Mapping[str, str] | bytes) -> b
     )
 
 
-@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-@pytest.mark.parametrize("properties", PROPERTIES, ids=range(len(PROPERTIES)))
+@each_row("body", BODIES, ids=range(len(BODIES)))
+@each_row("properties", PROPERTIES, ids=range(len(PROPERTIES)))
 def test_bodies_and_properties_of_every_kind(
     body: bytes, properties: Mapping[str, str] | bytes
 ) -> None:

@@ -17,6 +17,7 @@ from rmqcli.wire.message.properties import (
     without_property,
 )
 from tests.golden_vectors import load
+from tests.kit.rows import each_row
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -27,7 +28,7 @@ def of_kind(kind: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("case", of_kind("properties_text"))
+@each_row("case", of_kind("properties_text"))
 def test_text_is_parsed_as_java_parses_it(case):
     expected = case["expected"]
     if case["rocketmq"] == "4.6.0":
@@ -39,7 +40,7 @@ def test_text_is_parsed_as_java_parses_it(case):
     assert parse_properties(case["text"]) == expected
 
 
-@pytest.mark.parametrize("case", of_kind("properties_map"))
+@each_row("case", of_kind("properties_map"))
 def test_a_map_is_written_as_java_writes_it(case):
     """4.9.7 omits the last 0x02, and 4.6.0 writes null as the text "null"."""
     expected = case["text"]

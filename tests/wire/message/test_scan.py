@@ -16,6 +16,7 @@ from rmqcli.wire.message.scan import (
     read_columns,
     scan_records,
 )
+from tests.kit.rows import each_row
 
 
 def record(
@@ -160,8 +161,8 @@ def test_offsets_that_do_not_ascend_are_not_scanned():
     assert scan_records(record(3, b"longer") + record(2)) is None
 
 
-@pytest.mark.parametrize("cut", [1, 50, 91, 130])
-@pytest.mark.parametrize("at", [0, 4, 39, 84, 88 + 5, 88 + 5 + 8])
+@each_row("cut", [1, 50, 91, 130])
+@each_row("at", [0, 4, 39, 84, 88 + 5, 88 + 5 + 8])
 def test_damage_has_no_columns(cut, at):
     data = b"".join(record(offset) for offset in range(3))
     spoilt = bytearray(data)

@@ -23,12 +23,13 @@ from tests.broker.driving import CLIENT, Driver, need
 from tests.broker.popping import ack, bodies, change, handles, messages, pop, pop_header
 from tests.broker.pulling import driver_with_topic, put
 from tests.broker.sending import like
+from tests.kit.rows import each_row
 
 POP_CODES = (400, 401, 200050, 200051, 200053, 200054, 200055, 200151)
 
 
-@pytest.mark.parametrize("version", ["4.6.0", "4.9.7"])
-@pytest.mark.parametrize("code", POP_CODES)
+@each_row("version", ["4.6.0", "4.9.7"])
+@each_row("code", POP_CODES)
 def test_before_5_0_pop_is_not_supported(version, code):
     answer = need(Driver(like(version)).ask(code))
 
