@@ -223,15 +223,19 @@ class Clients:
 
     # --- settings ---
 
-    def keep(self, client: KnownClient, settings: Settings) -> None:
-        """Store a client's settings; a consumer's are merged over a group's defaults.
-
-        Raises ProxyError(BAD_REQUEST) for settings that are too large.
-        """
+    @staticmethod
+    def check_size(settings: Settings) -> None:
+        """Raise ProxyError(BAD_REQUEST) for settings that are too large."""
         if settings.ByteSize() > _SETTINGS_BYTES_MAX:
             raise ProxyError(
                 Code.BAD_REQUEST, f"settings exceed {_SETTINGS_BYTES_MAX} bytes"
             )
+
+    def keep(self, client: KnownClient, settings: Settings) -> None:
+        """Store a client's settings; a consumer's are merged over a group's defaults.
+
+        They have passed `check_size`.
+        """
         if settings.HasField("subscription"):
             kept = _with_group(Settings(), SubscriptionGroupConfig(group_name=""))
             kept.MergeFrom(settings)

@@ -138,6 +138,7 @@ class Sessions:
     async def _negotiated(
         self, caller: Caller, settings: Settings, stream: TelemetryStream
     ) -> TelemetryCommand:
+        self._clients.check_size(settings)
         kind = settings.WhichOneof("pub_sub")
         if kind == "publishing":
             for topic in settings.publishing.topics:
