@@ -86,9 +86,7 @@ def test_a_request_over_16_mib_is_refused_unread(client):
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_settings_have_a_limit_and_are_refused_before_a_producer_joins(
-    cluster, client
-):
+def test_settings_have_a_limit_and_are_refused_before_a_producer_joins(cluster, client):
     settings = producer_settings(*(f"topic-{n}" for n in range(30_000)))
     with pytest.raises(grpc.RpcError) as failed:
         client.telemetry(settings)
