@@ -186,7 +186,8 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_itemcollected(item):
     """Refuse a test that a run of its marker would not find.
 
-    Mark the tests of some folders as quick, unless they need more than Python.
+    Mark the tests of some folders as quick, unless they need more than Python, if the
+    run asks for that marker: to mark thousands takes each worker a second.
     """
     markers = {each.name for each in item.iter_markers()}
     for marker in markers & selection.SIGNS.keys():
@@ -195,8 +196,10 @@ def pytest_itemcollected(item):
                 f"`pytest -m {marker}` would not find {item.nodeid}: see HOMES and"
                 " SIGNS in tests/kit/selection.py"
             )
-    if markers.isdisjoint(("java", "slow", "spark")) and selection.is_at_home(
-        item.path, "quick"
+    if (
+        "quick" in item.config.option.markexpr
+        and markers.isdisjoint(("java", "slow", "spark"))
+        and selection.is_at_home(item.path, "quick")
     ):
         item.add_marker("quick")
 
@@ -226,11 +229,14 @@ def _session_of_spark(item):
 def pytest_runtest_protocol(item):
     """With --cov, measure only the tests of packages with a coverage floor.
 
-    Measuring makes tests take half as long again, and code that other tests merely
-    happen to run is not tested by them. Their fixtures are not measured, either.
+    Measuring makes tests take twice as long, and code that other tests merely happen to
+    run is not tested by them. Their fixtures are not measured, either. Nor are random
+    examples, most of the time of these packages: what they reach differs between runs.
     """
     if (coverage := _coverage(item.config)) is not None:
-        wanted = item.path.relative_to(Path(__file__).parent).parts[0] in MEASURED
+        package = item.path.relative_to(Path(__file__).parent).parts[0]
+        is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        wanted = package in MEASURED and not is_random
         if wanted != coverage.started:
             (coverage.resume if wanted else coverage.pause)()
     return (yield)

@@ -101,6 +101,7 @@ def only_marker(expression: str) -> str | None:
     return marker
 
 
+@functools.cache  # asked for each test with a marker
 def may_have(path: Path, expression: str) -> bool:
     """Whether a file or folder can have tests that an expression of -m selects."""
     marker = only_marker(expression)

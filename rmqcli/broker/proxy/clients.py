@@ -210,15 +210,19 @@ class Clients:
 
     # --- settings ---
 
-    def keep(self, client: KnownClient, settings: pb.Settings) -> None:
-        """Store a client's settings; a consumer's are merged over a group's defaults.
-
-        Raises ProxyError(BAD_REQUEST) for settings that are too large.
-        """
+    @staticmethod
+    def check_size(settings: pb.Settings) -> None:
+        """Raise ProxyError(BAD_REQUEST) for settings that are too large."""
         if settings.ByteSize() > _SETTINGS_BYTES_MAX:
             raise ProxyError(
                 pb.Code.BAD_REQUEST, f"settings exceed {_SETTINGS_BYTES_MAX} bytes"
             )
+
+    def keep(self, client: KnownClient, settings: pb.Settings) -> None:
+        """Store a client's settings; a consumer's are merged over a group's defaults.
+
+        They have passed `check_size`.
+        """
         if settings.HasField("subscription"):
             kept = _with_group(pb.Settings(), SubscriptionGroupConfig(group_name=""))
             kept.MergeFrom(settings)

@@ -123,6 +123,7 @@ class Sessions(Activity):
     async def _negotiated(
         self, caller: Caller, settings: Settings, stream: TelemetryStream
     ) -> service.TelemetryCommand:
+        self._clients.check_size(settings)
         kind = settings.WhichOneof("pub_sub")
         if kind == "publishing":
             for topic in settings.publishing.topics:

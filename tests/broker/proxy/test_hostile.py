@@ -86,11 +86,12 @@ def test_a_request_over_16_mib_is_refused_unread(client):
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_settings_have_a_limit(client):
+def test_settings_have_a_limit_and_are_refused_before_a_producer_joins(cluster, client):
     settings = producer_settings(*(f"topic-{n}" for n in range(30_000)))
     with pytest.raises(grpc.RpcError) as failed:
         client.telemetry(settings)
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert cluster.proxy.client_ids() == []
 
 
 def test_two_thousand_streams_of_one_client(cluster, client):
