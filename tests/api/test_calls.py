@@ -72,7 +72,7 @@ CALLS: dict[str, Call[Any]] = {
     "by time 0 q0": calls_offset.search_offset_by_timestamp("GoldA", 0, 0),
     "pull q0@5": calls_pull.pull_message(QUEUE, 5),
     "by key": calls_store.query_message(
-        "GoldA", "key7", begin_ms=0, end_ms=9223372036854775807
+        "GoldA", "key7", end_ms=9223372036854775807, max_num=32
     ),
 }
 #: Fields that we send in addition to, or instead of, those of the recorded client.

@@ -42,7 +42,7 @@ from rmqcli.api.calls.offset import (
     get_min_offset,
     search_offset_by_timestamp,
 )
-from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_message
+from rmqcli.api.calls.store import query_message
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
@@ -256,14 +256,7 @@ class _Waiting:
             return
         questions = {}
         for topic in {own_topic, *topics}:
-            call = query_message(
-                topic,
-                msg_id,
-                begin_ms=1,
-                end_ms=QUERY_END_MS,
-                max_num=QUERY_MESSAGE_MAX,
-            )
-            questions[topic] = (self._address, call)
+            questions[topic] = self._address, query_message(topic, msg_id, begin_ms=1)
         damaged = 0
         for topic, answer in self._client.ask_many(questions).items():
             if isinstance(answer, RmqError):

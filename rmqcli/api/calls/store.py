@@ -55,7 +55,12 @@ def query_consume_queue(
 
 
 def query_message(
-    topic: str, key: str, *, begin_ms: int, end_ms: int, max_num: int = 32
+    topic: str,
+    key: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int = QUERY_END_MS,
+    max_num: int = QUERY_MESSAGE_MAX,
 ) -> Call[bytes]:
     """Stored messages back to back whose key has the hash of `key`; b"" for none.
 
