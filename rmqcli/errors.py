@@ -233,8 +233,9 @@ class BrokerError(RmqError):
     """A peer answered with a code other than success.
 
     `code` is RocketMQ's ResponseCode or, from a proxy, the Code of the gRPC protocol;
-    `name` is its name (or its number as text). `remark` is the peer's own text, which
-    is not yet safe for a terminal. `address` is the peer's, or empty.
+    `name` is its name (or its number as text), by default that of an enum's member.
+    `remark` is the peer's own text, which is not yet safe for a terminal. `address` is
+    the peer's, or empty.
     """
 
     def __init__(
@@ -242,14 +243,14 @@ class BrokerError(RmqError):
         message: str,
         *,
         code: int,
-        name: str,
+        name: str = "",
         remark: str = "",
         address: str = "",
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
-        self.code = code
-        self.name = name
+        self.code = int(code)
+        self.name: str = name or getattr(code, "name", "")
         self.remark = remark
         self.address = address
 

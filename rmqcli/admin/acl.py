@@ -488,8 +488,4 @@ def _check_name(what: str, fault: str | None) -> None:
 
 
 def _not_found(kind: Kind, name: str) -> NotFoundError:
-    return NotFoundError(
-        f"there is no {kind} {name}",
-        code=int(ResponseCode.USER_NOT_EXIST),
-        name=ResponseCode.USER_NOT_EXIST.name,
-    )
+    return NotFoundError(f"there is no {kind} {name}", code=ResponseCode.USER_NOT_EXIST)

@@ -1396,8 +1396,7 @@ class Admin(InOneProcess):
             return message
         raise NotFoundError(
             f"{queue} has no message at offset {queue_offset}",
-            code=int(ResponseCode.NO_MESSAGE),
-            name=ResponseCode.NO_MESSAGE.name,
+            code=ResponseCode.NO_MESSAGE,
         )
 
     def message_by_id(self, topic: str, message_id: str) -> PulledMessage:

@@ -486,8 +486,7 @@ def online_members(
     raise NotFoundError(
         f"{broker_name or 'no broker'} knows {'no' if broker_name else 'a'} member of"
         f" group {group} that is online",
-        code=int(ResponseCode.CONSUMER_NOT_ONLINE),
-        name=ResponseCode.CONSUMER_NOT_ONLINE.name,
+        code=ResponseCode.CONSUMER_NOT_ONLINE,
         hint=Hint(
             "members of proxies in cluster mode cannot be asked through brokers; they"
             " are listed by: ",
@@ -505,8 +504,7 @@ def chosen_member(
     names = listed(sorted(members), _MEMBERS_LISTED)
     raise NotFoundError(
         f"client {client_id} is not a member of group {group}; its members are {names}",
-        code=int(ResponseCode.CONSUMER_NOT_ONLINE),
-        name=ResponseCode.CONSUMER_NOT_ONLINE.name,
+        code=ResponseCode.CONSUMER_NOT_ONLINE,
     )
 
 

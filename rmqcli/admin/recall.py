@@ -150,8 +150,7 @@ def plan_recall(client: Client, ref: str, *, topic: str | None) -> RecallPlan:
     raise NotFoundError(
         f"no message with the ID {msg_id} of topic {topic} waits for its delivery"
         " time: it was delivered, recalled, or never delayed",
-        code=int(ResponseCode.NO_MESSAGE),
-        name=ResponseCode.NO_MESSAGE.name,
+        code=ResponseCode.NO_MESSAGE,
     )
 
 

@@ -190,8 +190,7 @@ def _group_of(client: Client, message: PulledMessage, client_id: str) -> str:
             )
     raise NotFoundError(
         f"{name} knows no group of {message.topic} with a client {client_id}",
-        code=int(ResponseCode.CONSUMER_NOT_ONLINE),
-        name=ResponseCode.CONSUMER_NOT_ONLINE.name,
+        code=ResponseCode.CONSUMER_NOT_ONLINE,
         hint="name the group, and list its members first",
     )
 

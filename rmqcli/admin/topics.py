@@ -1275,8 +1275,7 @@ def check_removed(
             raise NotFoundError(
                 f"{of} has no attribute {name}"
                 + (f"; did you mean {' or '.join(near)}?" if near else ""),
-                code=int(ResponseCode.QUERY_NOT_FOUND),
-                name=ResponseCode.QUERY_NOT_FOUND.name,
+                code=ResponseCode.QUERY_NOT_FOUND,
                 hint="" if near else there,
             )
 

@@ -101,8 +101,7 @@ def not_found(
         hint = "use the topic to which the messages are sent, and its groups"
     error = NotFoundError(
         says,
-        code=int(code),
-        name=code.name,
+        code=code,
         remark=remark,
         address=address,
         hint=hint or how_to_list,
@@ -114,7 +113,7 @@ def not_found(
 def lost_broker(text: str) -> NotFoundError:
     """Return the error, with this text, for a broker that is known and not there."""
     code, how_to_list = _KINDS["broker"]
-    return NotFoundError(text, code=int(code), name=code.name, hint=how_to_list)
+    return NotFoundError(text, code=code, hint=how_to_list)
 
 
 def is_nothing_there(error: RmqError) -> bool:

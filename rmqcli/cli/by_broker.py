@@ -224,8 +224,7 @@ def nothing_found(text: str, *, hint: str = "") -> NotFoundError:
     """Return the error for what no server has, of all those that were asked."""
     from rmqcli.wire.codes import ResponseCode
 
-    code = ResponseCode.QUERY_NOT_FOUND
-    return NotFoundError(text, code=int(code), name=code.name, hint=hint)
+    return NotFoundError(text, code=ResponseCode.QUERY_NOT_FOUND, hint=hint)
 
 
 def raise_if_undated(broker_names: Iterable[str]) -> None:

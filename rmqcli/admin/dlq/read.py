@@ -394,8 +394,7 @@ class LetterReader:
             raise DeniedError(
                 f"{queue.topic} is write-only, and the broker {address} does not say"
                 " where its messages are",
-                code=int(ResponseCode.NO_PERMISSION),
-                name=ResponseCode.NO_PERMISSION.name,
+                code=ResponseCode.NO_PERMISSION,
                 address=address,
                 hint=how_to_read(
                     self._client,

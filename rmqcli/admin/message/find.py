@@ -269,8 +269,7 @@ def missing_message(
         )
     return NotFoundError(
         message,
-        code=int(ResponseCode.NO_MESSAGE),
-        name=ResponseCode.NO_MESSAGE.name,
+        code=ResponseCode.NO_MESSAGE,
         hint=hint,
     )
 
@@ -632,29 +631,25 @@ def by_offset_id(
         wanted = decode_offset_msg_id(text)
     except ConfigError:
         return found
-    places = [
-        (broker.broker_name, address)
-        for broker in client.cluster_info().brokers.values()
-        for address in addresses_of_host(broker, wanted.host)
-    ]
     call = view_message_by_id(wanted.commit_log_offset, topic=topic)
-    for broker_name, address in places:
-        try:
-            body = client.invoke(address, call)
-        except RmqError as error:
-            # Where nothing is, it may be a unique id.
-            if not is_nothing_there(error):
-                found.errors[broker_name] = error
-            continue
-        found.messages += [
-            message
-            for message in decode_found(body, broker_name)
-            if message.offset_msg_id == text.upper()
-            and (
-                topic in (None, message.message_queue.topic)
-                or (pending and topic == message.properties.get(REAL_TOPIC))
-            )
-        ]
+    for name, broker in client.cluster_info().brokers.items():
+        for address in addresses_of_host(broker, wanted.host):
+            try:
+                body = client.invoke(address, call)
+            except RmqError as error:
+                # Where nothing is, it may be a unique id.
+                if not is_nothing_there(error):
+                    found.errors[name] = error
+                continue
+            found.messages += [
+                message
+                for message in decode_found(body, name)
+                if message.offset_msg_id == text.upper()
+                and (
+                    topic in (None, message.message_queue.topic)
+                    or (pending and topic == message.properties.get(REAL_TOPIC))
+                )
+            ]
     return found
 
 

@@ -344,7 +344,6 @@ def _number(value: object, max_: int = 2**63 - 1) -> int:
 def _no_backup(message: str) -> NotFoundError:
     return NotFoundError(
         message,
-        code=int(ResponseCode.QUERY_NOT_FOUND),
-        name=ResponseCode.QUERY_NOT_FOUND.name,
+        code=ResponseCode.QUERY_NOT_FOUND,
         hint=Hint("see: ", LibraryCall("Admin.backups")),
     )

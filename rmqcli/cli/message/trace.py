@@ -160,8 +160,7 @@ def trace(common: Common, options: MessageTraceOptions) -> None:
         raise NotFoundError(
             f"no client has reported anything about {options.ref} to"
             f" {options.trace_topic}",
-            code=int(ResponseCode.NO_MESSAGE),
-            name=ResponseCode.NO_MESSAGE.name,
+            code=ResponseCode.NO_MESSAGE,
             hint="what brokers know: " + command_line("rmq message show", options.ref),
         )
 

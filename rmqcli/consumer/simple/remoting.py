@@ -143,8 +143,7 @@ class RemotingPop:
             raise DeniedError(
                 f"topic {topic} has no readable queue: no master is online, or its"
                 " permissions do not allow it",
-                code=int(ResponseCode.NO_PERMISSION),
-                name=ResponseCode.NO_PERMISSION.name,
+                code=ResponseCode.NO_PERMISSION,
                 hint=Hint(
                     "read the topic's permissions with ", LibraryCall("Admin.topic")
                 ),

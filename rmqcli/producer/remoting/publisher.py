@@ -629,8 +629,7 @@ def _address(target: PublishTarget, queue: MessageQueue) -> str:
         raise NotFoundError(
             f"broker {queue.broker_name} of topic {queue.topic} has no master in the"
             " topic's route",
-            code=int(ResponseCode.BROKER_NOT_EXIST),
-            name=ResponseCode.BROKER_NOT_EXIST.name,
+            code=ResponseCode.BROKER_NOT_EXIST,
             hint=Hint("take the queue from ", LibraryCall("Producer.queues")),
         )
     return address

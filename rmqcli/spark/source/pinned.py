@@ -132,8 +132,7 @@ def _refusal(options: SourceOptions, found: Sequence[ResolvedRange]) -> RmqError
     if not found:
         return NotFoundError(
             f"there are no {options.subscription}",
-            code=int(ResponseCode.TOPIC_NOT_EXIST),
-            name=ResponseCode.TOPIC_NOT_EXIST.name,
+            code=ResponseCode.TOPIC_NOT_EXIST,
             hint=Hint("list topics with: ", LibraryCall("Admin.topics")),
         )
     last = max(found, key=lambda each: each.start.max_offset)
