@@ -7,7 +7,7 @@ Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rmqcli.admin.lag.proxied import find_proxied_members
@@ -15,7 +15,6 @@ from rmqcli.admin.reset.messages import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
     Mechanism,
-    PushQueue,
     PushRequest,
     ResetMethod,
     choose_method,
@@ -30,7 +29,7 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
-from rmqcli.api.runner import run_task, run_tasks
+from rmqcli.api.runner import run_task
 from rmqcli.client_id import is_grpc_client
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
@@ -144,16 +143,17 @@ def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
         get_all_subscription_group_config(),
         get_consumer_connection_list(group),
     ]
-    answers = run_tasks(
-        client,
-        [
-            All([Request(address, call) for call in calls])
-            for address in addresses.values()
-        ],
+    answers = client.ask_many(
+        {
+            (name, call.code): (at, call)
+            for name, at in addresses.items()
+            for call in calls
+        }
     )
     is_known = False
     seen: dict[str, ConsumerConnection | None] = {}
-    for name, (config, connection) in zip(addresses, answers, strict=True):
+    for name in addresses:
+        config, connection = (answers[name, call.code] for call in calls)
         if isinstance(config, RmqError):
             errors[name] = config
         elif isinstance(connection, RmqError):
@@ -192,36 +192,34 @@ def find_methods(
     tasks = {}
     for key in dict.fromkeys(method_key(each.queue) for each in aimed):
         mine = [each for each in aimed if method_key(each.queue) == key]
-        broker = _Broker(client, request, members, key, queues, mine)
+        broker = _Broker(client, request, members, *key, queues, mine)
         tasks[key] = broker.find_method(uses_pop=uses_pop)
     found = run_task(client, every(*tasks.values()))
     return dict(zip(tasks, found, strict=True))
 
 
+@dataclass(slots=True, eq=False)
 class _Broker:
     """One topic on one broker: how to set the offsets of `aimed`, queues of it.
 
     `queues` holds all queues of the topic.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        request: ResetRequest,
-        members: Membership,
-        key: MethodKey,
-        queues: Mapping[MessageQueue, QueueFacts],
-        aimed: Sequence[QueueFacts],
-    ) -> None:
-        self._client = client
-        self._request = request
-        self._members = members
-        self._topic, self._name = key
-        self._route = client.route(self._topic)
-        self._address = client.master_of(self._route, self._name)
-        self._version = client.broker_version(self._address)
-        self._queues = queues
-        self._aimed = aimed
+    _client: Client
+    _request: ResetRequest
+    _members: Membership
+    _topic: str
+    _name: str
+    _queues: Mapping[MessageQueue, QueueFacts]
+    _aimed: Sequence[QueueFacts]
+    _route: TopicRoute = field(init=False)
+    _address: str = field(init=False)
+    _version: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._route = self._client.route(self._topic)
+        self._address = self._client.master_of(self._route, self._name)
+        self._version = self._client.broker_version(self._address)
 
     def find_method(self, *, uses_pop: bool) -> Task[ResetMethod]:
         is_live = self._members.is_live(self._name, self._topic)
@@ -265,12 +263,7 @@ class _Broker:
         if any(queue.queue_id not in ids for queue in targets):
             return None  # the broker pushes its write queues only
         queues = [
-            PushQueue(
-                queue_id=queue.queue_id,
-                committed=facts.committed,
-                target=targets.get(queue),
-                max_offset=facts.max_offset,
-            )
+            replace(plan_queue(facts), target=targets.get(queue))
             for queue, facts in self._queues.items()
             if queue.broker_name == self._name and queue.queue_id in ids
         ]
@@ -293,7 +286,9 @@ class _Broker:
             ]
         )
         searches: dict[int, dict[int, int]] = {each: {} for each in timestamps}
-        searches[TIMESTAMP_MAX_OFFSET] = {q.queue_id: q.max_offset for q in queues}
+        searches[TIMESTAMP_MAX_OFFSET] = {
+            each.queue.queue_id: each.max_offset for each in queues
+        }
         for (timestamp_ms, queue_id), found in zip(asked, answers, strict=True):
             if not isinstance(found, RmqError):
                 searches[timestamp_ms][queue_id] = found

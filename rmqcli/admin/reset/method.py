@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 from rmqcli.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.admin.reset.plan import QueuePlan
 
 #: `timestamp` of 222 that means the end of every queue.
 TIMESTAMP_MAX_OFFSET = -1
@@ -56,16 +58,6 @@ class ResetMethod:
     is_live: bool = False
     push: PushRequest | None = None
     warning: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushQueue:
-    """One queue that a client push affects; `target` is None if it must not move."""
-
-    queue_id: int
-    committed: int | None
-    target: int | None
-    max_offset: int
 
 
 def choose_method(
@@ -126,26 +118,26 @@ def choose_method(
 
 
 def find_push(
-    queues: Iterable[PushQueue],
+    queues: Sequence[QueuePlan],
     searches: Mapping[int, Mapping[int, int]],
 ) -> PushRequest | None:
     """Find a push that moves every queue exactly as wanted; None if there is none.
 
-    `queues` are all write queues of the broker, because a push resets all of them.
+    `queues` are all write queues of the broker, because a push resets all of them; one
+    without a target must not move.
     `searches` is timestamp -> queue id -> the answer of the broker's own search.
     """
-    every = list(queues)
     for timestamp_ms, found in searches.items():
         for is_force in (True, False):
             if all(
-                _push_fits(each, found.get(each.queue_id), is_force=is_force)
-                for each in every
+                _push_fits(each, found.get(each.queue.queue_id), is_force=is_force)
+                for each in queues
             ):
                 return PushRequest(timestamp_ms=timestamp_ms, is_force=is_force)
     return None
 
 
-def _push_fits(queue: PushQueue, found: int | None, *, is_force: bool) -> bool:
+def _push_fits(queue: QueuePlan, found: int | None, *, is_force: bool) -> bool:
     # Without a stored offset in every queue the broker refuses the whole push.
     if found is None or queue.committed is None:
         return False

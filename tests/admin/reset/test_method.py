@@ -6,11 +6,12 @@ import pytest
 
 from rmqcli.admin.reset.method import (
     Mechanism,
-    PushQueue,
     PushRequest,
     choose_method,
     find_push,
 )
+from rmqcli.admin.reset.plan import QueuePlan
+from rmqcli.model import MessageQueue
 from tests.kit.rows import each_row
 
 COMMIT, REFUSED = Mechanism.COMMIT, Mechanism.REFUSED
@@ -70,8 +71,12 @@ def test_where_no_member_is_online_nothing_is_pushed():
 
 
 def queue(committed, target, *, queue_id=0):
-    return PushQueue(
-        queue_id=queue_id, committed=committed, target=target, max_offset=100
+    return QueuePlan(
+        queue=MessageQueue("T", "broker-a", queue_id),
+        committed=committed,
+        target=target,
+        min_offset=0,
+        max_offset=100,
     )
 
 
