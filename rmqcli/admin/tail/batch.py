@@ -36,22 +36,14 @@ class TailCounts:
     undecodable: int = 0
 
 
+@dataclass(eq=False)
 class Batcher(Generic[T]):
     """Decodes, filters and renders chunks."""
 
-    def __init__(
-        self,
-        tail_filter: TailFilter,
-        render: Callable[[MessageQueue, Sequence[Record]], list[T]],
-        counts: TailCounts,
-    ) -> None:
-        self._filter = tail_filter
-        self._render = render
-        self.counts = counts
-
-    def items(self, queue: MessageQueue, messages: Sequence[Record]) -> list[T]:
-        """Render messages that were decoded and chosen elsewhere."""
-        return self._render(queue, messages)
+    _filter: TailFilter
+    #: renders messages that were decoded and chosen
+    items: Callable[[MessageQueue, Sequence[Record]], list[T]]
+    counts: TailCounts
 
     def batch(self, chunk: Chunk) -> Batch[T]:
         """Decode, filter and render `chunk`. A batch without items also has its end.
@@ -90,7 +82,7 @@ class Batcher(Generic[T]):
             found.append(message)
             times.append(-1 if latest_ms is None else latest_ms)
             offsets.append(offset)
-        items = self._render(chunk.queue, found)
+        items = self.items(chunk.queue, found)
         return Batch(times, offsets, items, end, size_bytes, latest_ms)
 
 

@@ -45,6 +45,7 @@ class _Broker:
     is_back: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class BrokerReturn:
     """Waits for brokers to return, and finds where to read their queues from.
 
@@ -57,24 +58,17 @@ class BrokerReturn:
     that a broker refuses are given up. Not thread-safe.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        position: Position | None,
-        *,
-        started_ms: int,
-        say: Callable[[str], None],
-        own: Mapping[MessageQueue, Position] | None = None,
-        sql: str | None = None,
-    ) -> None:
-        self._client = client
-        self._position = position
-        self._own = own or {}
-        self._sql = sql
-        self._started_ms = started_ms
-        self._say = say
-        self._addresses = AddressBook(client)
-        self._brokers: dict[str, _Broker] = {}
+    client: Client
+    position: Position | None
+    started_ms: int = field(kw_only=True)
+    say: Callable[[str], None] = field(kw_only=True)
+    own: Mapping[MessageQueue, Position] = field(default_factory=dict, kw_only=True)
+    sql: str | None = field(default=None, kw_only=True)
+    _addresses: AddressBook = field(init=False)
+    _brokers: dict[str, _Broker] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._addresses = AddressBook(self.client)
 
     @property
     def is_over(self) -> bool:
@@ -90,7 +84,7 @@ class BrokerReturn:
             if is_refusal(error):
                 continue
             if queue.broker_name not in self._brokers:
-                self._say(f"{queue.broker_name}: {error.message}; retrying")
+                self.say(f"{queue.broker_name}: {error.message}; retrying")
             self.expect(queue)
 
     def expect(self, queue: MessageQueue) -> None:
@@ -104,7 +98,7 @@ class BrokerReturn:
         due; waits only for a broker that answered a moment ago.
         """
         found: dict[MessageQueue, int | RmqError] = {}
-        now_ms = self._client.clock.monotonic_ms()
+        now_ms = self.client.clock.monotonic_ms()
         for name, broker in list(self._brokers.items()):
             if broker.is_back:
                 found |= self._take_back(name, broker)
@@ -131,7 +125,7 @@ class BrokerReturn:
 
         broker.asked = queue
         try:
-            self._client.submit(
+            self.client.submit(
                 address, get_max_offset(queue.topic, queue.queue_id), on_done=on_done
             )
         except RmqError:
@@ -144,7 +138,7 @@ class BrokerReturn:
             _BACKOFF_FIRST_MS << min(broker.failures, 10), _BACKOFF_LAST_MS
         )
         broker.failures += 1
-        broker.not_before_ms = self._client.clock.monotonic_ms() + backoff_ms
+        broker.not_before_ms = self.client.clock.monotonic_ms() + backoff_ms
 
     def _take_back(
         self, name: str, broker: _Broker
@@ -152,14 +146,14 @@ class BrokerReturn:
         found: dict[MessageQueue, int | RmqError] = {}
         places = []
         refused = []
-        own = {q: self._wanted(p) for q, p in self._own.items() if q in broker.queues}
-        wanted = self._wanted(self._position)
+        own = {q: self._wanted(p) for q, p in self.own.items() if q in broker.queues}
+        wanted = self._wanted(self.position)
         queues = sorted(broker.queues)
         resolved: dict[MessageQueue, ResolvedPosition | RmqError] = {}
-        if self._sql is not None:
-            resolved |= sql_errors(self._client, self._sql, queues)
+        if self.sql is not None:
+            resolved |= sql_errors(self.client, self.sql, queues)
             queues = [queue for queue in queues if queue not in resolved]
-        resolved |= resolve_each(self._client, queues, wanted, own=own)
+        resolved |= resolve_each(self.client, queues, wanted, own=own)
         for queue, each in resolved.items():
             if not isinstance(each, RmqError):
                 offset = each.min_offset if each.offset is None else each.offset
@@ -173,12 +167,12 @@ class BrokerReturn:
             self._failed(broker)
         if found:
             reading = [f"reading {', '.join(places)}"] if places else []
-            self._say("; ".join([f"{name} answers", *reading, *refused]))
+            self.say("; ".join([f"{name} answers", *reading, *refused]))
         return found
 
     def _wanted(self, position: Position | None) -> Position:
         """Return `position` with the meaning that it had when tail started."""
-        elapsed_ms = self._client.clock.monotonic_ms() - self._started_ms
+        elapsed_ms = self.client.clock.monotonic_ms() - self.started_ms
         match position:
             case None | Latest() | AtNow():
                 return Ago(elapsed_ms + _MARGIN_MS)

@@ -303,7 +303,8 @@ class Follower:
             self._addresses.failed(followed.queue, pending.address)
             self._failed(followed, error)
             return
-        self._recovered(followed)
+        followed.failures, followed.trouble = 0, None
+        self._answered(followed.queue.broker_name)
         self._addresses.suggested(followed.queue, answer.suggest_which_broker_id)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             if answer.max_offset < start:
@@ -634,11 +635,6 @@ class Follower:
         name = followed.queue.broker_name
         self._announce(name, f"{name}: {error.message}; retrying{limit}")
 
-    def _recovered(self, followed: _Followed) -> None:
-        followed.failures = 0
-        followed.trouble = None
-        self._answered(followed.queue.broker_name)
-
     def _announce(self, name: str, text: str) -> None:
         """Tell the user of a broker's outage, once."""
         if name not in self._troubled:
@@ -681,7 +677,11 @@ class Follower:
 
     def _adopt_new_queues(self) -> None:
         new, self._new_queues = self._new_queues, deque()
-        self._refresh({queue.topic for queue in new})
+        for topic in {queue.topic for queue in new}:
+            try:
+                self._client.route(topic, refresh=True)
+            except RmqError as error:
+                self._say(error.message)
         brokers = frozenset(self._brokers)
         for queue in dict.fromkeys(new):
             if self._on_new_broker is not None and queue.broker_name not in brokers:
@@ -690,13 +690,6 @@ class Follower:
             elif queue not in self._queues:
                 self._say(f"{queue}: new queue; reading from its start")
                 self.add(queue, 0)
-
-    def _refresh(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            try:
-                self._client.route(topic, refresh=True)
-            except RmqError as error:
-                self._say(error.message)
 
 
 def is_there(witness: Witness, answer: PullAnswer) -> bool:

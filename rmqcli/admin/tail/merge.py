@@ -97,16 +97,13 @@ class StoreTimeMerger(Generic[T]):
         """
         return {q for q, run in self._runs.items() if run.size_bytes > size_bytes}
 
-    def release(self, *, limit: int | None = None) -> list[T]:
-        """Return the items that no later batch can precede, at most `limit`."""
+    def release(self, *, limit: int | None = None, all_of_it: bool = False) -> list[T]:
+        """Return the items that no later batch can precede, at most `limit`.
+
+        With `all_of_it` all buffered items, whatever may still arrive.
+        """
         keys = [run.key for run in self._runs.values() if run.is_open]
-        return self._release(min(keys) if keys else None, limit)
-
-    def release_all(self, *, limit: int | None = None) -> list[T]:
-        """Return all buffered items, at most `limit`, whatever may still arrive."""
-        return self._release(None, limit)
-
-    def _release(self, watermark: int | None, limit: int | None) -> list[T]:
+        watermark = None if all_of_it else min(keys, default=None)
         taken: list[tuple[MessageQueue, _Run[T], int]] = []
         for queue, run in self._runs.items():
             count = len(run.keys)

@@ -271,8 +271,7 @@ class Tail(Generic[T]):
         self, merger: StoreTimeMerger[T], *, all_of_it: bool
     ) -> Iterator[list[T]]:
         """Yield what the merger releases, as many items at once as the rate allows."""
-        release = merger.release_all if all_of_it else merger.release
-        while items := release(limit=self._items_at_once()):
+        while items := merger.release(limit=self._items_at_once(), all_of_it=all_of_it):
             if not self._wait_for_rate(len(items)):
                 return
             self._reached = dict(merger.positions)

@@ -31,22 +31,22 @@ def test_a_time_that_steps_back_does_not_break_the_queue() -> None:
     merger: StoreTimeMerger[str] = StoreTimeMerger({A: 0, B: 0})
     merger.add(A, batch([10, 3, 11], name="a"))
     merger.add(B, batch([5, 12], name="b"))
-    assert merger.release_all() == ["b0", "a0", "a1", "a2", "b1"]
+    assert merger.release(all_of_it=True) == ["b0", "a0", "a1", "a2", "b1"]
 
 
 def test_a_limit_leaves_the_rest_where_it_was() -> None:
     merger: StoreTimeMerger[str] = StoreTimeMerger({A: 0, B: 100})
     merger.add(A, batch([1, 3, 5], name="a"))
     merger.add(B, batch([2, 4], 100, name="b"))
-    assert merger.release_all(limit=3) == ["a0", "b100", "a1"]
+    assert merger.release(limit=3, all_of_it=True) == ["a0", "b100", "a1"]
     assert merger.positions == {A: 2, B: 101}
-    assert merger.release_all() == ["b101", "a2"]
+    assert merger.release(all_of_it=True) == ["b101", "a2"]
 
 
 def test_what_was_filtered_out_moves_the_position_too() -> None:
     merger: StoreTimeMerger[str] = StoreTimeMerger({A: 0})
     merger.add(A, Batch([], [], [], 50))
-    assert merger.release_all() == []
+    assert merger.release(all_of_it=True) == []
     assert merger.positions == {A: 50}
 
 
