@@ -144,10 +144,20 @@ class BrokerPart:
             broker_name=self.broker_name, address=self.address, message=error.message
         )
 
-    def unmeasured(self, topic: str | None, why: str) -> QueueReading:
-        """Stand for all queues of a topic, or of all topics, on the broker."""
+    def unmeasured(
+        self,
+        topic: str | None,
+        why: str,
+        queue_id: int | None = None,
+        committed: int | None = None,
+    ) -> QueueReading:
+        """Stand for a queue; without its id for all queues of a topic, or of all."""
         return QueueReading(
-            topic=topic, broker_name=self.broker_name, queue_id=None, failure=why
+            topic=topic,
+            broker_name=self.broker_name,
+            queue_id=queue_id,
+            committed=committed,
+            failure=why,
         )
 
 
@@ -163,6 +173,7 @@ class SharedAnswers:
     known_groups: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True, eq=False)
 class Assembler:
     """Makes the GroupReading of any group that occurs in `parts`.
 
@@ -172,40 +183,33 @@ class Assembler:
     not answer.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[BrokerPart],
-        query: LagQuery,
-        shared: SharedAnswers,
-        *,
-        routes: Mapping[str, TopicRoute | None],
-        now_ms: int,
-        lost: Mapping[str, Sequence[QueueReading]] | None = None,
-        remembered: Mapping[str, Collection[str]] | None = None,
-    ) -> None:
-        self._parts = parts
-        self._query = query
-        self._clients = shared.clients
-        self._routes = routes
-        self._now_ms = now_ms
-        self._lost = lost or {}
-        self._remembered = remembered or {}
-        #: per part: group -> its topics there
-        self._topics: list[dict[str, list[str]]] = []
-        for part in parts:
+    parts: Sequence[BrokerPart]
+    query: LagQuery
+    shared: SharedAnswers
+    routes: Mapping[str, TopicRoute | None]
+    now_ms: int
+    lost: Mapping[str, Sequence[QueueReading]] = field(default_factory=dict)
+    remembered: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: per part: group -> its topics there
+    _topics: list[dict[str, list[str]]] = field(default_factory=list)
+    _proxied: dict[str, tuple[ConsumerConnection, Mapping[str, str]]] = field(
+        default_factory=dict
+    )
+    _proxied_unknown: str | None = None
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
             topics: dict[str, list[str]] = {}
             for group, topic in part.committed:
                 topics.setdefault(group, []).append(topic)
             self._topics.append(topics)
-        self._proxied: dict[str, tuple[ConsumerConnection, Mapping[str, str]]] = {}
-        if any(part.proxy_heartbeats for part in parts):
+        if any(part.proxy_heartbeats for part in self.parts):
             from rmqcli.admin.lag.proxied import proxied_members
 
             self._proxied = proxied_members(
-                (part.proxy_heartbeats for part in parts), now_ms=now_ms
+                (part.proxy_heartbeats for part in self.parts), now_ms=self.now_ms
             )
-        self._proxied_unknown: str | None = None
-        for part in parts:
+        for part in self.parts:
             if part.proxied_unknown is not None and self._proxied_unknown is None:
                 self._proxied_unknown = (
                     f"members behind proxies are not known: {part.broker_name}:"
@@ -216,12 +220,12 @@ class Assembler:
         """Return everything that was read about `group`."""
         reading = GroupReading(
             group=group,
-            at_ms=self._now_ms,
-            members_unknown=self._query.members_unknown,
+            at_ms=self.now_ms,
+            members_unknown=self.query.members_unknown,
         )
         self._add_members(reading)
         reading.dead_letters = self._dead_letters(group)
-        for part, topics in zip(self._parts, self._topics, strict=True):
+        for part, topics in zip(self.parts, self._topics, strict=True):
             own = topics.get(group, [])
             if part.failure is not None:
                 self._add_failed(reading, part, part.failure)
@@ -258,8 +262,8 @@ class Assembler:
                 why = f"{part.broker_name}: age is unknown: {reasons}"
                 reading.ages_unknown = why
                 reading.notes.append(why)
-        reading.queues += self._lost.get(group, ())
-        if self._lost.get(group):
+        reading.queues += self.lost.get(group, ())
+        if self.lost.get(group):
             reading.dead_letters = None
         if reading.members is None and reading.members_unknown is None:
             reading.members_unknown = _members_unknown(reading.failures)
@@ -271,7 +275,7 @@ class Assembler:
     def _may_have_more(self, part: BrokerPart, group: str) -> bool:
         """Whether a named group may have received messages by POP, unknown to us."""
         return (
-            self._query.is_one_by_one
+            self.query.is_one_by_one
             and part.handed_out is not None
             and part.handed_out.reason is not None
             and group not in part.pop_groups
@@ -280,7 +284,7 @@ class Assembler:
     def _add_held(self, reading: GroupReading) -> None:
         """Add queues that members hold on brokers that no name server lists now."""
         known = {(q.topic, q.broker_name, q.queue_id) for q in reading.queues}
-        names = {part.broker_name for part in self._parts}
+        names = {part.broker_name for part in self.parts}
         for client_id, client in sorted((reading.clients or {}).items()):
             for queue in client.held_queues():
                 key = (queue.topic, queue.broker_name, queue.queue_id)
@@ -288,7 +292,7 @@ class Assembler:
                     queue.broker_name in names
                     or queue.broker_name.startswith(_LOGICAL_BROKER_PREFIX)
                     or key in known
-                    or (self._query.topics and queue.topic not in self._query.topics)
+                    or (self.query.topics and queue.topic not in self.query.topics)
                 ):
                     continue
                 known.add(key)
@@ -304,14 +308,14 @@ class Assembler:
 
     def _dead_letters(self, group: str) -> int | None:
         """Return the number of dead letters; None when a broker did not report it."""
-        counts = [part.dead_letters.get(group) for part in self._parts]
+        counts = [part.dead_letters.get(group) for part in self.parts]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
     def _add_members(self, reading: GroupReading) -> None:
         seen = [
             part.connections[reading.group]
-            for part in self._parts
+            for part in self.parts
             if reading.group in part.connections
         ]
         proxies: Mapping[str, str] = {}
@@ -329,7 +333,7 @@ class Assembler:
             members.add(connection)
         members.proxies.update(proxies)
         reading.members = members
-        answers = self._clients
+        answers = self.shared.clients
         asked = {
             client_id: answers[reading.group, client_id]
             for client_id in members.connections
@@ -337,7 +341,7 @@ class Assembler:
         }
         if asked:
             reading.clients = {
-                client_id: _client_queues(client_id, answer, now_ms=self._now_ms)
+                client_id: _client_queues(client_id, answer, now_ms=self.now_ms)
                 for client_id, answer in asked.items()
             }
 
@@ -346,28 +350,24 @@ class Assembler:
     ) -> None:
         group = reading.group
         topics = {t for each in self._topics for t in each.get(group, ())}
-        topics.update(self._remembered.get(group, ()))
-        candidates = topics.union(self._query.topics)
-        if not self._query.topics:
+        topics.update(self.remembered.get(group, ()))
+        candidates = topics.union(self.query.topics)
+        if not self.query.topics:
             candidates.add(retry_topic(group))
         rows = []
         for topic in sorted(candidates):
-            route = self._routes.get(topic)
+            route = self.routes.get(topic)
             if route is None:
                 continue
             committed = part.committed.get((group, topic), {})
             rows += [
-                QueueReading(
-                    topic=topic,
-                    broker_name=part.broker_name,
-                    queue_id=queue.queue_id,
-                    committed=committed.get(queue.queue_id),
-                    failure=error.message,
+                part.unmeasured(
+                    topic, error.message, each.queue_id, committed.get(each.queue_id)
                 )
-                for queue in route.read_queues()
-                if queue.broker_name == part.broker_name
+                for each in route.read_queues()
+                if each.broker_name == part.broker_name
             ]
-        if not rows and topics and candidates <= self._routes.keys():
+        if not rows and topics and candidates <= self.routes.keys():
             # A broker that the group's members use has the group's retry topic. This
             # one has neither that nor any other of the group's topics.
             return
@@ -421,14 +421,8 @@ def _add_topic(
     committed = part.committed[pair]
     if topic in part.unread_topics:
         reading.queues += [
-            QueueReading(
-                topic=topic,
-                broker_name=part.broker_name,
-                queue_id=queue_id,
-                committed=None if queue_id is None else committed[queue_id],
-                failure=part.unread_topics[topic],
-            )
-            for queue_id in committed or (None,)
+            part.unmeasured(topic, part.unread_topics[topic], *each)
+            for each in committed.items() or ((None, None),)
         ]
         return
     ends = part.ends.get(topic)

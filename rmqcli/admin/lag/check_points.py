@@ -108,7 +108,7 @@ class HandedOut:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PopPlace:
     """A message that POP may have handed out to a group: its place in a queue."""
 
@@ -320,9 +320,7 @@ class _Scan:
             group, topic, queue_id = key[:3]
             acked = self._acked.get(key, {})
             for offset in self._wanted_of(group, topic, queue_id) & point.offsets:
-                place = PopPlace(
-                    group=group, topic=topic, queue_id=queue_id, queue_offset=offset
-                )
+                place = PopPlace(group, topic, queue_id, offset)
                 known = result.found.get(place)
                 if known is None or known.popped_ms <= key[4]:
                     acked_ms = acked.get(offset)

@@ -260,14 +260,11 @@ class LagGatherer:
         if memory is None or not failed:
             return {}
         found = memory.topics_on([part.broker_name for part in failed])
-        if query.topics:
-            found = {
-                g: topics.intersection(query.topics) for g, topics in found.items()
-            }
         return {
-            group: topics
+            group: wanted
             for group, topics in found.items()
-            if topics and (not query.groups or group in query.groups)
+            if not query.groups or group in query.groups
+            if (wanted := topics.intersection(query.topics or topics))
         }
 
     def _departure(self, name: str) -> BrokerFailure:
@@ -298,6 +295,7 @@ class LagGatherer:
             {part.broker_name: part.address for part in parts}, now_ms=now_ms
         )
         complete = [part for part in parts if part.failure is None]
+        names = {part.broker_name for part in complete}
         for reading in readings:
             for part in complete:
                 if reading.group not in part.group_failures:
@@ -313,12 +311,9 @@ class LagGatherer:
                         },
                     )
         for group in missing:  # deleted while a broker was silent, say
-            memory.forget_group(group, {part.broker_name for part in complete})
+            memory.forget_group(group, names)
         if not query.groups and not query.topics:
-            memory.keep_groups(
-                {reading.group for reading in readings},
-                {part.broker_name for part in complete},
-            )
+            memory.keep_groups({reading.group for reading in readings}, names)
         memory.save(now_ms=now_ms)
 
     def _parts(self) -> list[BrokerPart]:
@@ -415,11 +410,10 @@ class LagGatherer:
         When it fails to return a topic's route, the topic is dropped, because the route
         would be incomplete.
         """
-        routes = run_tasks(
-            self._client,
-            [Request(namesrv, get_route_info_by_topic(topic)) for topic in topics],
+        routes = self._client.ask_many(
+            {topic: (namesrv, get_route_info_by_topic(topic)) for topic in topics}
         )
-        for topic, route in zip(topics, routes, strict=True):
+        for topic, route in routes.items():
             before = found.get(topic)
             if isinstance(route, NotFoundError):
                 continue

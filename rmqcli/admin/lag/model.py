@@ -458,16 +458,11 @@ def _oldest(queues: Sequence[QueueLag]) -> int | None:
 
 
 def _worst(queues: Sequence[QueueLag]) -> LagState:
-    worst = LagState.OK
-    for queue in queues:
-        state = queue.state
-        if state is LagState.NO_COMMIT and queue.lag is not None:
-            continue  # an empty queue says nothing about the group
-        if _RANK[state] > _RANK[worst]:
-            worst = state
-    if all(q.state is LagState.NO_COMMIT for q in queues):
+    if all(queue.state is LagState.NO_COMMIT for queue in queues):
         return LagState.NO_COMMIT
-    return worst
+    # An empty queue without a commit says nothing about the group.
+    told = [q for q in queues if q.state is not LagState.NO_COMMIT or q.lag is None]
+    return max((queue.state for queue in told), key=rank_of)
 
 
 def _owners(clients: Mapping[str, ClientQueues] | None) -> dict[QueueKey, str]:

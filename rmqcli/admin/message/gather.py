@@ -72,7 +72,7 @@ from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offs
 from rmqcli.api.calls.pop import orderly_pop_has_messages
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_consume_stats
-from rmqcli.api.calls.store import QUERY_END_MS, QUERY_MESSAGE_MAX, query_message
+from rmqcli.api.calls.store import QUERY_MESSAGE_MAX, query_message
 from rmqcli.api.positions import broker_clock
 from rmqcli.api.runner import run_tasks
 from rmqcli.client_id import is_grpc_client
@@ -891,16 +891,7 @@ class _Reading:
             )
         ]
         return {
-            (broker_name, each, msg_id): Request(
-                address,
-                query_message(
-                    each,
-                    msg_id,
-                    begin_ms=0,
-                    end_ms=QUERY_END_MS,
-                    max_num=QUERY_MESSAGE_MAX,
-                ),
-            )
+            (broker_name, each, msg_id): Request(address, query_message(each, msg_id))
             for broker_name, address in self._brokers.items()
             for each in dict.fromkeys((topic, SCHEDULE_TOPIC, *topics))
         }
@@ -1196,12 +1187,7 @@ def _ask_lock(address: str, group: str, queue: MessageQueue) -> Task[tuple[Any, 
 
 def _place_of(group: str, message: PulledMessage) -> PopPlace:
     queue = message.message_queue
-    return PopPlace(
-        group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=message.queue_offset,
-    )
+    return PopPlace(group, queue.topic, queue.queue_id, message.queue_offset)
 
 
 def _moved_by(
