@@ -12,7 +12,7 @@ AdminBrokerProcessor.getTopicStatsInfo in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, change_each, failed_word, with_address
 from rmqcli.admin.topics import topic_kind
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.stats import TopicOffset
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,29 +251,15 @@ def apply_clean_unused(
 
 
 def _clean(
-    client: Client, brokers: Mapping[str, str], call: Call[T]
+    client: Client, brokers: Mapping[str, str], call: Call[None]
 ) -> dict[str, RmqError | None]:
     """Tell the brokers to clean up; return by name what went wrong."""
     answers = change_each(client, brokers, call)
-    return {
-        name: _refusal(name, answer)
-        if isinstance(answer, BrokerError)
-        else answer
-        if isinstance(answer, RmqError)
-        else None
-        for name, answer in answers.items()
-    }
-
-
-def _refusal(name: str, error: BrokerError) -> BrokerError:
-    return type(error)(
-        f"{name} refused to clean up: {error.message}",
-        code=error.code,
-        name=error.name,
-        remark=error.remark,
-        address=error.address,
-        hint=error.hint,
-    )
+    for name, answer in answers.items():
+        if isinstance(answer, BrokerError):
+            answer.message = f"{name} refused to clean up: {answer.message}"
+            answer.args = (answer.message,)
+    return answers
 
 
 def _applied(step: CleanStep, written: RmqError | None, *, is_left: bool) -> CleanStep:

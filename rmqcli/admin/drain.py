@@ -403,20 +403,20 @@ def drain_progress(
         f"whether messages of {topic} arrive: {error.message}"
         for topic, error in sorted(silent.items())[:_LISTED_MAX]
     ]
-    if since is not None:  # what they have is not what has arrived
-        ends |= {topic: since.ends[topic] for topic in silent if topic in since.ends}
     if read_count(runtime.get("dispatchBehindBytes")):
         unknown.append("messages that have arrived are not in their queues yet")
+    quiet_ms = 0
     if since is not None:
+        # What silent brokers have is not what has arrived.
+        ends |= {topic: since.ends[topic] for topic in silent if topic in since.ends}
         arriving = {
             topic: end - since.ends.get(topic, 0)
             for topic, end in ends.items()
             if end > since.ends.get(topic, 0)
         }
         arrived = sum(arriving.values())
-    quiet_ms = 0
-    if since is not None and since.is_write_off:
-        quiet_ms = since.quiet_ms + at_ms - since.at_ms
+        if since.is_write_off:
+            quiet_ms = since.quiet_ms + at_ms - since.at_ms
     is_quiet = not arrived and all(step.writable == 0 for step in steps)
     shown = ask_each(client, {broker_name: address}, get_broker_config())[broker_name]
     delayed = None

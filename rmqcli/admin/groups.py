@@ -613,27 +613,21 @@ def create_group(
     with other settings, the result is `failed`. Raises UnsupportedError, before
     anything is changed, for a setting that a broker does not support.
     """
+    configs = _configs(client, group, masters, change)
     new = SubscriptionGroupConfig(group_name=group)
-    results: dict[str, GroupResult] = {}
-    wanted: dict[str, SubscriptionGroupConfig] = {}
-    for name, known in _configs(client, group, masters, change).items():
-        if isinstance(known, RmqError):
-            results[name] = _result(group, name, masters, known)
-        elif known is None:
-            wanted[name] = _written(new, change)
-        elif change.applied_to(known) == known:
-            results[name] = _result(group, name, masters, "unchanged", known)
-        else:
-            error = RefusedError(
+    wanted = {name: new for name, known in configs.items() if known is None}
+    failed: dict[str, RmqError] = {}
+    for name, known in split_answers(configs)[0].items():
+        if known is not None and change.applied_to(known) != known:
+            failed[name] = RefusedError(
                 f"group {group} exists on {name} with other settings:"
                 f" {_differences(known, change)}",
                 hint=Hint(
                     "change them with: ", LibraryCall("Admin.update_group", group)
                 ),
             )
-            results[name] = _result(group, name, masters, error)
-    results |= _write(client, group, masters, wanted, change, done="created")
-    return [results[name] for name in masters]
+    before = configs | failed
+    return _write(client, group, masters, before, wanted, change, done="created")
 
 
 def update_group(
@@ -645,30 +639,20 @@ def update_group(
     `failed`. Raises NotFoundError when all masters answer and none of them has the
     group, or an attribute to remove, and UnsupportedError as `create_group` does.
     """
-    results: dict[str, GroupResult] = {}
-    wanted: dict[str, SubscriptionGroupConfig] = {}
     configs = _configs(client, group, masters, change)
     if have_left(known for known in configs.values() if known is not None):
         raise not_found("group", group, hint=_how_to_create(group))
-    if not any(isinstance(each, RmqError) for each in configs.values()):
-        there = [
-            each.attributes
-            for each in configs.values()
-            if isinstance(each, SubscriptionGroupConfig)
-        ]
-        check_removed(f"group {group}", there, change.remove_attributes)
-    for name, known in configs.items():
-        if known is None:
-            missing = not_found("group", group, hint=_how_to_create(group))
-            results[name] = _result(group, name, masters, missing)
-        elif isinstance(known, RmqError):
-            results[name] = _result(group, name, masters, known)
-        elif change.applied_to(known) == known:
-            results[name] = _result(group, name, masters, "unchanged", known)
-        else:
-            wanted[name] = _written(known, change)
-    results |= _write(client, group, masters, wanted, change, done="changed")
-    return [results[name] for name in masters]
+    told, errors = split_answers(configs)
+    there = {name: known for name, known in told.items() if known is not None}
+    if not errors:
+        attributes = [known.attributes for known in there.values()]
+        check_removed(f"group {group}", attributes, change.remove_attributes)
+    wanted = {
+        n: known for n, known in there.items() if change.applied_to(known) != known
+    }
+    for name in told.keys() - there.keys():
+        configs[name] = not_found("group", group, hint=_how_to_create(group))
+    return _write(client, group, masters, configs, wanted, change, done="changed")
 
 
 def read_consume_enable(
@@ -900,17 +884,25 @@ def _write(
     client: Client,
     group: str,
     masters: Addresses,
+    before: Mapping[str, SubscriptionGroupConfig | RmqError | None],
     wanted: Mapping[str, SubscriptionGroupConfig],
     change: GroupChange,
     *,
     done: str,
-) -> dict[str, GroupResult]:
-    """Write the settings `wanted`, and read back those of `change`."""
+) -> list[GroupResult]:
+    """Change the settings `wanted`, and read them back.
+
+    Returns a result for each master. `before` is what masters have, or the error of one
+    that is not changed.
+    """
     at = with_address(masters)
     answers = change_many(
         client,
         {
-            name: (at[name], update_and_create_subscription_group(config))
+            name: (
+                at[name],
+                update_and_create_subscription_group(_written(config, change)),
+            )
             for name, config in wanted.items()
         },
         look=_how_to_look(group),
@@ -920,11 +912,17 @@ def _write(
         {
             name: at[name]
             for name, error in answers.items()
-            if error is None or isinstance(error, ChangeUnknownError)
+            if isinstance(error, ChangeUnknownError | None)
         },
         get_all_subscription_group_config(),
     )
-    results = {}
+    results = {
+        name: _result(group, name, masters, known)
+        if isinstance(known, RmqError)
+        else _result(group, name, masters, "unchanged", known)
+        for name, known in before.items()
+        if name not in wanted
+    }
     for name, error in answers.items():
         table = read.get(name, {})
         found = None if isinstance(table, RmqError) else table.get(group)
@@ -943,7 +941,7 @@ def _write(
             )
         config = found if error is None else None
         results[name] = _result(group, name, masters, error or done, config)
-    return results
+    return [results[name] for name in masters]
 
 
 def _result(

@@ -354,31 +354,29 @@ def _key(step: SettingResult) -> tuple[str, bool]:
 def _applied(
     step: SettingResult, written: RmqError | None, read: dict[str, str] | RmqError
 ) -> SettingResult:
-
     if isinstance(read, RmqError):
+        now = None
         error = written or ChangeUnknownError(
             f"{step.server} was told to change {step.name}, but did not show it"
             f" afterwards: {read.message}"
         )
-        return replace(step, new=None, result=failed_word(error), error=error)
-    now = read.get(step.name)
-    if now is not None and now.strip() == (step.new or "").strip():
-        return replace(step, new=now, result="changed")
-    if written is not None:
+    else:
+        now = read.get(step.name)
+        if now is not None and now.strip() == (step.new or "").strip():
+            return replace(step, new=now, result="changed")
         if isinstance(written, DeniedError):
             written.hint = ""  # which is about topics
-        return replace(step, new=now, result=failed_word(written), error=written)
-    if now == step.old:
-        refused = RefusedError(
-            f"{step.server} confirmed the change of {step.name}, but did not accept the"
-            f" value {step.new!r}"
-        )
-        return replace(step, new=now, result="failed", error=refused)
-    partial = PartialError(
-        f"{step.server} was told to set {step.name} to {step.new!r}, and has another"
-        " value now"
-    )
-    return replace(step, new=now, result="failed", error=partial)
+        if now == step.old:
+            error = written or RefusedError(
+                f"{step.server} confirmed the change of {step.name}, but did not accept"
+                f" the value {step.new!r}"
+            )
+        else:
+            error = written or PartialError(
+                f"{step.server} was told to set {step.name} to {step.new!r}, and has"
+                " another value now"
+            )
+    return replace(step, new=now, result=failed_word(error), error=error)
 
 
 def diff_settings(

@@ -14,7 +14,7 @@ import os
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from dataclasses import asdict, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -225,14 +225,14 @@ def _producer(client: ClientConfig, in_flight: int) -> Producer:
     return Producer(client=client, config=config)
 
 
+@dataclass(slots=True)
 class _Pace:
     """When the messages of one thread are due; `stop` ends a wait."""
 
-    def __init__(self, per_s: float | None, stop: threading.Event) -> None:
-        self._per_s = per_s
-        self._stop = stop
-        self._start_us = monotonic_us()
-        self._count = 0
+    _per_s: float | None
+    _stop: threading.Event
+    _start_us: int = field(default_factory=monotonic_us)
+    _count: int = 0
 
     def next_us(self, messages: int) -> int:
         """Wait until the next messages are due, and return when that was."""
@@ -423,10 +423,7 @@ class ConsumeBench(Bench):
     )
 
     load: ConsumeLoad
-
-    def __init__(self, client: ClientConfig, load: ConsumeLoad) -> None:
-        super().__init__(client, load)
-        self._early = 0
+    _early = 0
 
     def _run(self, on_progress: Callable[[int], None]) -> None:
         load = self.load
@@ -597,13 +594,13 @@ def _readable_queues(client: ClientConfig, topic: str) -> int:
         return len(opened.route(topic).read_queues())
 
 
+@dataclass(slots=True)
 class _TopicEnds:
     """Where the queues of a topic end, on the brokers that it has at first."""
 
-    def __init__(self, config: ClientConfig, topic: str) -> None:
-        self._config = config
-        self._topic = topic
-        self._masters: list[str] = []
+    _config: ClientConfig
+    _topic: str
+    _masters: list[str] = field(default_factory=list)
 
     def sum(self) -> int:
         """Return how many messages were ever stored. Raises a broker's error."""

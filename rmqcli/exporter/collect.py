@@ -211,7 +211,7 @@ class MetricsCollector:
             brokers.setdefault(detail.row.broker_name, read)
         then_ms, before = self._samples.baseline(at_ms=reading.at_ms)
         elapsed_ms = reading.at_ms - then_ms
-        rows = _GroupRows(found.rows, brokers, of_queues, at_ms=reading.at_ms)
+        rows = _GroupRows(found.rows, brokers, of_queues, reading.at_ms)
         # One that has left the route is not up, and is no error of this collection.
         listed = set(self._client.cluster_info().brokers)
         kept = set()
@@ -363,25 +363,22 @@ class MetricsCollector:
         return read_at is not None and abs(now_ms / 1000 - read_at) <= stale_s
 
 
+@dataclass(slots=True)
 class _GroupRows:
     """Makes the rows of groups, one group after the other."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        brokers: Mapping[str, _Read],
-        of_queues: QueueRows,
-        *,
-        at_ms: int,
-    ) -> None:
-        self._rows = rows
-        self._of_queues = of_queues
-        self._brokers = brokers
-        self._at_ms = at_ms
-        #: (cluster, broker, topic) -> queue id -> (max offset, rate)
-        self._topics: dict[Labels, dict[int, tuple[int | None, float | None]]] = {}
+    _rows: Rows
+    _brokers: Mapping[str, _Read]
+    _of_queues: QueueRows
+    _at_ms: int
+    #: (cluster, broker, topic) -> queue id -> (max offset, rate)
+    _topics: dict[Labels, dict[int, tuple[int | None, float | None]]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
         for table in (GROUP_STATES, GROUPS, GROUP_TOPICS, GROUP_BROKERS):
-            rows[table] = {}
+            self._rows[table] = {}
 
     def add(self, lag: GroupLag, trend: GroupTrend | None) -> None:
         """Add the rows of one group."""

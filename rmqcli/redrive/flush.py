@@ -191,7 +191,7 @@ def plan_flush(
     addresses = reader_addresses(client.cluster_info().brokers.values())
     unread: dict[str, RmqError] = {}
     left_out: dict[str, LeftOut] = {}
-    scanned = 0
+    scanned = flushable = 0
     rules = None
     committed, errors = _committed(client, group, addresses)
     # A slave may be behind, so that nothing is copied from it.
@@ -204,7 +204,7 @@ def plan_flush(
         check_group_names(client, [group])  # nothing of the group has failed yet
 
     def found_in(rules: _Rules) -> Iterator[_Found]:
-        nonlocal scanned
+        nonlocal scanned, flushable
         for name, address in addresses.items():
             if name in unread:
                 continue
@@ -220,6 +220,7 @@ def plan_flush(
                     state = states.get(place)
                     fault = rules.fault(queue, message, next_ms, state, now_ms)
                     if fault is None:
+                        flushable += 1
                         topic = facts_of(group, message).origin_topic or "-"
                         yield _Found(next_ms, queue, place, topic, state)
                     else:
@@ -233,14 +234,13 @@ def plan_flush(
     places: set[LetterPlace] | None = None
     if request.limit is not None:
         places = set()
-        more = _Counted(found)
         chosen = heapq.nsmallest(
             request.limit,
-            more,
+            found,
             key=lambda e: (e.next_ms or 0, e.queue, e.place.queue_offset),
         )
-        if more.count > len(chosen):
-            left_out[OVER_LIMIT] = LeftOut(more.count - len(chosen), "")
+        if flushable > len(chosen):
+            left_out[OVER_LIMIT] = LeftOut(flushable - len(chosen), "")
         found = iter(chosen)
     topics: dict[str, FlushedTopic] = {}
     doubtful: list[str] = []
@@ -282,19 +282,6 @@ def plan_flush(
         ends=ends,
         places=None if places is None else frozenset(places),
     )
-
-
-class _Counted:
-    """Counts what an iteration yields."""
-
-    def __init__(self, found: Iterator[_Found]) -> None:
-        self._found = found
-        self.count = 0
-
-    def __iter__(self) -> Iterator[_Found]:
-        for each in self._found:
-            self.count += 1
-            yield each
 
 
 def _refuse_pop(group: str, pop: PopLag | None) -> None:

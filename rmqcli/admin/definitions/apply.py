@@ -13,7 +13,7 @@ updateAndCreateSubscriptionGroupList in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 from rmqcli.admin.definitions.accounts import write_accounts, wrong_passwords
 from rmqcli.admin.definitions.compare import ClusterEntries, DefinitionChange, compare
@@ -50,7 +50,6 @@ from rmqcli.errors import (
     TransportError,
 )
 from rmqcli.tasks import Sleep
-from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.version import V4_9_7, V5_3_0, V5_3_1
 
 if TYPE_CHECKING:
@@ -59,9 +58,11 @@ if TYPE_CHECKING:
     from rmqcli.admin.definitions.model import Kind
     from rmqcli.admin.definitions.plan import DefinitionsPlan
     from rmqcli.admin.definitions.requests import EntryKey
+    from rmqcli.admin.definitions.settings import ConfigT
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.tasks import Task
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 
 #: Topics or groups in one request.
 _LIST_MAX: Final = 200
@@ -76,7 +77,6 @@ _DONE: Final[Mapping[str, Result]] = {
     "delete": "deleted",
     "skip": "skipped",
 }
-ConfigT = TypeVar("ConfigT", TopicConfig, SubscriptionGroupConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,12 +109,12 @@ def compare(
                 on[each.kind, each.name, broker_name] = each
             elif broker_name not in cluster.errors:
                 why = f"cluster {cluster.cluster} has no broker {broker_name}"
-                found.append(_skipped(each, broker_name, why))
+                found.append(_kept("skip", each, broker_name, why))
     static = {name for broker in cluster.brokers.values() for name in broker.static}
     for (kind, name, broker_name), each in on.items():
         if kind == "topic" and name in static:
             why = StaticTopicError.of(name).message
-            found.append(_skipped(each, broker_name, why))
+            found.append(_kept("skip", each, broker_name, why))
         else:
             found += _differences(each, cluster.brokers[broker_name])
     for broker in cluster.brokers.values():
@@ -125,23 +125,19 @@ def compare(
                 reason = None
                 if (kind, name) in named:
                     reason = "the file has it on other brokers only"
-                found.append(
-                    DefinitionChange(
-                        action="extra",
-                        kind=kind,
-                        name=name,
-                        brokers=(broker.broker_name,),
-                        reason=reason,
-                    )
-                )
+                extra = Definition(kind=kind, name=name, settings={})
+                found.append(_kept("extra", extra, broker.broker_name, reason))
     return merged(found)
 
 
-def _skipped(wanted: Definition, broker_name: str, reason: str) -> DefinitionChange:
+def _kept(
+    action: Action, entry: Definition, broker_name: str, reason: str | None
+) -> DefinitionChange:
+    """Return a change that leaves an entry on a broker as it is."""
     return DefinitionChange(
-        action="skip",
-        kind=wanted.kind,
-        name=wanted.name,
+        action=action,
+        kind=entry.kind,
+        name=entry.name,
         brokers=(broker_name,),
         reason=reason,
     )
@@ -154,7 +150,7 @@ def _differences(
     specs = SETTINGS[wanted.kind]
     if wanted.kind in broker.unknown:
         reason = broker.unknown[wanted.kind].message
-        yield _skipped(wanted, broker.broker_name, reason)
+        yield _kept("skip", wanted, broker.broker_name, reason)
         return
     known = broker.entries[wanted.kind].get(wanted.name)
     possible: list[SettingDifference] = []

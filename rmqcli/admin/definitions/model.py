@@ -338,9 +338,11 @@ def is_left_out(kind: Kind, name: str) -> bool:
 def _brokers(value: Value, place: str) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or not value:
-        raise ConfigError(f"{place}: brokers must be a list of names")
-    if not all(isinstance(each, str) and each for each in value):
+    if not (
+        isinstance(value, list)
+        and value
+        and all(isinstance(each, str) and each for each in value)
+    ):
         raise ConfigError(f"{place}: brokers must be a list of names")
     return tuple(sorted({str(each) for each in value}))
 

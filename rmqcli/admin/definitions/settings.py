@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.bodies.config import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 #: JSON values; of numbers only ints.
 Value: TypeAlias = "str | int | bool | list[Value] | dict[str, Value] | None"
 Settings: TypeAlias = "Mapping[str, Value]"
+ConfigT = TypeVar("ConfigT", TopicConfig, SubscriptionGroupConfig)
 
 #: RocketMQ's Action, without those that a rule cannot have.
 ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
@@ -212,14 +213,10 @@ def changed_topic(
         topic_name=name, read_queue_nums=8, write_queue_nums=8
     )
     values = dict(settings)
-    attributes = values.pop("attributes", None)
     if "perm" in values:
-        values["perm"] = _perm_number(values["perm"])
-    return replace(
-        config,
-        **values,  # type: ignore[arg-type]  # checked when the file was read
-        attributes=_attribute_changes(config.attributes, attributes),
-    )
+        numbers = {name: number for number, name in _PERMS.items()}
+        values["perm"] = numbers.get(str(values["perm"]), values["perm"])
+    return _changed(config, values)
 
 
 def changed_group(
@@ -228,31 +225,17 @@ def changed_group(
     """Return a group's settings to write, as `changed_topic` does."""
     config = known or SubscriptionGroupConfig(group_name=name)
     values = dict(settings)
-    attributes = values.pop("attributes", None)
-    raw = dict(config.raw)
     if "retry_policy" in values:
-        raw[RETRY_POLICY] = values.pop("retry_policy")
-    return replace(
-        config,
-        **values,  # type: ignore[arg-type]  # checked when the file was read
-        attributes=_attribute_changes(config.attributes, attributes),
-        raw=raw,
-    )
+        policy = values.pop("retry_policy")
+        config = replace(config, raw={**config.raw, RETRY_POLICY: policy})
+    return _changed(config, values)
 
 
-def _attribute_changes(known: Mapping[str, str], wanted: Value) -> dict[str, str]:
-    if not isinstance(wanted, dict):
-        return {}
-    changes = {
-        f"+{name}": str(value)
-        for name, value in wanted.items()
-        if known.get(name) != value
-    }
-    return changes | {f"-{name}": "" for name in known if name not in wanted}
-
-
-def _perm_number(value: Value) -> int:
-    for number, name in _PERMS.items():
-        if name == value:
-            return number
-    return int(value)  # type: ignore[arg-type]  # checked when the file was read
+def _changed(config: ConfigT, values: dict[str, Value]) -> ConfigT:
+    known, wanted = config.attributes, values.pop("attributes", None)
+    changes: dict[str, str] = {}
+    if isinstance(wanted, dict):
+        changes = {f"+{n}": str(v) for n, v in wanted.items() if known.get(n) != v}
+        changes |= {f"-{name}": "" for name in known if name not in wanted}
+    # The values were checked when the file was read.
+    return replace(config, **values, attributes=changes)  # type: ignore[arg-type]

@@ -288,6 +288,7 @@ def find_letters(
     )
 
 
+@dataclass(slots=True)
 class LetterReader:
     """Iterates over the letters of ranges, in lists; each queue keeps its order.
 
@@ -297,23 +298,17 @@ class LetterReader:
     when `is_stopped` says so, which is asked before each letter.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        found: LetterRanges,
-        wanted: TailFilter,
-        *,
-        decode: Callable[[bytes], Letters] = decode_messages,
-        is_stopped: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._client = client
-        self._decode = decode
-        self._is_stopped = is_stopped
-        self._found = found
-        self.filter = wanted
-        self.scanned = 0
-        self.abandoned: dict[MessageQueue, RmqError] = dict(found.errors)
-        self.missing: dict[MessageQueue, list[Span]] = {}
+    _client: Client
+    _found: LetterRanges
+    filter: TailFilter
+    decode: Callable[[bytes], Letters] = decode_messages
+    is_stopped: Callable[[], bool] = lambda: False
+    scanned: int = 0
+    abandoned: dict[MessageQueue, RmqError] = field(init=False)
+    missing: dict[MessageQueue, list[Span]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.abandoned = dict(self._found.errors)
 
     def __iter__(self) -> Iterator[tuple[MessageQueue, Letters]]:
         found = self._found
@@ -328,9 +323,9 @@ class LetterReader:
         for chunk in reader:
             if chunk.missing:
                 self.missing.setdefault(chunk.queue, []).extend(chunk.missing)
-            letters = self._decode(chunk.body) if chunk.body else []
+            letters = self.decode(chunk.body) if chunk.body else []
             yield from self._chosen(chunk.queue, letters, chunk.start, chunk.end)
-            if self._is_stopped():
+            if self.is_stopped():
                 return
         self.abandoned.update(reader.abandoned)
         for each in found.ranges:
@@ -355,7 +350,7 @@ class LetterReader:
             self.scanned += len(chosen)
             letters = []
         for letter in letters:
-            if self._is_stopped():
+            if self.is_stopped():
                 return
             if isinstance(letter, StoredMessage):
                 if not start <= letter.queue_offset < end:
@@ -374,7 +369,7 @@ class LetterReader:
         queue, at = wanted.queue, wanted.start
         try:
             address = self._client.reader_of(queue)
-            while at < wanted.end and not self._is_stopped():
+            while at < wanted.end and not self.is_stopped():
                 count = min(_VIEWED_AT_ONCE, wanted.end - at)
                 letters, reached = self._view(queue, address, at, count)
                 yield from self._chosen(queue, letters, at, reached)
@@ -421,7 +416,7 @@ class LetterReader:
         for offset, body in bodies.items():
             if isinstance(body, RmqError):
                 raise body
-            found = self._decode(body)
+            found = self.decode(body)
             # The broker does not check the place, so the answer has to name this one.
             is_right = len(found) == 1 and found[0].queue_offset in (offset, None)
             if not is_right:

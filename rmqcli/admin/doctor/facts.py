@@ -38,7 +38,7 @@ from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.admin.dlq.listing import LetterList
@@ -151,17 +151,13 @@ class Facts:
     #: by broker name
     transactions: dict[str, OpenTransactions] = field(default_factory=dict)
 
-    def answering(self) -> Iterator[BrokerDetail]:
-        """Yield the brokers that answered, masters and slaves."""
-        for detail in self.brokers:
-            if detail.row.error is None:
-                yield detail
+    def answering(self) -> list[BrokerDetail]:
+        """Return the brokers that answered, masters and slaves."""
+        return [each for each in self.brokers if each.row.error is None]
 
-    def masters(self) -> Iterator[BrokerDetail]:
-        """Yield the masters that answered."""
-        for detail in self.answering():
-            if detail.row.broker_id == MASTER_ID:
-                yield detail
+    def masters(self) -> list[BrokerDetail]:
+        """Return the masters that answered."""
+        return [each for each in self.answering() if each.row.broker_id == MASTER_ID]
 
     def without_master(self) -> list[str]:
         """Return the brokers of which name servers list only slaves."""

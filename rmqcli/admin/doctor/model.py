@@ -22,7 +22,7 @@ from rmqcli.dataclass import dataclass
 from rmqcli.units import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: What a check yields.
 Findings: TypeAlias = "Iterator[Finding]"
@@ -129,3 +129,9 @@ def about(subject: str, findings: Findings) -> Findings:
 def named(names: Iterable[str], *, limit: int = 5) -> str:
     """Return the first names in order, and how many more there are."""
     return listed(sorted(set(names)), limit)
+
+
+def listed_by_value(brokers: Mapping[str, Iterable[str]]) -> str:
+    """Return the values of a setting, each with the brokers that have it."""
+    pairs = sorted(brokers.items())
+    return "; ".join(f"{value} on {named(names)}" for value, names in pairs)

@@ -26,7 +26,7 @@ from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, is_system_group
 from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.engine.queue_lag import QueueLag
@@ -44,13 +44,10 @@ _FLAGS: Final = {
 }
 
 
-def _users_groups(facts: Facts) -> Iterator[GroupLag]:
-    for lag in facts.lags:
-        if not is_system_group(lag.group):
-            yield lag
-
-
-_check_groups = CheckEach(_users_groups, attrgetter("group"))
+_check_groups = CheckEach(
+    lambda facts: [lag for lag in facts.lags if not is_system_group(lag.group)],
+    attrgetter("group"),
+)
 
 
 def _silent_members(lag: GroupLag) -> list[str]:

@@ -13,7 +13,15 @@ from rmqcli.admin.brokers import thread_pool_queue
 from rmqcli.admin.doctor.check import check, check_brokers, check_masters
 from rmqcli.admin.doctor.checks.security import parse_version
 from rmqcli.admin.doctor.facts import Fact, Facts, setting_number
-from rmqcli.admin.doctor.model import Findings, about, named, problem, unknown, warning
+from rmqcli.admin.doctor.model import (
+    Findings,
+    about,
+    listed_by_value,
+    named,
+    problem,
+    unknown,
+    warning,
+)
 from rmqcli.errors import RmqError
 from rmqcli.hint import command_line
 from rmqcli.model import MASTER_ID, PERM_READ, PERM_WRITE
@@ -238,12 +246,8 @@ def _broker_settings(facts: Facts) -> Findings:
                 if value is not None:  # a version that does not have the setting
                     values[value].append(detail.row.process_name)
             if len(values) > 1:
-                shown = "; ".join(
-                    f"{value} on {named(names)}"
-                    for value, names in sorted(values.items())
-                )
                 yield warning(
-                    f"{name} differs: {shown}",
+                    f"{name} differs: {listed_by_value(values)}",
                     "what clients see depends on the broker that they use",
                     command_line(
                         "rmq broker config diff", options=["--cluster", cluster]
@@ -340,20 +344,14 @@ def _slaves_of(facts: Facts, detail: BrokerDetail) -> Findings:
 def _alone(detail: BrokerDetail) -> Findings:
     acks = setting_number(detail, "inSyncReplicas")
     at_least = setting_number(detail, "minInSyncReplicas")
+    make, gets = problem, "producers get SLAVE_NOT_AVAILABLE, or no success,"
     if acks is not None and max(acks, at_least or 1) <= 1:  # from 5.0 on
-        yield warning(
-            "it is a SYNC_MASTER, and no slave is in sync",
-            "inSyncReplicas is 1: producers get SEND_OK for each message, which one"
-            " disk stores",
-            "rmq brokers",
-        )
-    else:
-        yield problem(
-            "it is a SYNC_MASTER, and no slave is in sync",
-            "producers get SLAVE_NOT_AVAILABLE, or no success, for each message, which"
-            " one disk stores",
-            "rmq brokers",
-        )
+        make, gets = warning, "inSyncReplicas is 1: producers get SEND_OK"
+    yield make(
+        "it is a SYNC_MASTER, and no slave is in sync",
+        f"{gets} for each message, which one disk stores",
+        "rmq brokers",
+    )
 
 
 def _behind_limit_bytes(detail: BrokerDetail) -> int:

@@ -45,28 +45,24 @@ def _disk(facts: Facts, detail: BrokerDetail) -> Findings:
     refused = setting_number(detail, "diskSpaceWarningLevelRatio") or _REFUSED
     expired = min(95, max(10, expired))  # as the broker bounds it
     used = ratio * 100
-    evidence = f"its disk is {used:.0f} % full"
-    show = command_line("rmq broker show", detail.row.broker_name)
+    make = problem
     if used >= refused - _NEAR:
-        yield problem(
-            evidence,
+        meaning = (
             f"at {refused} % it refuses messages; from {forcibly} % on it deletes"
-            " the oldest messages, consumed or not",
-            show,
+            " the oldest messages, consumed or not"
         )
     elif used >= forcibly - _NEAR:
-        yield problem(
-            evidence,
-            f"at {forcibly} % it deletes the oldest messages, consumed or not",
-            show,
-        )
+        meaning = f"at {forcibly} % it deletes the oldest messages, consumed or not"
     elif used >= expired - _NEAR:
-        yield warning(
-            evidence,
+        make = warning
+        meaning = (
             f"at {expired} % it deletes expired messages at once, and at"
-            f" {forcibly} % others, too",
-            show,
+            f" {forcibly} % others, too"
         )
+    else:
+        return
+    show = command_line("rmq broker show", detail.row.broker_name)
+    yield make(f"its disk is {used:.0f} % full", meaning, show)
 
 
 @check(
@@ -120,20 +116,13 @@ def _expired(facts: Facts, lag: GroupLag) -> Findings:
             lost[queue.topic or ""] += queue.expired
     for topic, count in sorted(lost.items()):
         was, it = ("was", "it") if count == 1 else ("were", "them")
-        evidence = (
-            f"{counted(count, 'message')} of {topic} {was} deleted before the group"
-            f" read {it}"
-        )
-        show = command_line("rmq lag", lag.group)
+        make, but, advice = problem, "", "keep messages longer, or consume faster"
         if lag.reading.members is None and not lag.reading.members_unknown:
-            yield warning(
-                f"{evidence}; it has no member",
-                "they are lost for this group; delete it if it is not used any more",
-                show,
-            )
-        else:
-            yield problem(
-                evidence,
-                "they are lost for this group; keep messages longer, or consume faster",
-                show,
-            )
+            make, but = warning, "; it has no member"
+            advice = "delete it if it is not used any more"
+        yield make(
+            f"{counted(count, 'message')} of {topic} {was} deleted before the group"
+            f" read {it}{but}",
+            f"they are lost for this group; {advice}",
+            command_line("rmq lag", lag.group),
+        )

@@ -7,11 +7,19 @@ TransactionalMessageServiceImpl in apache/rocketmq.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.doctor.check import check, check_masters
+from rmqcli.admin.doctor.check import CheckEach, check, check_masters
 from rmqcli.admin.doctor.facts import HALF_MESSAGES_MAX, ROUTES_MAX, Fact, Facts
-from rmqcli.admin.doctor.model import Findings, named, problem, unknown, warning
+from rmqcli.admin.doctor.model import (
+    Findings,
+    listed_by_value,
+    named,
+    problem,
+    unknown,
+    warning,
+)
 from rmqcli.admin.topics import perm_text
 from rmqcli.errors import NotFoundError, RmqError, StaticTopicError
 from rmqcli.hint import command_line
@@ -28,6 +36,9 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.wire.bodies.config import TopicConfig
+
+    #: A topic, and its settings by broker name.
+    _Topic = tuple[str, dict[str, TopicConfig]]
 
 _LATE_WARNING_MS: Final = 60_000
 _LATE_PROBLEM_MS: Final = 600_000
@@ -48,6 +59,9 @@ def _by_topic(facts: Facts) -> dict[str, dict[str, TopicConfig]]:
                 if facts.kind(topic) == "normal":
                     found[topic][broker_name] = config
     return dict(sorted(found.items()))
+
+
+_check_topics = CheckEach(lambda facts: _by_topic(facts).items(), itemgetter(0))
 
 
 @check(
@@ -136,40 +150,33 @@ def _topic_writable(facts: Facts) -> Findings:
         )
 
 
-@check("topic-settings", "a topic has the same settings on all brokers", Fact.TOPICS)
-def _topic_settings(facts: Facts) -> Findings:
-    for topic, configs in _by_topic(facts).items():
-        values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        for name, config in configs.items():
-            values["perm"][perm_text([config.perm]) or "none"].append(name)
-            values["order"][str(config.order).lower()].append(name)
-            values["attributes"][_attributes(config.attributes)].append(name)
-        for setting, found in values.items():
-            if len(found) > 1:
-                shown = "; ".join(
-                    f"{value} on {named(names)}"
-                    for value, names in sorted(found.items())
-                )
-                yield warning(
-                    f"{setting} differs: {shown}",
-                    "what clients may do depends on the broker that they use",
-                    command_line("rmq topic show", topic),
-                    of=topic,
-                )
-        for name, config in configs.items():
-            read, write = config.read_queue_nums, config.write_queue_nums
-            if write > read:
-                yield warning(
-                    f"{counted(write, 'write queue')} on {name} and"
-                    f" {counted(read, 'read queue')}",
-                    f"no consumer reads what producers send to queue {read} and beyond",
-                    command_line(
-                        "rmq topic update",
-                        topic,
-                        options=["--queues", str(write), "--broker", name],
-                    ),
-                    of=topic,
-                )
+@_check_topics(
+    "topic-settings", "a topic has the same settings on all brokers", Fact.TOPICS
+)
+def _topic_settings(facts: Facts, each: _Topic) -> Findings:
+    topic, configs = each
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, config in configs.items():
+        values["perm"][perm_text([config.perm]) or "none"].append(name)
+        values["order"][str(config.order).lower()].append(name)
+        values["attributes"][_attributes(config.attributes)].append(name)
+    for setting, found in values.items():
+        if len(found) > 1:
+            yield warning(
+                f"{setting} differs: {listed_by_value(found)}",
+                "what clients may do depends on the broker that they use",
+                command_line("rmq topic show", topic),
+            )
+    for name, config in configs.items():
+        read, write = config.read_queue_nums, config.write_queue_nums
+        if write > read:
+            options = ["--queues", str(write), "--broker", name]
+            yield warning(
+                f"{counted(write, 'write queue')} on {name} and"
+                f" {counted(read, 'read queue')}",
+                f"no consumer reads what producers send to queue {read} and beyond",
+                command_line("rmq topic update", topic, options=options),
+            )
 
 
 def _attributes(attributes: Mapping[str, str]) -> str:
