@@ -6,17 +6,16 @@ was measured until an interrupt is shown, too; the exit code is then 130.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import (
     MISSING,
     Common,
     argument,
-    choice_option,
     command_options,
     duration_option,
     option,
-    switch,
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
 
 _LOAD = "How much"
-_HOW = "How"
+_how = partial(option, section="How")
 DURATION_DEFAULT_MS = 10_000
 WARM_UP_DEFAULT_MS = 1_000
 #: No broker accepts a larger message.
@@ -113,48 +112,35 @@ class BenchOptions:
 class SendBenchOptions(BenchOptions):
     """The options of benchmarks that send."""
 
-    size: Any = option(
+    size: Any = _how(
         default=1024,
         parser=_parse_body_size,
-        section=_HOW,
         help="Size of a body: random bytes, not compressed.",
         show_default=False,
     )
-    create: bool = switch(section=_HOW, help="Create the topic if it does not exist.")
+    create: bool = _how(default=False, help="Create the topic if it does not exist.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchProduceOptions(SendBenchOptions):
     """The options of `rmq bench produce`."""
 
-    rate: Any = option(
+    rate: Any = _how(
         parser=parse_rate,
-        section=_HOW,
         help="Send at this rate (100/s) instead of as fast as possible.",
     )
-    in_flight: int | None = option(
-        min=1,
-        max=1_000_000,
-        section=_HOW,
-        help="Messages that may wait for answers (default: 1024).",
+    in_flight: int | None = _how(
+        min=1, max=1_000_000, help="Messages that may wait for answers (default: 1024)."
     )
-    threads: int | None = option(
-        min=1,
-        max=1024,
-        section=_HOW,
-        help="Instead, threads that each wait for every answer.",
+    threads: int | None = _how(
+        min=1, max=1024, help="Instead, threads that each wait for every answer."
     )
-    batch: int = option(
-        default=1,
-        min=1,
-        max=10_000,
-        section=_HOW,
-        help="Messages in a request of a thread.",
+    batch: int = _how(
+        default=1, min=1, max=10_000, help="Messages in a request of a thread."
     )
-    acks: str = choice_option(
+    acks: str = _how(
         default="all",
         choices=("all", "none"),
-        section=_HOW,
         help="Wait for brokers' answers, or send one-way.",
     )
 
@@ -163,52 +149,34 @@ class BenchProduceOptions(SendBenchOptions):
 class BenchConsumeOptions(BenchOptions):
     """The options of `rmq bench consume`."""
 
-    group: str = option(
-        "--group", "-g", default=MISSING, section=_HOW, help="Group to join."
-    )
-    from_: str = choice_option(
+    group: str = _how("--group", "-g", default=MISSING, help="Group to join.")
+    from_: str = _how(
         default="earliest",
         choices=("earliest", "latest"),
-        section=_HOW,
         help="Where a group begins that has committed nothing.",
     )
-    threads: int = option(
-        default=20, min=1, max=1000, section=_HOW, help="Number of consumer threads."
-    )
-    batch: int = option(
+    threads: int = _how(default=20, min=1, max=1000, help="Number of consumer threads.")
+    batch: int = _how(
         default=32,
         min=1,
         max=1024,
-        section=_HOW,
         help="Messages that the listener gets at once, at most.",
     )
-    pull_batch: int = option(
-        default=32,
-        min=1,
-        max=1024,
-        section=_HOW,
-        help="Messages that are pulled at once, at most.",
+    pull_batch: int = _how(
+        default=32, min=1, max=1024, help="Messages that are pulled at once, at most."
     )
-    orderly: bool = switch(section=_HOW, help="Consume each queue in order.")
+    orderly: bool = _how(default=False, help="Consume each queue in order.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchLatencyOptions(SendBenchOptions):
     """The options of `rmq bench latency`."""
 
-    rate: Any = option(
-        default=100,
-        parser=parse_rate,
-        section=_HOW,
-        help="Send at this rate.",
-        show_default=False,
+    rate: Any = _how(
+        default=100, parser=parse_rate, help="Send at this rate.", show_default=False
     )
-    group: str = option(
-        "--group",
-        "-g",
-        default=GROUP_DEFAULT,
-        section=_HOW,
-        help="Group that receives the messages.",
+    group: str = _how(
+        "--group", "-g", default=GROUP_DEFAULT, help="Group that receives the messages."
     )
 
 

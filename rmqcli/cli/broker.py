@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, switch
-from rmqcli.cli.ui.output import (
-    Column,
-    json_column,
-    number_column,
-    row_of,
-)
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, time_column
 from rmqcli.errors import DeniedError, PartialError, TransportError
-from rmqcli.units import counted, format_duration, format_rfc3339
+from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,16 +107,12 @@ COLUMNS = (
     json_column(
         "dispatch_behind_bytes", "end of the log that is not yet in the consume queues"
     ),
-    json_column(
+    time_column(
         "earliest_message",
         "store time of its oldest message, by its own clock",
-        value=lambda row: format_rfc3339(row.earliest_message_ms),
+        title=None,
     ),
-    json_column(
-        "boot_timestamp",
-        "when it was started",
-        value=lambda row: format_rfc3339(row.boot_timestamp_ms),
-    ),
+    time_column("boot_timestamp", "when it was started", title=None),
     json_column("uptime_ms", "time since it was started, by its own clock"),
     Column(
         "uptime",

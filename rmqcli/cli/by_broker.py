@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqcli.cli.ui.output import Column, emit_json, row_of
+from rmqcli.cli.ui.output import Column, emit_json, empty_row, row_of
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import (
     ChangeUnknownError,
@@ -170,9 +170,8 @@ def rows_of_silent(
     errors: Mapping[str, RmqError], columns: Sequence[Column]
 ) -> list[dict[str, Any]]:
     """Return a row with the error of each broker that did not answer."""
-    empty = dict.fromkeys(column.name for column in columns)
     return [
-        {**empty, "brokers": [name], "error": error.message}
+        empty_row(columns, brokers=[name], error=error.message)
         for name, error in errors.items()
     ]
 

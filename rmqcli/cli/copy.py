@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,16 +23,10 @@ from rmqcli.cli.options import (
     option,
     parse_profile_name,
     position_option,
-    switch,
 )
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import (
-    Column,
-    emit_json,
-    number_column,
-    row_of,
-)
+from rmqcli.cli.ui.output import Column, emit_json, number_column, place_columns, row_of
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.config import parse_namesrv
 from rmqcli.dataclass import dataclass
@@ -56,25 +52,14 @@ if TYPE_CHECKING:
     from rmqcli.copy.library import Copy
     from rmqcli.model import MessageQueue
 
-_WHERE = "Where to"
+_where = partial(option, section="Where to")
 _WHICH = "Which messages"
-_HOW = "How to copy"
+_how = partial(option, section="How to copy")
 #: More spans than this are not listed on stderr.
 _LISTED = 20
 
 COLUMNS = (
-    Column(
-        "broker_name",
-        "broker of the queue that is read",
-        title="BROKER",
-        value=lambda each: each.queue.broker_name,
-    ),
-    number_column(
-        "queue_id",
-        "its id",
-        title="QUEUE",
-        value=lambda each: each.queue.queue_id,
-    ),
+    *place_columns("broker of the queue that is read", "its id"),
     number_column("start", "first offset that is read", "FROM"),
     number_column("end", "the offset after the last one", "TO"),
     number_column("count", "offsets to read; a filter may leave some out"),
@@ -99,21 +84,18 @@ class CopyOptions:
 
     source: str = argument(metavar="SOURCE_TOPIC", help="Topic to read.")
     target: str = argument(metavar="TARGET_TOPIC", help="Topic to write to.")
-    to_namesrv: Any = option(
+    to_namesrv: Any = _where(
         parser=parse_namesrv,
-        section=_WHERE,
         metavar="HOST:PORT",
         help="Name servers of the target (default: those of the source).",
     )
-    to_profile: Any = option(
+    to_profile: Any = _where(
         parser=parse_profile_name,
-        section=_WHERE,
         metavar="PROFILE",
         help="Profile of the target's cluster, with its credentials.",
     )
-    to_confirm: Any = option(
+    to_confirm: Any = _where(
         parser=parse_profile_name,
-        section=_WHERE,
         metavar="PROFILE",
         help="Name of the target's protected profile.",
     )
@@ -133,22 +115,19 @@ class CopyOptions:
     decode: Any = selection.decode_option(
         section=_WHICH, what="Format of bodies, for --where"
     )
-    follow: bool = switch(section=_HOW, help="Copy new messages until Ctrl-C.")
-    groups: list[str] | None = option(
-        section=_HOW,
+    follow: bool = _how(default=False, help="Copy new messages until Ctrl-C.")
+    groups: list[str] | None = _how(
         metavar="GROUP",
         help="Then move this group's positions to the copies; repeatable.",
     )
-    rate: Any = option(
-        section=_HOW,
-        parser=parse_rate,
-        help="Copy at most this many messages a second (100/s).",
+    rate: Any = _how(
+        parser=parse_rate, help="Copy at most this many messages a second (100/s)."
     )
-    execute: bool = switch(
-        section=_HOW, help="Copy after confirmation (default: only show the plan)."
+    execute: bool = _how(
+        default=False, help="Copy after confirmation (default: only show the plan)."
     )
-    log: Path | None = option(
-        section=_HOW, help="Log of the copy (default: one for each source and target)."
+    log: Path | None = _how(
+        help="Log of the copy (default: one for each source and target)."
     )
 
     def check(self) -> None:
@@ -345,22 +324,20 @@ def _say_plan(common: Common, plan: CopyPlan) -> None:
 # --- copying ---
 
 
+@dataclass
 class _Shown:
     """What the user is asked and told while a copy is carried out."""
 
-    def __init__(
-        self, common: Common, options: CopyOptions, to: ClientConfig, stack: ExitStack
-    ) -> None:
-        self.plan: CopyPlan
-        #: None until the copy begins
-        self.report: CopyReport | None = None
-        self._common = common
-        self._options = options
-        self._to = to
-        self._stack = stack
-        self._progress: Progress
-        #: what is missing now, as it was told
-        self._told: set[str] = set()
+    _common: Common
+    _options: CopyOptions
+    _to: ClientConfig
+    _stack: ExitStack
+    plan: CopyPlan = field(init=False)
+    #: None until the copy begins
+    report: CopyReport | None = None
+    _progress: Progress = field(init=False)
+    #: what is missing now, as it was told
+    _told: set[str] = field(default_factory=set)
 
     def on_plan(self, plan: CopyPlan) -> None:
         """Show the plan, and ask whether it is to be carried out."""

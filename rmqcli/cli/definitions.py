@@ -23,13 +23,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, json_line, row_of, write_whole
-from rmqcli.errors import (
-    ConfigError,
-    ExitCode,
-    PartialError,
-    RefusedError,
-    RmqError,
-)
+from rmqcli.errors import ConfigError, ExitCode, PartialError, RefusedError, RmqError
 from rmqcli.files import input_title
 from rmqcli.units import counted
 

@@ -13,17 +13,17 @@ from rmqcli.cli.by_broker import (
 )
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, json_column, number_column, row_of
-from rmqcli.units import counted, format_duration, format_rfc3339
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, time_column
+from rmqcli.units import counted, format_duration
 
 _LIMIT_DEFAULT = 10
 
 COLUMNS = (
-    Column(
+    time_column(
         "due_at",
         "when it is delivered, by the broker's clock; null if not known",
         title="DUE",
-        value=lambda found: format_rfc3339(found.due_ms),
+        of="due_ms",
     ),
     number_column(
         "level",
@@ -39,10 +39,8 @@ COLUMNS = (
         priority=40,
     ),
     json_column("queue_offset", "offset there"),
-    json_column(
-        "store_timestamp",
-        "when it was stored there",
-        value=lambda found: format_rfc3339(found.stored_ms),
+    time_column(
+        "store_timestamp", "when it was stored there", of="stored_ms", title=None
     ),
 )
 _STEP_COLUMNS = (

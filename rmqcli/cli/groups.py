@@ -45,11 +45,12 @@ from rmqcli.cli.ui.output import (
     number_column,
     pick,
     row_of,
+    time_column,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError, PartialError, UsageError
 from rmqcli.hint import command_line
-from rmqcli.units import counted, format_rfc3339, listed
+from rmqcli.units import counted, listed
 
 if TYPE_CHECKING:
     from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
@@ -126,10 +127,10 @@ MEMBER_COLUMNS = (
     ),
     Column("brokers", "brokers that it is connected to", priority=40),
     Column("proxy", "address of its proxy, in cluster mode", priority=15),
-    Column(
+    time_column(
         "since",
         "when its consumer started, by its own clock; null if unknown",
-        value=lambda member: format_rfc3339(member.started_ms),
+        of="started_ms",
         priority=35,
     ),
     json_column(

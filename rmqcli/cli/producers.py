@@ -11,9 +11,9 @@ from rmqcli.cli.by_broker import (
     warn_about_departed,
 )
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, number_column, row_of
+from rmqcli.cli.ui.output import Column, number_column, row_of, time_column
 from rmqcli.names import similar
-from rmqcli.units import counted, format_rfc3339
+from rmqcli.units import counted
 from rmqcli.wire.codes import language_name
 from rmqcli.wire.version import version_name
 
@@ -42,11 +42,10 @@ COLUMNS = (
         priority=20,
     ),
     Column("broker_name", "broker that it is connected to", title="BROKER"),
-    Column(
+    time_column(
         "last_heartbeat",
         "by the broker's clock; null where it is not reported",
         title="LAST HEARTBEAT",
-        value=lambda row: format_rfc3339(row.last_heartbeat_ms),
         priority=40,
     ),
     number_column(

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from rmqcli.cli.options import (
@@ -30,16 +31,17 @@ from rmqcli.cli.options import (
 from rmqcli.cli.selection import SHOW_SECTION
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, RowWriter, json_column, number_column, row_of
+from rmqcli.cli.ui.output import (
+    Column,
+    RowWriter,
+    json_column,
+    number_column,
+    place_columns,
+    row_of,
+)
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    PartialError,
-    RmqError,
-    TextError,
-    TransportError,
-    UsageError,
-)
+from rmqcli.errors import PartialError, RmqError, TextError, TransportError, UsageError
 from rmqcli.files import check_readable, input_title
 from rmqcli.hint import command_line
 from rmqcli.names import check_topic
@@ -60,8 +62,8 @@ if TYPE_CHECKING:
     from rmqcli.producer.send import SendNetwork, SendOutcome
 
 
-_WHAT = "What to send"
-_EACH = "Every message"
+_what = partial(option, section="What to send")
+_each = partial(option, section="Every message")
 _WHERE = "Where to"
 
 
@@ -206,19 +208,11 @@ _STORED = (
 COLUMNS = (
     Column("msg_id", "id that this command gave the message (UNIQ_KEY)"),
     json_column("offset_msg_id", "id that the broker gave it"),
-    Column(
-        "broker_name",
+    *place_columns(
         "broker to which it was sent; null through a proxy",
-        title="BROKER",
-        value=lambda sent: sent.queue and sent.queue.broker_name,
-        priority=20,
-    ),
-    number_column(
-        "queue_id",
         "queue to which it was sent; null through a proxy",
-        title="QUEUE",
-        value=lambda sent: sent.queue and sent.queue.queue_id,
-        priority=10,
+        priority=20,
+        queue_priority=10,
     ),
     number_column(
         "queue_offset",
@@ -293,27 +287,18 @@ class SendCommandOptions:
     body: str | None = argument(
         default=None, metavar="[BODY]", help="Message body; - sends each line of stdin."
     )
-    file: list[str] | None = option(
-        help="Send a file as one message; repeatable.", section=_WHAT
+    file: list[str] | None = _what(help="Send a file as one message; repeatable.")
+    jsonl: str | None = _what(
+        metavar="FILE|-", help="Send records from JSON lines, as tail prints them."
     )
-    jsonl: str | None = option(
-        metavar="FILE|-",
-        help="Send records from JSON lines, as tail prints them.",
-        section=_WHAT,
-    )
-    lines: str | None = option(
-        metavar="FILE|-", help="Send each line as one message.", section=_WHAT
-    )
-    tag: Any = option(parser=_parse_tag, help="Tag of every message.", section=_EACH)
-    key: list[str] | None = option(
-        help="Key of every message; repeatable.", section=_EACH
-    )
-    properties: list[Any] | None = option(
+    lines: str | None = _what(metavar="FILE|-", help="Send each line as one message.")
+    tag: Any = _each(parser=_parse_tag, help="Tag of every message.")
+    key: list[str] | None = _each(help="Key of every message; repeatable.")
+    properties: list[Any] | None = _each(
         "--property",
         parser=_parse_property,
         metavar="NAME=VALUE",
         help="Property of every message; repeatable.",
-        section=_EACH,
     )
     queue: list[Any] | None = queue_option(section=_WHERE)
     shard_by: str | None = option(
@@ -321,20 +306,15 @@ class SendCommandOptions:
         help="Choose the queue by a field of the JSON body, or by a property.",
         section=_WHERE,
     )
-    delay: Delay | None = option(
+    delay: Delay | None = _each(
         parser=parse_delay,
         metavar="LEVEL|DURATION",
         help="Deliver later: a delay level of the broker, or a duration.",
-        section=_EACH,
     )
-    count: int | None = option(
-        min=1,
-        help="Send BODY or each file N times; of lines, send the first N.",
-        section=_WHAT,
+    count: int | None = _what(
+        min=1, help="Send BODY or each file N times; of lines, send the first N."
     )
-    rate: int | None = option(
-        parser=parse_rate, help="Limit the rate, e.g. to 100/s.", section=_WHAT
-    )
+    rate: int | None = _what(parser=parse_rate, help="Limit the rate, e.g. to 100/s.")
     create: bool = switch(help="Create the topic if it does not exist.", section=_WHERE)
     rows: bool = switch(
         help="Show a row for each message, also on a terminal.", section=SHOW_SECTION
@@ -344,8 +324,8 @@ class SendCommandOptions:
         help="Keep the messages in order, in a FIFO topic; with --endpoints.",
         section=_WHERE,
     )
-    trace: bool = switch(
-        help="Write message traces, which rmq message trace shows.", section=_EACH
+    trace: bool = _each(
+        default=False, help="Write message traces, which rmq message trace shows."
     )
     endpoints: Any = endpoints_option()
     plaintext: bool = plaintext_option()
@@ -363,24 +343,18 @@ class SendCommandOptions:
         check_user_properties(self.user_properties, instead=_OPTION_OF_PROPERTY)
 
     def _check_for_proxy(self) -> None:
-        for flag, value in (
-            ("--queue", self.queue),
-            ("--shard-by", self.shard_by),
-            ("--create", self.create),
+        chooses = "a proxy chooses the queue; use --message-group to keep an order"
+        creates = "a proxy creates no topics; create it with: rmq topic create"
+        for flag, value, hint in (
+            ("--queue", self.queue, chooses),
+            ("--shard-by", self.shard_by, chooses),
+            ("--create", self.create, creates),
+            ("--trace", self.trace, "traces are written over name servers only"),
         ):
             if value:
                 raise UsageError(
-                    f"{flag} and --endpoints cannot be used together",
-                    hint="a proxy creates no topics; create it with: rmq topic create"
-                    if flag == "--create"
-                    else "a proxy chooses the queue; use --message-group to keep an"
-                    " order",
+                    f"{flag} and --endpoints cannot be used together", hint=hint
                 )
-        if self.trace:
-            raise UsageError(
-                "--trace and --endpoints cannot be used together",
-                hint="traces are written over name servers only",
-            )
         if self.delay is not None and self.delay.level is not None:
             raise UsageError(
                 "a proxy has no delay levels", hint="give a time, e.g. --delay 10s"

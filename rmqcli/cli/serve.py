@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqcli.cli.options import Common, choice_option, command_options, option, switch
+from rmqcli.cli.options import Common, command_options, option
 from rmqcli.cli.ui.output import Column
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, UsageError
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.broker.proxy.options import ProxyOptions
 
-_ADDRESSES = "Addresses"
-_DATA = "Data"
-_BROKERS = "Brokers"
-_PROXY = "Proxy"
+_address = partial(option, section="Addresses")
+_data = partial(option, section="Data")
+_broker = partial(option, section="Brokers")
+_proxy = partial(option, section="Proxy")
 
 
 COLUMNS = (
@@ -51,89 +52,74 @@ _ACCOUNT_EXAMPLE = (
 class ServeOptions:
     """The options of `rmq serve` as they were typed, and checks of combinations."""
 
-    listen: str = option(
+    listen: str = _address(
         default="127.0.0.1:9876",
         metavar="HOST:PORT",
         help="Address of the name server; the first broker listens on PORT + 1035."
         " PORT 0: any free ports.",
-        section=_ADDRESSES,
     )
-    broker_port: int | None = option(
+    broker_port: int | None = _address(
         min=3,
         max=65_535,
         metavar="PORT",
         help="Port of the first broker; further ones listen on PORT + 10, PORT +"
         " 20, ...",
-        section=_ADDRESSES,
     )
-    allow_remote: bool = switch(
+    allow_remote: bool = _address(
+        default=False,
         help="Allow --listen on an address that other machines can reach. There is "
         "no authentication.",
-        section=_ADDRESSES,
     )
-    store: str | None = option(
-        metavar="DIR", help="Keep all data in this folder.", section=_DATA
-    )
-    flush: str = choice_option(
+    store: str | None = _data(metavar="DIR", help="Keep all data in this folder.")
+    flush: str = _data(
         default="async",
         choices=("async", "sync"),
         help="Flush messages to disk before (sync) or after (async) answering.",
-        section=_DATA,
     )
-    faults: str | None = option(
-        metavar="FILE",
-        help="Inject the faults listed in this JSON file.",
-        section=_BROKERS,
+    faults: str | None = _broker(
+        metavar="FILE", help="Inject the faults listed in this JSON file."
     )
-    like: str = choice_option(
+    like: str = _broker(
         default="5.5.0",
         choices=("4.6.0", "4.9.7", "5.5.0"),
         help="RocketMQ version to imitate.",
-        section=_BROKERS,
     )
-    brokers: int = option(
-        default=1, min=1, max=26, help="Number of master brokers.", section=_BROKERS
-    )
-    queues: int = option(
+    brokers: int = _broker(default=1, min=1, max=26, help="Number of master brokers.")
+    queues: int = _broker(
         default=8,
         min=1,
         max=1024,
         help="Number of queues of topics that are created by sending.",
-        section=_BROKERS,
     )
-    vip_channel: bool = switch(
-        help="Also listen on the VIP port, broker port - 2.", section=_ADDRESSES
+    vip_channel: bool = _address(
+        default=False, help="Also listen on the VIP port, broker port - 2."
     )
-    proxy_port: int | None = option(
+    proxy_port: int | None = _proxy(
         min=0,
         max=65_535,
         metavar="PORT",
         help="Also run a proxy for gRPC clients on this port; 0 is any free port.",
-        section=_PROXY,
     )
-    proxy_remoting_port: int | None = option(
+    proxy_remoting_port: int | None = _proxy(
         min=0,
         max=65_535,
         metavar="PORT",
         help="Let remoting clients use the proxy as name server and brokers, on"
         " this port; 0 is any free port.",
-        section=_PROXY,
     )
-    proxy_tls_cert: str | None = option(
+    proxy_tls_cert: str | None = _proxy(
         metavar="FILE",
         help="TLS certificate of the proxy, which then accepts only TLS connections.",
-        section=_PROXY,
     )
-    proxy_tls_key: str | None = option(
-        metavar="FILE", help="Key of the proxy's certificate.", section=_PROXY
+    proxy_tls_key: str | None = _proxy(
+        metavar="FILE", help="Key of the proxy's certificate."
     )
-    proxy_accounts: str | None = option(
+    proxy_accounts: str | None = _proxy(
         metavar="FILE",
         help="TOML file with the accounts that the proxy serves, and their rights.",
-        section=_PROXY,
     )
-    property_filter: bool = switch(
-        help="Allow SQL92 filters (enablePropertyFilter).", section=_BROKERS
+    property_filter: bool = _broker(
+        default=False, help="Allow SQL92 filters (enablePropertyFilter)."
     )
 
     def proxy(self) -> ProxyOptions | bool:

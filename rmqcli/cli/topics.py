@@ -50,6 +50,7 @@ from rmqcli.cli.ui.output import (
     empty_row,
     json_column,
     number_column,
+    place_columns,
     row_of,
 )
 from rmqcli.dataclass import dataclass
@@ -142,18 +143,7 @@ SAMPLE_COLUMNS = (
     _COUNT_COLUMNS[-1],
 )
 QUEUE_COLUMNS = (
-    Column(
-        "broker_name",
-        "broker that has the queue",
-        title="BROKER",
-        value=lambda found: found.queue.broker_name,
-    ),
-    number_column(
-        "queue_id",
-        "number of the queue on its broker",
-        title="QUEUE",
-        value=lambda found: found.queue.queue_id,
-    ),
+    *place_columns("broker that has the queue", "number of the queue on its broker"),
     number_column(
         "min_offset",
         "offset of the oldest message that is still stored",

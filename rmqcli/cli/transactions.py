@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rmqcli.cli.by_broker import raise_if_silent, show_list
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, json_column, number_column, row_of
-from rmqcli.units import counted, format_duration, format_rfc3339
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, time_column
+from rmqcli.units import counted, format_duration
 
 _LIMIT_DEFAULT = 100
 
@@ -49,10 +49,11 @@ COLUMNS = (
         "offset in RMQ_SYS_TRANS_HALF_TOPIC",
         value=lambda found: found.queue_offset,
     ),
-    json_column(
+    time_column(
         "born_timestamp",
         "when it was sent, by the producer's clock",
-        value=lambda found: format_rfc3339(found.born_ms),
+        of="born_ms",
+        title=None,
     ),
 )
 

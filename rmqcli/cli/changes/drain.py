@@ -29,7 +29,7 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, number_column, row_of
+from rmqcli.cli.ui.output import Column, empty_row, number_column, row_of
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError, UsageError
@@ -238,9 +238,10 @@ def _show(
         "broker_name": name,
         "state": _state(steps, progress),
         "servers": rows,
-        **dict.fromkeys(column.name for column in _PROGRESS_COLUMNS),
     }
-    if progress is not None:
+    if progress is None:
+        data |= empty_row(_PROGRESS_COLUMNS)
+    else:
         data |= row_of(_PROGRESS_COLUMNS, progress)
     show_detail(
         common,

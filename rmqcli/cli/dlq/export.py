@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.cli.dlq.selection import LetterReadOptions, say_read
 from rmqcli.cli.options import Common, command_options, option
-from rmqcli.cli.ui.output import Column, emit_json, write_rows
+from rmqcli.cli.ui.output import Column, emit_json
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
 
@@ -145,7 +145,7 @@ def _to_jsonl(common: Common, options: LetterExportOptions, path: Path) -> None:
     if common.output == "json":
         emit_json(row)
     else:
-        write_rows([row], columns=_FIELDS, fmt="table", color=common.use_color)
+        common.write_table([row], _FIELDS)
     say_read(common, reader, shown=f"{rows:,} written")
 
 

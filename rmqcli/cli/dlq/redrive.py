@@ -13,10 +13,7 @@ from rmqcli.cli.selection import decode_option
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.output import Column
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ExitCode,
-    UsageError,
-)
+from rmqcli.errors import ExitCode, UsageError
 from rmqcli.units import counted
 
 if TYPE_CHECKING:

@@ -8,25 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.cli import selection
 from rmqcli.cli.options import (
     argument,
     option,
     position_option,
     queue_option,
     refuse_together,
-)
-from rmqcli.cli.selection import (
-    check_not,
-    decode_option,
-    filter_of,
-    grep_option,
-    not_option,
-    parse_group_of_topic,
-    property_option,
-    refuse_empty,
-    sql_option,
-    tag_option,
-    where_option,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError
@@ -52,7 +40,7 @@ log_option = partial(
 class LetterOptions:
     """The group, and the options that choose among its letters."""
 
-    group: str = argument(parser=parse_group_of_topic, help="The group.")
+    group: str = argument(parser=selection.parse_group_of_topic, help="The group.")
     from_: Any = position_option(
         section=WHICH, help="First position among the letters."
     )
@@ -60,23 +48,25 @@ class LetterOptions:
         min=1, section=WHICH, help="Only among the last N letters of each broker."
     )
     queue: list[Any] | None = queue_option(section=WHICH)
-    tag: str | None = tag_option(section=WHICH)
-    sql: str | None = sql_option(section=WHICH)
+    tag: str | None = selection.tag_option(section=WHICH)
+    sql: str | None = selection.sql_option(section=WHICH)
     key: str | None = option(
         section=WHICH, help="Only messages with this key or message ID."
     )
-    property_: list[Any] | None = property_option(section=WHICH)
-    grep: Any = grep_option(section=WHICH)
-    not_: bool = not_option(section=WHICH)
-    where: str | None = where_option(section=WHICH)
-    decode: Any = decode_option()
+    property_: list[Any] | None = selection.property_option(section=WHICH)
+    grep: Any = selection.grep_option(section=WHICH)
+    not_: bool = selection.not_option(section=WHICH)
+    where: str | None = selection.where_option(section=WHICH)
+    decode: Any = selection.decode_option()
 
     def check(self) -> None:
         """Raise UsageError for invalid, empty or contradictory options."""
         from rmqcli.names import check_group
 
         check_group(self.group, "group")
-        refuse_empty(tag=self.tag, sql=self.sql, key=self.key, where=self.where)
+        selection.refuse_empty(
+            tag=self.tag, sql=self.sql, key=self.key, where=self.where
+        )
         given = {
             "--last": self.last is not None,
             "--from": self.from_ is not None,
@@ -84,7 +74,7 @@ class LetterOptions:
             "--sql": self.sql is not None,
         }
         refuse_together(given, [("--last", "--from"), ("--tag", "--sql")])
-        check_not(self)
+        selection.check_not(self)
 
     @property
     def end(self) -> Any:
@@ -100,7 +90,7 @@ class LetterOptions:
 
     def filter(self) -> TailFilter:
         """The filter that chooses among the letters. Raises UsageError."""
-        return filter_of(self)
+        return selection.filter_of(self)
 
     def find(self, client: Client, *, last: int | None = None) -> LetterRanges:
         """Resolve the ranges of the letters; `last`, if given, replaces `--last`."""

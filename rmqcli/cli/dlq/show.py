@@ -154,11 +154,7 @@ def show(common: Common, options: ShowOptions) -> None:
         reader = LetterReader(client, found, wanted)
         if options.by is not None:
             counts = _count(reader, options.by, options.decode)
-            writer = RowWriter(
-                columns=BY_COLUMNS, fmt=common.output, color=common.use_color
-            )
-            writer.write(counts)
-            writer.close()
+            common.write_rows(counts, BY_COLUMNS)
             say_read(common, reader, shown=counted(len(counts), "value"))
             return
         is_cut = found.is_cut and options.last is None

@@ -19,12 +19,14 @@ from rmqcli.cli.ui.output import (
     Row,
     number_column,
     pick,
+    place_columns,
     row_of,
+    time_column,
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.client_id import is_grpc_client
 from rmqcli.dataclass import dataclass
-from rmqcli.units import counted, format_duration, format_rfc3339, listed
+from rmqcli.units import counted, format_duration, listed
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -118,11 +120,11 @@ QUEUE_COLUMNS = (
         shorten=True,
         priority=20,
     ),
-    Column(
+    time_column(
         "visible_at",
         "when the next message that POP has handed out is visible again",
         title=None,
-        value=lambda queue: format_rfc3339(queue.visible_ms),
+        of="visible_ms",
     ),
 )
 QUEUE_KEYS = pick(
@@ -185,7 +187,7 @@ _ERROR_KEYS = (
 POP_KEYS = (
     Column("inflight"),
     Column("overdue"),
-    Column("visible_at", value=lambda pop: format_rfc3339(pop.visible_ms)),
+    time_column("visible_at", of="visible_ms"),
     Column("retry_lag"),
     Column("reason"),
 )
@@ -270,13 +272,8 @@ MEMBER_COLUMNS = (
 #: In the order of JSON.
 HELD_COLUMNS = (
     Column("topic", value=lambda held: held.queue.topic),
-    Column(
-        "broker_name",
-        title="BROKER",
-        value=lambda held: held.queue.broker_name,
-        priority=15,  # without it, queues of two brokers look alike
-    ),
-    number_column("queue_id", title="QUEUE", value=lambda held: held.queue.queue_id),
+    # Without the broker, queues of two brokers look alike.
+    *place_columns(priority=15),
     Column("client_id", title="CLIENT", shorten=True, priority=20),
     number_column("commit_offset", title=None),
     number_column("cached_count", title="CACHED"),
@@ -289,24 +286,10 @@ HELD_COLUMNS = (
     number_column("taken_min_offset", title=None),
     number_column("taken_max_offset", title=None),
     Column("locked", priority=80),
-    Column(
-        "last_lock",
-        title="LAST LOCK",
-        value=lambda held: format_rfc3339(held.last_lock_ms),
-        priority=45,
-    ),
+    time_column("last_lock", title="LAST LOCK", priority=45),
     Column("dropped", priority=85),
-    Column(
-        "last_pull",
-        title="LAST PULL",
-        value=lambda held: format_rfc3339(held.last_pull_ms),
-        priority=30,
-    ),
-    Column(
-        "last_consume",
-        title="LAST CONSUME",
-        value=lambda held: format_rfc3339(held.last_consume_ms),
-    ),
+    time_column("last_pull", title="LAST PULL", priority=30),
+    time_column("last_consume", title="LAST CONSUME"),
     Column("flags", priority=5),
 )
 HELD_TABLE = pick(
@@ -462,7 +445,7 @@ class LagView:
                 self._write_tables(common)
             case "csv":
                 columns = (*QUEUE_COLUMNS, *(TREND_COLUMNS if self.trends else ()))
-                common.write_rows(self._csv_rows(), columns)
+                common.write_rows(self._all_rows(), columns)
                 for lag in self.groups:  # no column has them
                     _warn_of_notes(common, lag)
             case _:
@@ -489,13 +472,6 @@ class LagView:
             if trend is not None and queue.key in trend.queues:
                 row.update(row_of(TREND_COLUMNS, trend.queues[queue.key]))
             yield row
-
-    def _csv_rows(self) -> Iterator[dict[str, Any]]:
-        for lag in self.groups:
-            for row in self._queue_rows(lag, self.trends.get(lag.group)):
-                yield {"group": lag.group, **row}
-            if not lag.queues:
-                yield {"group": lag.group, "state": lag.state, "reason": lag.reason}
 
     def _sorted(self, queues: Sequence[QueueLag]) -> Sequence[QueueLag]:
         match self.sort:
@@ -542,7 +518,7 @@ class LagView:
         return found
 
     def _write_queues(self, common: Common) -> None:
-        rows = [row for lag in self.groups for row in self.table_rows(lag)]
+        rows = self._all_rows()
         shown = without_empty_retries(rows) if is_screen(sys.stdout) else rows
         hidden = len(rows) - len(shown)
         left_out = counted(hidden, "empty retry queue")
@@ -585,11 +561,14 @@ class LagView:
         _warn_of_notes(common, lag)
 
     def table_rows(self, lag: GroupLag) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a group in a table of queues."""
+        """Yield the rows of a group in a table or a CSV file of queues."""
         for row in self._queue_rows(lag, self.trends.get(lag.group)):
             yield {"group": lag.group, **row}
         if not lag.queues:
-            yield {"group": lag.group, "state": lag.state}
+            yield {"group": lag.group, "state": lag.state, "reason": lag.reason}
+
+    def _all_rows(self) -> list[dict[str, Any]]:
+        return [row for lag in self.groups for row in self.table_rows(lag)]
 
     def summary_row(self, lag: GroupLag) -> dict[str, Any]:
         """Return the row of a group in a table of groups."""

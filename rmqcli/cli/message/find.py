@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.cli import selection
 from rmqcli.cli.by_broker import raise_if_silent
 from rmqcli.cli.options import (
     Common,
@@ -18,23 +19,11 @@ from rmqcli.cli.options import (
     queue_option,
     switch,
 )
-from rmqcli.cli.selection import (
-    check_decode,
-    check_range,
-    decode_option,
-    format_option,
-    grep_option,
-    property_option,
-    read_where,
-    refuse_empty,
-    where_option,
-)
 from rmqcli.cli.tail.command import TailOptions, from_queue_option
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.records.output import (
     FORMATS,
     HELP_FIELDS,
-    make_writer,
     record_schema,
     write_messages,
 )
@@ -53,23 +42,25 @@ class FindOptions:
 
     topic: str = argument(help="Topic to search.")
     key: str | None = option(help="Messages with this key or message ID.")
-    property_: list[Any] | None = property_option(which="Messages")
-    grep: Any = grep_option(which="Messages")
-    where: str | None = where_option()
+    property_: list[Any] | None = selection.property_option(which="Messages")
+    grep: Any = selection.grep_option(which="Messages")
+    where: str | None = selection.where_option()
     from_: Any = position_option(help="Start (default: earliest).")
     to: Any = position_option(help="End (default: latest).")
     queue: list[Any] | None = queue_option()
     from_queue: list[Any] | None = from_queue_option()
     scan: bool = switch(help="Read the topic, also for a key, instead of the index.")
-    format_: str | None = format_option()
-    decode: Any = decode_option()
+    format_: str | None = selection.format_option()
+    decode: Any = selection.decode_option()
     fail_if_empty: bool = switch(help="Exit with code 8 if nothing was found.")
 
     def check(self, output: str) -> None:
         """Raise UsageError when nothing is searched for, or formats contradict."""
-        refuse_empty(hint="give what to search for", key=self.key, where=self.where)
-        read_where(self.where, self.decode)
-        check_range(self.from_, self.to)
+        selection.refuse_empty(
+            hint="give what to search for", key=self.key, where=self.where
+        )
+        selection.read_where(self.where, self.decode)
+        selection.check_range(self.from_, self.to)
         if self.key is None and not self._reads_messages:
             raise UsageError(
                 "nothing to find: give --key, --property, --grep or --where"
@@ -77,7 +68,7 @@ class FindOptions:
         if self.format_ is not None and output != "auto":
             raise UsageError("--format and --output cannot be used together")
         if self.decode is not None:
-            check_decode(output)
+            selection.check_decode(output)
 
     @property
     def _reads_messages(self) -> bool:
@@ -202,13 +193,7 @@ def _times(options: FindOptions) -> tuple[int, int | None] | None:
 def _show(common: Common, options: FindOptions, found: FoundMessages) -> int:
     if found.denial is not None:
         raise found.denial
-    writer = make_writer(
-        common.output,
-        template=options.format_,
-        color=common.use_color,
-        decode=options.decode,
-    )
-    write_messages(writer, found.messages)
+    write_messages(selection.writer_of(common, options), found.messages)
     words = f"{len(found.messages):,} found by the index"
     if found.more_on:
         verb = "has more than it tells"

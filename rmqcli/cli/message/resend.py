@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from rmqcli.cli.confirm import confirm
-from rmqcli.cli.options import (
-    Common,
-    argument,
-    command_options,
-    option,
-)
+from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, row_of
 from rmqcli.dataclass import dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
@@ -12,10 +13,7 @@ from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.selection import decode_option
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import wrapped
-from rmqcli.cli.ui.output import (
-    Column,
-    row_of,
-)
+from rmqcli.cli.ui.output import Column, row_of, time_column
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
@@ -74,12 +72,11 @@ GROUP_COLUMNS = (
     ),
     Column("attempts_max", "deliveries that the group's settings allow", title=None),
     Column("waiting_before", "messages of its queue that come first", title=None),
-    Column(
+    time_column(
         "next_at",
         "when the next delivery is due, if it is not consumed before; null if now, or"
         " unknown",
         "NEXT AT",
-        value=lambda found: format_rfc3339(found.next_at_ms),
         priority=20,
     ),
     Column("where", "place of its copy: TOPIC@BROKER:QUEUE:OFFSET", priority=30),
@@ -213,36 +210,28 @@ def known_redrives(client: Client) -> SaysOfLetter:
 
     It returns None for a letter that is not in the log of this user, and without one.
     """
-    logs: dict[str, LetterStates | RmqError | None] = {}
 
+    @cache
     def read(group: str) -> LetterStates | RmqError | None:
-        from rmqcli.admin.reset.cluster_identity import identity_of
-        from rmqcli.model import dlq_topic
-        from rmqcli.redrive.log import default_path, read_log
+        from rmqcli.cli.dlq.show import redrives_of
 
         if state_folder(os.environ, "redrive") is None:
             return None
         try:
-            cluster = identity_of(client.route(dlq_topic(group)))
-            path = default_path(os.environ, group, cluster)
-            return read_log(path, group, cluster)[0] if path.exists() else None
+            return redrives_of(client, group)
         except RmqError as error:
             return error
 
     def says(group: str, letter: PulledMessage) -> str | None:
-        if group not in logs:
-            logs[group] = read(group)
-        log = logs[group]
-        if log is None:
-            return None
+        log = read(group)
         if isinstance(log, RmqError):
             return f"whether the letter was redriven is not known: {log.message}"
-        from rmqcli.redrive.log import DOUBTFUL, NEW, LetterPlace
+        from rmqcli.cli.dlq.show import is_redriven
 
-        state = log.get(LetterPlace.of(letter.message_queue, letter))
-        if state == NEW:
+        state = is_redriven(log, letter.message_queue, letter)
+        if state in (None, "no"):
             return None
-        maybe = "may have been" if state == DOUBTFUL else "was"
+        maybe = "may have been" if state == "maybe" else "was"
         return f"the letter {maybe} redriven, by the log of rmq dlq redrive"
 
     return says

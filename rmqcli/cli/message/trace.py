@@ -9,15 +9,12 @@ from rmqcli.cli.by_broker import errors_json, raise_if_silent
 from rmqcli.cli.options import Common, argument, command_options, option, switch
 from rmqcli.cli.selection import refuse_empty
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import (
-    Column,
-    row_of,
-)
+from rmqcli.cli.ui.output import Column, row_of, time_column
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import NotFoundError
 from rmqcli.hint import command_line
 from rmqcli.trace.setting import TRACE_TOPIC
-from rmqcli.units import counted, format_rfc3339
+from rmqcli.units import counted
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -42,10 +39,9 @@ def _detail(row: Row) -> str:
 
 
 EVENT_COLUMNS = (
-    Column(
+    time_column(
         "at",
         "when: by the client's clock, of stored by the broker's; null if not reported",
-        value=lambda event: format_rfc3339(event.at_ms),
     ),
     Column(
         "event",

@@ -11,14 +11,7 @@ from rmqcli.cli.monitoring.doctor import INDENT, finding_json, label
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_screen, screen_size
-from rmqcli.cli.ui.output import (
-    Column,
-    emit_json,
-    number_column,
-    row_of,
-    write_rows,
-    write_table,
-)
+from rmqcli.cli.ui.output import Column, emit_json, number_column, row_of
 from rmqcli.errors import PartialError
 from rmqcli.units import counted, format_rfc3339
 
@@ -100,7 +93,7 @@ def cluster(common: Common) -> None:
     elif common.output == "table":
         _write(common, found, rows)
     else:
-        write_rows(rows, columns=BROKER_COLUMNS, fmt=common.output)
+        common.write_rows(rows, BROKER_COLUMNS)
     raise_if_silent(found.errors, found.denial)
     if found.refused:
         more = f" (and {len(found.refused) - 1} more)" if found.refused[1:] else ""
@@ -153,12 +146,8 @@ def _write(common: Common, found: ClusterSummary, rows: list[dict[str, Any]]) ->
     sys.stdout.write("\n".join(lines) + "\n\n")
     shown = sorted(rows, key=lambda row: row["error"] is None)[:_BROKERS_SHOWN]
     left = len(rows) - len(shown)
-    write_table(
-        shown,
-        columns=TABLE_COLUMNS,
-        color=common.use_color,
-        left_out=f"{counted(left, 'broker')} not shown: rmq brokers" if left else "",
-    )
+    left_out = f"{counted(left, 'broker')} not shown: rmq brokers" if left else ""
+    common.write_table(shown, TABLE_COLUMNS, left_out=left_out)
     sys.stdout.write("\n" + "\n".join(count_lines(found)) + "\n")
 
 

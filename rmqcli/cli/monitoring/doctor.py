@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.cli.options import Common, command_options, option, switch
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_screen, screen_size, wrap_words
-from rmqcli.cli.ui.output import Column, emit_json, empty_row, row_of, write_rows
+from rmqcli.cli.ui.output import Column, emit_json, empty_row, row_of
 from rmqcli.units import counted, format_rfc3339
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def doctor(
     checks = choose_checks(only or (), skip or ())  # raises for an unknown name
     if list_:
         rows = [row_of(LIST_COLUMNS, each) for each in checks]
-        write_rows(
-            rows, columns=LIST_COLUMNS, fmt=common.output, color=common.use_color
-        )
+        common.write_rows(rows, LIST_COLUMNS)
         return None
     with common.open_client() as client:
         found = diagnose(client, only=only or (), skip=skip or ())
@@ -82,7 +80,7 @@ def doctor(
     elif common.output == "table":
         _write_report(common, found)
     else:
-        write_rows(list(_rows(found)), columns=COLUMNS, fmt=common.output)
+        common.write_rows(_rows(found), COLUMNS)
     return {"ok": 0, "unknown": 1, "warning": 1, "problem": 2}[found.status]
 
 

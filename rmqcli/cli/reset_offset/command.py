@@ -34,13 +34,7 @@ from rmqcli.cli.reset_offset.view import (
 )
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ExitCode,
-    NotFoundError,
-    RefusedError,
-    RmqError,
-    UsageError,
-)
+from rmqcli.errors import ExitCode, NotFoundError, RefusedError, RmqError, UsageError
 from rmqcli.files import check_readable
 from rmqcli.hint import command_line
 from rmqcli.units import counted

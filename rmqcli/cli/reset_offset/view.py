@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from rmqcli.cli.ui.output import (
     empty_row,
     json_column,
     number_column,
+    place_columns,
     row_of,
-    write_rows,
+    time_column,
     write_table,
 )
 from rmqcli.cli.ui.queues import queue_ranges
@@ -52,16 +54,7 @@ COLUMNS = (
     Column(
         "topic", "the topic, or the group's retry topic", value=lambda q: q.queue.topic
     ),
-    Column(
-        "broker_name",
-        "broker of the queue",
-        "BROKER",
-        value=lambda q: q.queue.broker_name,
-        priority=30,
-    ),
-    number_column(
-        "queue_id", "ID of the queue", "QUEUE", value=lambda q: q.queue.queue_id
-    ),
+    *place_columns("broker of the queue", "ID of the queue", priority=30),
     number_column(
         "committed",
         "committed offset before the reset; null if there was none",
@@ -77,18 +70,18 @@ COLUMNS = (
         "messages that will be delivered again; null if unknown",
         priority=40,
     ),
-    Column(
+    time_column(
         "first_timestamp",
         "store time of the first skipped or replayed message",
         "FROM",
-        value=lambda q: format_rfc3339(q.first_store_ms),
+        of="first_store_ms",
         priority=80,
     ),
-    Column(
+    time_column(
         "last_timestamp",
         "store time of the last skipped or replayed message",
         "UNTIL",
-        value=lambda q: format_rfc3339(q.last_store_ms),
+        of="last_store_ms",
         priority=80,
     ),
     number_column(
@@ -131,12 +124,7 @@ _KEYS = (*COLUMNS[:6], *COLUMNS[10:12], *COLUMNS[6:10], *COLUMNS[12:])
 
 BACKUP_COLUMNS = (
     Column("id", "ID for --undo", value=lambda backup: backup.backup_id),
-    Column(
-        "created",
-        "time of the backup, in UTC",
-        value=lambda backup: format_rfc3339(backup.created_ms),
-        priority=20,
-    ),
+    time_column("created", "time of the backup, in UTC", priority=20),
     Column("group", "the consumer group"),
     Column("topic", "the topic"),
     number_column(
@@ -221,13 +209,9 @@ def write_reset(
         return
     rows = rows_of_reset(plan, outcomes)
     columns = shown_columns(plan, is_plan=outcomes is None)
-    write_rows(
-        list(rows.values()),
-        columns=columns if common.output == "table" else COLUMNS,
-        fmt=common.output,
-        color=common.use_color,
-    )
-    if common.output == "table":
+    is_table = common.output == "table"
+    common.write_rows(rows.values(), columns if is_table else COLUMNS)
+    if is_table:
         _write_words(common, plan, rows)
 
 
@@ -252,9 +236,7 @@ def write_backups(common: Common, backups: list[Backup]) -> None:
 
 def summary(outcomes: Outcomes) -> str:
     """Describe the outcomes in one line: `8 queues: 7 CONFIRMED, 1 UNKNOWN`."""
-    counts: dict[str, int] = {}
-    for outcome in outcomes.values():
-        counts[outcome.result.value] = counts.get(outcome.result.value, 0) + 1
+    counts = Counter(outcome.result.value for outcome in outcomes.values())
     parts = ", ".join(f"{count} {name}" for name, count in counts.items())
     return f"{counted(len(outcomes), 'queue')}: {parts}"
 

@@ -15,12 +15,14 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TextIO
 
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.escape import safe, safe_json
 from rmqcli.cli.ui.messages import is_screen, is_terminal, wrapped
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.units import format_rfc3339
 
 TABLE_FORMATS = ("table", "json", "jsonl", "csv")
 
@@ -95,6 +97,42 @@ def number_column(
 def json_column(name: str, help: str = "", **more: Any) -> Column:
     """Return a column that tables leave out."""
     return Column(name, help, None, **more)
+
+
+def time_column(
+    name: str, help: str = "", title: str | None = "", *, of: str = "", **more: Any
+) -> Column:
+    """Return a column for a time; the attribute `of`, or else NAME_ms, has it in ms."""
+    read = attrgetter(of or f"{name}_ms")
+    return Column(
+        name, help, title, value=lambda found: format_rfc3339(read(found)), **more
+    )
+
+
+def place_columns(
+    broker_help: str = "",
+    queue_help: str = "",
+    *,
+    priority: int = 0,
+    queue_priority: int = 0,
+) -> tuple[Column, Column]:
+    """Return the columns of the broker and the ID of a result's `queue`."""
+    return (
+        Column(
+            "broker_name",
+            broker_help,
+            "BROKER",
+            value=lambda found: found.queue and found.queue.broker_name,
+            priority=priority,
+        ),
+        number_column(
+            "queue_id",
+            queue_help,
+            "QUEUE",
+            value=lambda found: found.queue and found.queue.queue_id,
+            priority=queue_priority,
+        ),
+    )
 
 
 def pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
