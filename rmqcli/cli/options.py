@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING as MISSING
-from dataclasses import Field, field, replace
+from dataclasses import Field, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -408,6 +408,18 @@ def refuse_together(
     for one, other in pairs:
         if given[one] and given[other]:
             raise UsageError(f"{one} and {other} cannot be used together")
+
+
+def given_options(options: Any) -> dict[str, bool]:
+    """Return whether each field of a command's options was given, by `--name`.
+
+    An option with the value of its default counts as not given.
+    """
+    return {
+        f"--{each.name.strip('_').replace('_', '-')}": getattr(options, each.name)
+        not in (each.default, [])
+        for each in fields(options)
+    }
 
 
 def option(*names: str, default: object = None, **settings: Any) -> Any:

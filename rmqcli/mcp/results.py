@@ -6,7 +6,7 @@ instruction. `cut` says in each result what was left out.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,13 +37,12 @@ class Part(BaseModel):
 class Result(Part):
     """The base of all results. A number that is not known is null, never 0."""
 
-    cut: Annotated[
-        list[str], Field(description="what was left out of this result, and why")
-    ] = []
-    unanswered: Annotated[
-        dict[str, str],
-        Field(description="brokers that did not answer: what they have is missing"),
-    ] = {}
+    cut: list[str] = Field(
+        default=[], description="what was left out of this result, and why"
+    )
+    unanswered: dict[str, str] = Field(
+        default={}, description="brokers that did not answer: what they have is missing"
+    )
 
 
 class BrokerFigures(Part):
@@ -64,27 +63,25 @@ class FindingPart(Part):
     subject: str
     evidence: str
     meaning: str
-    command: Annotated[str, Field(description="a command for a person to try")]
+    command: str = Field(description="a command for a person to try")
 
 
 class ClusterResult(Result):
-    status: Annotated[str, Field(description="ok, unknown, warning or problem")]
+    status: str = Field(description="ok, unknown, warning or problem")
     findings: list[FindingPart]
     brokers: list[BrokerFigures]
     topics: dict[str, int] | None
-    groups: Annotated[
-        dict[str, int] | None, Field(description="number of groups by state")
-    ]
+    groups: dict[str, int] | None = Field(description="number of groups by state")
     lag: int | None
     known_lag: int
     dead_letters: int | None
     new_dead_letters: int | None
-    reasons: Annotated[dict[str, str], Field(description="why a number is not known")]
+    reasons: dict[str, str] = Field(description="why a number is not known")
 
 
 class DoctorResult(Result):
     status: str
-    checks: Annotated[dict[str, str], Field(description="status of each check")]
+    checks: dict[str, str] = Field(description="status of each check")
     findings: list[FindingPart]
 
 
@@ -105,10 +102,10 @@ class TopicsResult(Result):
 class GroupPart(Part):
     group: str
     kind: str
-    members: Annotated[int | None, Field(description="members that are online")]
-    reason: Annotated[
-        str | None, Field(description="why there may be more members, or it is null")
-    ]
+    members: int | None = Field(description="members that are online")
+    reason: str | None = Field(
+        description="why there may be more members, or it is null"
+    )
     consume_type: str | None
     message_model: str | None
     brokers: list[str]
@@ -128,8 +125,8 @@ class QueueLagPart(Part):
     min_offset: int | None
     max_offset: int | None
     inflight: int | None
-    expired: Annotated[int | None, Field(description="messages deleted unread")]
-    age_ms: Annotated[int | None, Field(description="age of the oldest unread message")]
+    expired: int | None = Field(description="messages deleted unread")
+    age_ms: int | None = Field(description="age of the oldest unread message")
     reason: str | None
     client_id: str | None
 
@@ -152,23 +149,18 @@ class LagResult(Result):
     reason: str | None
     age_ms: int | None
     known_age_ms: int | None
-    explanation: Annotated[
-        list[str], Field(description="why the group is behind, most important first")
-    ]
-    members: Annotated[
-        list[str] | None, Field(description="client ids; null without a known member")
-    ]
-    members_reason: Annotated[
-        str | None, Field(description="why there may be more members")
-    ]
-    notes: Annotated[
-        list[str],
-        Field(description="what else was seen, or is not known and in no number"),
-    ]
+    explanation: list[str] = Field(
+        description="why the group is behind, most important first"
+    )
+    members: list[str] | None = Field(
+        description="client ids; null without a known member"
+    )
+    members_reason: str | None = Field(description="why there may be more members")
+    notes: list[str] = Field(
+        description="what else was seen, or is not known and in no number"
+    )
     topics: list[TopicLagPart]
-    queues: Annotated[
-        list[QueueLagPart], Field(description="the queues with the most lag first")
-    ]
+    queues: list[QueueLagPart] = Field(description="the queues with the most lag first")
 
 
 class UntrustedPart(Part):
@@ -178,12 +170,12 @@ class UntrustedPart(Part):
     tags: str | None
     keys: str | None
     properties: dict[str, str]
-    body: Annotated[str | None, Field(description="the body, if it is text")]
-    body_b64: Annotated[str | None, Field(description="any other body, in base64")]
-    body_bytes: Annotated[int | None, Field(description="size of the whole body")]
-    hidden: Annotated[
-        str | None, Field(description="why the body, or a part of it, is not shown")
-    ]
+    body: str | None = Field(description="the body, if it is text")
+    body_b64: str | None = Field(description="any other body, in base64")
+    body_bytes: int | None = Field(description="size of the whole body")
+    hidden: str | None = Field(
+        description="why the body, or a part of it, is not shown"
+    )
 
 
 class MessagePart(Part):
@@ -218,25 +210,22 @@ class VerdictPart(Part):
 
 class OutcomePart(Part):
     message: MessagePart
-    stored: Annotated[
-        str,
-        Field(
-            description="stored, trimmed, removed (from its topic, which was deleted"
-            " and created again) or unknown; or delayed, half, rolled_back or recalled:"
-            " no consumer gets it, or not yet"
-        ),
-    ]
+    stored: str = Field(
+        description="stored, trimmed, removed (from its topic, which was deleted"
+        " and created again) or unknown; or delayed, half, rolled_back or recalled:"
+        " no consumer gets it, or not yet"
+    )
     stored_evidence: str | None
     stored_reason: str | None
-    due: Annotated[str | None, Field(description="when a delayed message is due")]
+    due: str | None = Field(description="when a delayed message is due")
     groups: list[VerdictPart]
 
 
 class MessagesResult(Result):
     note: str = UNTRUSTED_NOTE
-    is_complete: Annotated[
-        bool, Field(description="whether every broker was searched to the end")
-    ]
+    is_complete: bool = Field(
+        description="whether every broker was searched to the end"
+    )
     messages: list[OutcomePart]
 
 
@@ -251,16 +240,16 @@ class LettersPart(Part):
 
 class LetterPart(Part):
     origin_topic: str | None
-    deliveries: Annotated[int, Field(description="how often its consumption failed")]
+    deliveries: int = Field(description="how often its consumption failed")
     message: MessagePart
 
 
 class LettersResult(Result):
     note: str = UNTRUSTED_NOTE
     groups: list[LettersPart]
-    letters: Annotated[
-        list[LetterPart], Field(description="with a group: its newest dead letters")
-    ]
+    letters: list[LetterPart] = Field(
+        description="with a group: its newest dead letters"
+    )
 
 
 class PlannedQueuePart(Part):
@@ -278,14 +267,9 @@ class PlanResult(Result):
     changes: int
     queues: list[PlannedQueuePart]
     warnings: list[str]
-    refusals: Annotated[
-        list[str], Field(description="why the reset would have no effect")
-    ]
-    file: Annotated[str | None, Field(description="the plan; null if it is no use")]
-    command: Annotated[
-        str | None,
-        Field(
-            description="what a person has to run to apply the plan; nothing is"
-            " changed before"
-        ),
-    ]
+    refusals: list[str] = Field(description="why the reset would have no effect")
+    file: str | None = Field(description="the plan; null if it is no use")
+    command: str | None = Field(
+        description="what a person has to run to apply the plan; nothing is"
+        " changed before"
+    )

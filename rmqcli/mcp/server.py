@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+_BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 _CALLS_MAX: Final = 4
 _LINE_BYTES_MAX: Final = 1 << 20
 _TEXT_CHARS_MAX: Final = 4_000
@@ -110,18 +111,15 @@ class _Lines:
         """Leave stdin open: it is the process's own."""
 
 
+@dataclass(slots=True, eq=False)
 class _Calls:
     """Answers the requests of the client."""
 
-    def __init__(
-        self, box: Toolbox, limits: Limits, log: Callable[[str], None]
-    ) -> None:
-        self._box = box
-        self._limits = limits
-        self._log = log
-        self._tools = {tool.name: tool for tool in TOOLS}
-        #: made when the event loop runs
-        self._room: anyio.CapacityLimiter | None = None
+    box: Toolbox
+    limits: Limits
+    log: Callable[[str], None]
+    #: made when the event loop runs
+    room: anyio.CapacityLimiter | None = None
 
     async def list_tools(
         self,
@@ -137,8 +135,8 @@ class _Calls:
         value: dict[str, Any] | None = None
         outcome, error = await self._outcome(params)
         if not error:
-            value = bounded(outcome, self._limits.result_bytes_max)  # type: ignore[arg-type]  # a Result
-        error = self._box.redaction.text(error)
+            value = bounded(outcome, self.limits.result_bytes_max)  # type: ignore[arg-type]  # a Result
+        error = self.box.redaction.text(error)
         text = error or _compact(value)
         self._write_log(params, value, error, began_ms, len(text.encode()))
         return types.CallToolResult(
@@ -151,28 +149,28 @@ class _Calls:
         self, params: types.CallToolRequestParams
     ) -> tuple[Result | None, str]:
         """Return the result of a call, or the text of its error."""
-        tool = self._tools.get(params.name)
+        tool = _BY_NAME.get(params.name)
         if tool is None:
-            names = ", ".join(self._tools)
+            names = ", ".join(_BY_NAME)
             return None, f"there is no tool {_tidy(params.name[:100])}; use {names}"
         try:
             arguments = tool.arguments.model_validate(params.arguments or {})
         except ValidationError as error:
             return None, _wrong(error)
-        if self._room is None:
-            self._room = anyio.CapacityLimiter(_CALLS_MAX)
+        if self.room is None:
+            self.room = anyio.CapacityLimiter(_CALLS_MAX)
         try:
-            with anyio.fail_after(self._limits.deadline_ms / 1000):
+            with anyio.fail_after(self.limits.deadline_ms / 1000):
                 return await anyio.to_thread.run_sync(
-                    functools.partial(tool.run, self._box, arguments),
+                    functools.partial(tool.run, self.box, arguments),
                     abandon_on_cancel=True,
-                    limiter=self._room,
+                    limiter=self.room,
                 ), ""
         except TimeoutError:
-            waited = format_duration(self._limits.deadline_ms)
+            waited = format_duration(self.limits.deadline_ms)
             return None, f"no result within {waited}; ask for less, or try again later"
         except RmqError as error:
-            words = self._box.words
+            words = self.box.words
             text = _tidy(words(error.message))
             hint = f"\ntry: {_tidy(words(error.hint))}" if error.hint else ""
             return None, f"{text}{hint}"
@@ -188,7 +186,7 @@ class _Calls:
         began_ms: int,
         size: int,
     ) -> None:
-        arguments = self._box.redaction.text(_compact(params.arguments or {}))
+        arguments = self.box.redaction.text(_compact(params.arguments or {}))
         line = {
             "at": format_rfc3339(SYSTEM_CLOCK.epoch_ms()),
             "tool": params.name[:100],
@@ -200,7 +198,7 @@ class _Calls:
             "cut": None if value is None else value["cut"],
         }
         # Not `_compact`: a terminal may show the log.
-        self._log(json.dumps(line))
+        self.log(json.dumps(line))
 
 
 def bounded(result: Result, bytes_max: int) -> dict[str, Any]:

@@ -96,33 +96,30 @@ class LagArguments(Arguments):
 class TailArguments(Arguments):
     topic: _Name
     last: _Few = 10
-    since: Annotated[
-        _Position | None, Field(description="read from here on instead of the end")
-    ] = None
-    tags: Annotated[
-        str, Field(max_length=255, description="such as A || B; default: all")
-    ] = "*"
+    since: _Position | None = Field(
+        default=None, description="read from here on instead of the end"
+    )
+    tags: str = Field(
+        default="*", max_length=255, description="such as A || B; default: all"
+    )
 
 
 class MessageArguments(Arguments):
-    ref: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=512,
-            description="an id, TOPIC@BROKER:QUEUE:OFFSET, or, with topic, a key",
-        ),
-    ]
+    ref: str = Field(
+        min_length=1,
+        max_length=512,
+        description="an id, TOPIC@BROKER:QUEUE:OFFSET, or, with topic, a key",
+    )
     topic: _Name | None = None
-    groups: Annotated[
-        list[_Name], Field(max_length=20, description="default: all of its topic")
-    ] = []
+    groups: list[_Name] = Field(
+        default=[], max_length=20, description="default: all of its topic"
+    )
 
 
 class LettersArguments(Arguments):
-    group: Annotated[
-        _Name | None, Field(description="show its letters; default: count those of all")
-    ] = None
+    group: _Name | None = Field(
+        default=None, description="show its letters; default: count those of all"
+    )
     limit: _Few = 10
 
 

@@ -136,15 +136,7 @@ def _of_rmq(common: Common) -> BundlePart:
             "namesrv": list(common.namesrv),
             "timeout_ms": common.timeout_ms,
             "address_map": dict(common.address_map),
-            "tls": None
-            if tls is None
-            else {
-                "ca_file": tls.ca_file,
-                "cert_file": tls.cert_file,
-                "key_file": tls.key_file,
-                "server_hostname": tls.server_hostname,
-                "insecure": tls.insecure,
-            },
+            "tls": None if tls is None else row_of(_TLS_COLUMNS, tls),
             "profile": profile,
         },
     )
@@ -245,6 +237,10 @@ def _tables(tables: Mapping[str, Any], errors: dict[str, str]) -> Any:
     return found
 
 
+#: Not the password of the key.
+_TLS_COLUMNS = tuple(
+    map(Column, ("ca_file", "cert_file", "key_file", "server_hostname", "insecure"))
+)
 _ROUTE_BROKER_COLUMNS = (Column("broker_name"), Column("addresses"))
 _ROUTE_QUEUE_COLUMNS = (
     Column("broker_name"),

@@ -20,6 +20,7 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     endpoints_option,
+    given_options,
     option,
     plaintext_option,
     refuse_together,
@@ -253,21 +254,7 @@ class ConsumeOptions:
     def check(self, output: str, *, by_proxy: bool) -> None:
         """Raise UsageError for options that contradict each other or the proxy."""
         selection.refuse_empty(tag=self.tag, sql=self.sql)
-        given = {
-            "--tag": self.tag is not None,
-            "--sql": self.sql is not None,
-            "--exec": self.exec_ is not None,
-            "--shell": self.shell,
-            "--exec-input": self.exec_input != "jsonl",
-            "--exec-timeout": self.exec_timeout != EXEC_TIMEOUT_MS,
-            "--max-failures": self.max_failures != FAILURES_MAX,
-            "--format": self.format_ is not None,
-            "--output": output != "auto",
-            "--broadcast": self.broadcast,
-            "--max-retries": self.max_retries is not None,
-            "--from": self.from_ is not None,
-            "--trace": self.trace,
-        }
+        given = given_options(self) | {"--output": output != "auto"}
         refuse_together(given, _CONTRADICTIONS)
         if self.decode is not None:
             selection.check_decode(output)

@@ -15,11 +15,11 @@ SIGTERM, and then SIGKILL.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import threading
 from contextlib import suppress
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
 from rmqcli.admin.tail.batch import TailCounts
@@ -27,23 +27,24 @@ from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.cli.ui.escape import safe_json
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.credentials import without_secrets
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import DecodeError
 from rmqcli.hint import command_line
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue
 from rmqcli.units import format_duration
-from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from rmqcli.admin.tail.batch import Batcher
     from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.failed import FailedDeliveries
     from rmqcli.cli.ui.records.output import Writer
-    from rmqcli.decode import Decode
     from rmqcli.engine.message import PulledMessage, UndecodableMessage
     from rmqcli.model import Message
+    from rmqcli.wire.message.json import JsonWriter
     from rmqcli.wire.message.record import PartialMessage, Record
 
     #: Makes the record of a message that is not a record itself.
@@ -58,33 +59,29 @@ TERM_GRACE_MS = 5_000
 _LOOK_MS = 20
 
 
+@dataclass(slots=True, eq=False)
 class Printer:
     """A listener that prints messages. It writes within `around_write()`.
 
     `as_record` makes the record of a message; None if messages are records.
     """
 
-    def __init__(
-        self,
-        writer: Writer,
-        counts: Counts,
-        around_write: Callable[[], AbstractContextManager[None]],
-        *,
-        as_record: AsRecord | None = None,
-    ) -> None:
-        self._writer = writer
-        self._batcher = writer.batcher(TailFilter(), TailCounts())
-        self._counts = counts
-        self._around_write = around_write
-        self._as_record = as_record
-        self._lock = threading.Lock()
+    writer: Writer
+    counts: Counts
+    around_write: Callable[[], AbstractContextManager[None]]
+    as_record: AsRecord | None = field(default=None, kw_only=True)
+    _batcher: Batcher[Any] = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._batcher = self.writer.batcher(TailFilter(), TailCounts())
 
     def on_batch(self, messages: Sequence[Message], _context: object) -> bool:
         """Write messages of one queue. Raises LeaveRest if some were not written."""
-        granted = self._counts.take(len(messages))
+        granted = self.counts.take(len(messages))
         shown = messages[:granted]
         if shown:
-            records = _records(shown, self._as_record)
+            records = _records(shown, self.as_record)
             self._write(shown[0].message_queue, records)
         if granted < len(messages):
             raise LeaveRest(granted)
@@ -92,7 +89,7 @@ class Printer:
 
     def on_undecodable(self, message: UndecodableMessage) -> None:
         """Write an error record in place of the message."""
-        if not self._counts.take(1):
+        if not self.counts.take(1):
             raise LeaveRest
         self._write(message.message_queue, [message.failure], undecodable=1)
 
@@ -101,8 +98,8 @@ class Printer:
         if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
             return False
         try:
-            if self._counts.error is None:
-                self._writer.close()
+            if self.counts.error is None:
+                self.writer.close()
         finally:
             self._lock.release()
         return True
@@ -120,17 +117,17 @@ class Printer:
         is_written = False
         try:
             with self._lock:
-                if self._counts.error is None:
+                if self.counts.error is None:
                     before = self._batcher.counts.undecodable
                     items = self._items(queue, messages)
                     undecodable += self._batcher.counts.undecodable - before
-                    with self._around_write():
-                        self._writer.write(items)
+                    with self.around_write():
+                        self.writer.write(items)
                     is_written = True
         except Exception as error:  # noqa: BLE001  # raised again where the command ends
-            self._counts.end(error)
+            self.counts.end(error)
         finally:
-            self._counts.settle(
+            self.counts.settle(
                 len(messages), consumed=is_written, undecodable=undecodable
             )
         if not is_written:
@@ -148,41 +145,30 @@ class Printer:
         return items
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class CommandRunner:
     """A listener that runs a command, for at most `timeout_ms` (None: no limit).
 
-    `failed` records why a delivery failed, and `warn` shows warnings. `as_record` is
-    the same as for `Printer`.
+    `lines` makes what the command reads, unless it reads `raw` bodies. `failed` records
+    why a delivery failed, and `warn` shows warnings. `as_record` is the same as for
+    `Printer`.
     """
 
-    def __init__(
-        self,
-        command: str,
-        *,
-        shell: bool,
-        raw: bool,
-        decode: Decode | None,
-        timeout_ms: int | None,
-        counts: Counts,
-        failed: FailedDeliveries,
-        warn: Callable[[str], None],
-        as_record: AsRecord | None = None,
-    ) -> None:
-        self._arguments = ["/bin/sh", "-c", command] if shell else shlex.split(command)
-        self._raw = raw
-        self._timeout_ms = timeout_ms
-        self._failed = failed
-        self._counts = counts
-        self._warn = warn
-        self._as_record = as_record
-        self._lines = JsonWriter(decode)
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._is_killed = False
+    arguments: list[str]
+    raw: bool
+    lines: JsonWriter
+    timeout_ms: int | None
+    counts: Counts
+    failed: FailedDeliveries
+    warn: Callable[[str], None]
+    as_record: AsRecord | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _running: set[subprocess.Popen[bytes]] = field(default_factory=set, init=False)
+    _is_killed: bool = field(default=False, init=False)
 
     def on_batch(self, messages: Sequence[Message], _context: object) -> bool:
         """Run the command. Raises LeaveRest if it did not receive some messages."""
-        granted = self._counts.take(len(messages))
+        granted = self.counts.take(len(messages))
         if not granted:
             raise LeaveRest
         shown = messages[:granted]
@@ -190,10 +176,10 @@ class CommandRunner:
         try:
             is_consumed = self._run(shown)
         finally:
-            self._counts.settle(granted, consumed=is_consumed)
+            self.counts.settle(granted, consumed=is_consumed)
         if not is_consumed:
             # A batch has one result, so messages beyond --count go back with it.
-            self._counts.fail(granted)
+            self.counts.fail(granted)
             return False
         if granted < len(messages):
             raise LeaveRest(granted)
@@ -202,13 +188,13 @@ class CommandRunner:
     def on_undecodable(self, message: UndecodableMessage) -> None:
         """Skip the message with a warning: a command could never read it."""
         queue, offset = message.message_queue, message.queue_offset
-        if not self._counts.take(1):
+        if not self.counts.take(1):
             raise LeaveRest
-        self._counts.settle(1, consumed=True, undecodable=1)
+        self.counts.settle(1, consumed=True, undecodable=1)
         options = ["--queue", f"{queue.broker_name}:{queue.queue_id}"]
         options += ["--from", f"{offset}", "--to", f"{offset + 1}", "-o", "jsonl"]
         show = command_line("rmq tail", queue.topic, options=options)
-        self._warn(
+        self.warn(
             f"{queue} offset {offset} cannot be decoded and is skipped:"
             f" {message.failure.error}; show it with: {show}"
         )
@@ -228,7 +214,7 @@ class CommandRunner:
         try:
             given = self._input(messages)
         except DecodeError as error:
-            self._failed.explain(
+            self.failed.explain(
                 messages[0], f"its body cannot be read: {error.message}"
             )
             return False
@@ -237,7 +223,7 @@ class CommandRunner:
                 if self._is_killed:
                     raise LeaveRest
                 process = subprocess.Popen(  # noqa: S603  # what the user typed
-                    self._arguments,
+                    self.arguments,
                     stdin=subprocess.PIPE,
                     env=_environment(messages),
                     process_group=0,
@@ -245,9 +231,9 @@ class CommandRunner:
                 self._running.add(process)
         except OSError as error:
             # The message did not cause this, and the next would fail, too.
-            self._counts.end(error)
+            self.counts.end(error)
             raise LeaveRest from None
-        limit_s = None if self._timeout_ms is None else self._timeout_ms / 1000
+        limit_s = None if self.timeout_ms is None else self.timeout_ms / 1000
         is_late = False
         try:
             # The command need not read all of its input.
@@ -260,22 +246,22 @@ class CommandRunner:
                 self._running.discard(process)
         reason = _failure(process.returncode)
         if is_late:
-            limit = format_duration(self._timeout_ms or 0)
+            limit = format_duration(self.timeout_ms or 0)
             reason = (
                 f"the command ran longer than {limit} (--exec-timeout) and was"
                 " terminated"
             )
         if reason is not None:
             for message in messages:
-                self._failed.explain(message, reason)
+                self.failed.explain(message, reason)
         return reason is None
 
     def _input(self, messages: Sequence[Message]) -> bytes:
-        if self._raw:
+        if self.raw:
             return messages[0].body
-        records = _records(messages, self._as_record)
+        records = _records(messages, self.as_record)
         lines = [
-            self._lines.lines(_queue_of(message), [record])[0] + "\n"
+            self.lines.lines(_queue_of(message), [record])[0] + "\n"
             for message, record in zip(messages, records, strict=True)
         ]
         return safe_json("".join(lines)).encode()

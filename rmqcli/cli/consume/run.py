@@ -48,6 +48,7 @@ from rmqcli.hint import command_line
 from rmqcli.model import dlq_topic
 from rmqcli.position import AtTime, Earliest, Latest, Position
 from rmqcli.units import format_duration
+from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -227,8 +228,10 @@ class _Run:
             return Printer(
                 writer, self._counts, self.status.paused, as_record=as_record
             )
+        arguments = ["/bin/sh", "-c", options.exec_]
         if not options.shell:
-            program = shlex.split(options.exec_)[0]
+            arguments = shlex.split(options.exec_)
+            program = arguments[0]
             if shutil.which(program) is None:
                 raise ConfigError(
                     f"--exec: program {program} not found",
@@ -236,10 +239,9 @@ class _Run:
                     " shell syntax",
                 )
         return CommandRunner(
-            options.exec_,
-            shell=options.shell,
+            arguments=arguments,
             raw=options.exec_input == "raw",
-            decode=options.decode,
+            lines=JsonWriter(options.decode),
             timeout_ms=options.exec_timeout,
             counts=self._counts,
             failed=self._failed,

@@ -8,6 +8,7 @@ also mean that nothing was committed and the queue still has its first message.
 from __future__ import annotations
 
 import threading
+from dataclasses import KW_ONLY, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.api.calls.offset import (
@@ -16,6 +17,7 @@ from rmqcli.api.calls.offset import (
     query_consumer_offset,
 )
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.reports import QueueStart, Start
 from rmqcli.errors import RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
@@ -108,6 +110,7 @@ def _ask_masters(
     ]
 
 
+@dataclass(slots=True, eq=False)
 class Starts:
     """Collects the offsets at which queues begin, and writes lines about them.
 
@@ -115,34 +118,26 @@ class Starts:
     the command that moves the group there.
     """
 
-    def __init__(
-        self,
-        counts: Counts,
-        *,
-        position: Position,
-        is_typed: bool,
-        reset_hint: str,
-        is_local: bool,
-    ) -> None:
-        self.committed: Committed = {}
-        #: for `--from first`: a member begins at 0, and the broker corrects that
-        self.min_offsets: dict[MessageQueue, int] = {}
-        self._counts = counts
-        self._position = position
-        self._is_typed = is_typed
-        self._reset_hint = reset_hint
-        self._is_local = is_local
-        self._has_hinted = False
-        self._lock = threading.Lock()
-        self._waiting: list[QueueStart] = []
-        self._last_start_ms = 0
+    counts: Counts
+    _: KW_ONLY
+    position: Position
+    is_typed: bool
+    reset_hint: str
+    is_local: bool
+    committed: Committed = field(default_factory=dict)
+    #: for `--from first`: a member begins at 0, and the broker corrects that
+    min_offsets: dict[MessageQueue, int] = field(default_factory=dict)
+    _has_hinted: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waiting: list[QueueStart] = field(default_factory=list, init=False)
+    _last_start_ms: int = field(default=0, init=False)
 
     def on_start(self, start: QueueStart) -> None:
         """Collect a queue that begins; called in the engine's thread."""
         with self._lock:
             self._waiting.append(start)
             self._last_start_ms = SYSTEM_CLOCK.monotonic_ms()
-        self._counts.has_news.set()
+        self.counts.has_news.set()
 
     def say(self, status: Status, *, is_last: bool = False) -> None:
         """Write a line for each broker, topic and reason; call it in the main thread.
@@ -165,11 +160,11 @@ class Starts:
         is_moot = any(self._is_moot(each) for each in starts)
         # From now on a committed 0 is the group's own, such as that of a reset.
         self.committed |= {each.queue: each.queue_offset for each in starts}
-        if is_moot and self._is_typed and not self._has_hinted:
+        if is_moot and self.is_typed and not self._has_hinted:
             self._has_hinted = True
             status.say(
                 "--from applies only to queues without a committed offset; to move the"
-                f" group: {self._reset_hint}"
+                f" group: {self.reset_hint}"
             )
 
     def _corrected(self, each: QueueStart) -> QueueStart:
@@ -193,7 +188,7 @@ class Starts:
 
     def _why(self, each: QueueStart) -> str:
         match each.start:
-            case Start.COMMITTED if self._is_local:
+            case Start.COMMITTED if self.is_local:
                 return "from this host's offsets file"
             case Start.COMMITTED if self._is_zero_of_a_new_group(each):
                 return self._why_zero()
@@ -218,7 +213,7 @@ class Starts:
 
     def _since(self) -> str:
         """The time of `--from`; a duration counts from the start of the command."""
-        match self._position:
+        match self.position:
             case AtTime(_, echo):
                 return echo
             case Ago(ago_ms):
@@ -226,10 +221,10 @@ class Starts:
         return "the start"
 
     def _why_zero(self) -> str:
-        if self._position == Earliest():
+        if self.position == Earliest():
             return "new to the group; first message (--from earliest)"
         return (
-            f"new to the group; brokers ignore --from {self._position} while a queue"
+            f"new to the group; brokers ignore --from {self.position} while a queue"
             " still has its first message, so the whole queue is read"
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.cli import selection
 from rmqcli.cli.options import (
     argument,
+    given_options,
     option,
     position_option,
     queue_option,
@@ -67,13 +68,7 @@ class LetterOptions:
         selection.refuse_empty(
             tag=self.tag, sql=self.sql, key=self.key, where=self.where
         )
-        given = {
-            "--last": self.last is not None,
-            "--from": self.from_ is not None,
-            "--tag": self.tag is not None,
-            "--sql": self.sql is not None,
-        }
-        refuse_together(given, [("--last", "--from"), ("--tag", "--sql")])
+        refuse_together(given_options(self), [("--last", "--from"), ("--tag", "--sql")])
         selection.check_not(self)
 
     @property

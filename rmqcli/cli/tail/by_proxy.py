@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.tail.batch import Batcher
     from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.messages import Messages
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.consumer.simple.received import ReceivedMessage
     from rmqcli.wire.subscription import SubscriptionData
@@ -54,7 +55,8 @@ def run_group_tail(
     consumer = SimpleConsumer(
         plan.group, plan.subscriptions, client=common.client_config()
     )
-    tail = _GroupTail(common, plan, consumer, writer)
+    batcher = writer.batcher(TailFilter(), TailCounts())
+    tail = _GroupTail(common.messages, plan, consumer, writer, batcher)
     with consumer:
         common.messages.info(
             f"tail joined group {plan.group} through {common.endpoints[0]}: the group"
@@ -71,28 +73,23 @@ def run_group_tail(
     return ExitCode.OK
 
 
+@dataclass(slots=True, eq=False)
 class _GroupTail:
     """One run. `shown` counts written messages, `lost` failed acknowledgements."""
 
-    def __init__(
-        self,
-        common: Common,
-        plan: GroupTailPlan,
-        consumer: SimpleConsumer,
-        writer: Writer,
-    ) -> None:
-        self._messages = common.messages
-        self._plan = plan
-        self._consumer = consumer
-        self._writer = writer
-        self._batcher: Batcher[Any] = writer.batcher(TailFilter(), TailCounts())
-        self.shown = 0
-        self.lost = 0
-        self._started_ms = self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
+    messages: Messages
+    plan: GroupTailPlan
+    consumer: SimpleConsumer
+    writer: Writer
+    batcher: Batcher[Any]
+    shown: int = 0
+    lost: int = 0
+    started_ms: int = field(default_factory=SYSTEM_CLOCK.monotonic_ms)
+    heard_ms: int = field(default_factory=SYSTEM_CLOCK.monotonic_ms)
 
     def run(self) -> None:
         """Show messages until --count, a timeout or an interrupt ends it."""
-        count = self._plan.count
+        count = self.plan.count
         try:
             while (left_ms := self._left_ms()) and self.shown != count:
                 wanted = MESSAGES_MAX
@@ -101,11 +98,11 @@ class _GroupTail:
                 messages = self._receive(wanted, left_ms)
                 if messages:
                     self._show(messages)
-                    self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
+                    self.heard_ms = SYSTEM_CLOCK.monotonic_ms()
         except KeyboardInterrupt:
-            self._writer.close()
+            self.writer.close()
             raise
-        self._writer.close()
+        self.writer.close()
 
     def _receive(self, wanted: int, left_ms: int) -> list[ReceivedMessage]:
         """Receive messages; none if time is over or the proxy cannot be reached.
@@ -113,7 +110,7 @@ class _GroupTail:
         The consumer has logged once that it cannot be reached.
         """
         try:
-            return self._consumer.receive(wanted, await_ms=left_ms)
+            return self.consumer.receive(wanted, await_ms=left_ms)
         except TransportError:
             never = threading.Event()
             SYSTEM_CLOCK.wait_ms(never, min(_AGAIN_MS, self._left_ms()))
@@ -123,15 +120,15 @@ class _GroupTail:
         items: list[Any] = []
         for message in messages:
             record = ProxyRecord(message.content)  # type: ignore[arg-type]  # of a proxy
-            items += self._batcher.items(message.message_queue, [record])
+            items += self.batcher.items(message.message_queue, [record])
         with interrupts.deferred():  # written messages are always acknowledged
-            self._writer.write(items)
+            self.writer.write(items)
             self.shown += len(messages)
             try:
-                self._consumer.ack(messages)
+                self.consumer.ack(messages)
             except AckError as error:
                 self.lost += len(error.failures)
-                self._messages.warn(
+                self.messages.warn(
                     f"{error.message}; the group will receive them again although they"
                     " were shown"
                 )
@@ -139,14 +136,14 @@ class _GroupTail:
     def _left_ms(self) -> int:
         """How long the next receive may wait; 0 when the time is over."""
         now_ms, left_ms = SYSTEM_CLOCK.monotonic_ms(), _AWAIT_MS
-        plan = self._plan
+        plan = self.plan
         if plan.timeout_ms is not None:
-            left_ms = min(left_ms, self._started_ms + plan.timeout_ms - now_ms)
+            left_ms = min(left_ms, self.started_ms + plan.timeout_ms - now_ms)
         if plan.idle_timeout_ms is not None:
-            left_ms = min(left_ms, self._heard_ms + plan.idle_timeout_ms - now_ms)
+            left_ms = min(left_ms, self.heard_ms + plan.idle_timeout_ms - now_ms)
         return max(0, left_ms)
 
     def summarise(self) -> None:
         """Show on stderr how many messages were shown and acknowledged."""
         words = f"{self.shown:,} shown, {self.shown - self.lost:,} acknowledged"
-        self._messages.info(words)
+        self.messages.info(words)

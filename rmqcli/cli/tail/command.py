@@ -18,6 +18,7 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     endpoints_option,
+    given_options,
     option,
     plaintext_option,
     position_option,
@@ -215,22 +216,10 @@ class TailOptions:
         selection.refuse_empty(
             tag=self.tag, sql=self.sql, key=self.key, where=self.where
         )
-        given = {
-            "--from": self.from_ is not None,
-            "--from-queue": bool(self.from_queue),
-            "--to": self.to is not None,
-            "--last": self.last is not None,
-            "--around-group": self.around_group is not None,
+        given = given_options(self) | {
             "--follow": self.follow is True,
-            "--format": self.format_ is not None,
-            "--output": output != "auto",
-            "--queue": bool(self.queue),
             "--no-follow": self.follow is False,
-            "--key": self.key is not None,
-            "--property": bool(self.property_),
-            "--grep": self.grep is not None,
-            "--where": self.where is not None,
-            "--rate": self.rate is not None,
+            "--output": output != "auto",
         }
         refuse_together(given, _CONTRADICTIONS)
         selection.check_range(self.from_, self.to)

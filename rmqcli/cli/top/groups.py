@@ -136,9 +136,6 @@ class GroupsView(View):
             "d": ViewKey("dead letters", self._letters),
             "r": ViewKey("reset", self._reset, changes=True),
         }
-        self._rows: dict[str, dict[str, Any]] = {}
-        self._failures: list[str] = []
-        self._full_ms = 0
         #: for the thread that reads
         self._trends = _Trends()
         self._known: tuple[str, ...] = ()
@@ -149,8 +146,8 @@ class GroupsView(View):
     def command(self) -> list[str]:
         return ["lag", "--watch", format_duration(self.interval_ms or 2_000)]
 
-    def rows(self) -> Sequence[Row]:
-        return list(self._rows.values())
+    def rows_of(self, found: _Groups) -> Sequence[Row]:
+        return list(found.rows.values())
 
     def key_of(self, row: Row) -> Any:
         return row["group"]
@@ -215,22 +212,22 @@ class GroupsView(View):
         return row
 
     def take(self, answer: _Groups) -> None:
-        self._rows = answer.rows if answer.is_full else self._rows | answer.rows
+        if self.found is not None and not answer.is_full:
+            answer.rows = self.found.rows | answer.rows
         for group in answer.missing:
-            self._rows.pop(group, None)
-        self._failures = answer.failures
-        self._full_ms = answer.full_ms
+            answer.rows.pop(group, None)
+        super().take(answer)
 
-    def intro(self, row: Row | None) -> Sequence[str]:
-        if self._full_ms <= (self.interval_ms or 0):
+    def intro_of(self, found: _Groups, row: Row | None) -> Sequence[str]:
+        if found.full_ms <= (self.interval_ms or 0):
             return ()
-        every = format_duration(self._full_ms // 1_000 * 1_000)
+        every = format_duration(found.full_ms // 1_000 * 1_000)
         return (
-            f"{counted(len(self._rows), 'group')}: those off the screen every {every}",
+            f"{counted(len(found.rows), 'group')}: those off the screen every {every}",
         )
 
-    def notes(self) -> Sequence[str]:
-        return self._failures
+    def notes_of(self, found: _Groups) -> Sequence[str]:
+        return found.failures
 
     def open(self, row: Row) -> View:
         return GroupView(row["group"])

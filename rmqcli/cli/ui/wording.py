@@ -43,57 +43,32 @@ COMMANDS: Final = {
     "Producer.queues": "rmq topic show",
     "write_plan": "rmq reset-offset GROUP TOPIC --to POS --out P.json",
 }
+#: The library's arguments whose flags have the same name.
+_SAME_NAME: Final = """
+    address_map allow_gaps allow_incomplete allow_undecodable archives cluster conf
+    decode endpoints force group include_retry master message_group namesrv order
+    orderly other_cluster perm plaintext prune remap_queues remote remove_offsets resume
+    rows_per_file since_last state tag tls to topic trace_topic
+"""
 #: The library's arguments, and the flags that do the same.
 FLAGS: Final = {
-    "address_map": "--address-map",
-    "allow_gaps": "--allow-gaps",
-    "allow_incomplete": "--allow-incomplete",
-    "allow_undecodable": "--allow-undecodable",
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
     "allow_unencrypted": "--allow-unencrypted-keys",
-    "archives": "--archives",
     "attributes": "--attribute",
     "brokers": "--broker",
     "ca_file": "--tls-ca",
-    "cluster": "--cluster",
-    "conf": "--conf",
     "credentials": "--acl-file or RMQ_ACCESS_KEY and RMQ_SECRET_KEY",
     "consume_message_orderly": "--orderly",
-    "decode": "--decode",
     "delay_level": "--delay",
     "delay_ms": "--delay",
-    "endpoints": "--endpoints",
     "executor_timeout_ms": "--executor-timeout",
-    "force": "--force",
     "from_position": "--from",
-    "group": "--group",
-    "include_retry": "--include-retry",
     "insecure": "--tls-insecure",
     "kinds": "--only",
-    "master": "--master",
     "may_create": "--create",
-    "message_group": "--message-group",
-    "namesrv": "--namesrv",
-    "order": "--order",
-    "orderly": "--orderly",
-    "other_cluster": "--other-cluster",
-    "perm": "--perm",
-    "plaintext": "--plaintext",
-    "prune": "--prune",
     "queue_nums": "--queues",
     "queues": "--queue",
-    "remap_queues": "--remap-queues",
-    "remote": "--remote",
-    "remove_offsets": "--remove-offsets",
-    "resume": "--resume",
-    "rows_per_file": "--rows-per-file",
-    "since_last": "--since-last",
-    "state": "--state",
-    "tag": "--tag",
     "timeout_ms": "--timeout",
-    "tls": "--tls",
-    "to": "--to",
-    "topic": "--topic",
-    "trace_topic": "--trace-topic",
     "topics": "the topics",
 }
 

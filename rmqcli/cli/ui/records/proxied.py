@@ -21,8 +21,6 @@ class ProxyRecord:
     them: the producer's own, UNIQ_KEY, KEYS, TAGS, the message group, the priority.
     """
 
-    __slots__ = ("_message", "properties")
-
     commit_log_offset: Final = None
     offset_msg_id: Final = None
     flag: Final = None
@@ -31,10 +29,26 @@ class ProxyRecord:
 
     def __init__(self, message: ProxyMessage) -> None:
         self._message = message
+        self.topic = message.topic
+        #: None if the proxy does not report it
+        self.queue_offset = message.queue_offset
+        #: the id that its producer gave it
+        self.msg_id = message.msg_id or None
+        self.tags = message.tags
+        self.keys = message.keys
+        #: when its producer created it, by the producer's clock
+        self.born_timestamp_ms: int | None = None
+        if message.raw.system_properties.HasField("born_timestamp"):
+            self.born_timestamp_ms = message.born_timestamp_ms
+        self.store_timestamp_ms = message.store_timestamp_ms
+        self.born_host = message.born_host or None
+        self.store_host = message.store_host or None
+        #: how often it was delivered before
+        self.reconsume_times = message.reconsume_times
         of_system = {
-            "UNIQ_KEY": message.msg_id or None,
-            "KEYS": message.keys,
-            "TAGS": message.tags,
+            "UNIQ_KEY": self.msg_id,
+            "KEYS": self.keys,
+            "TAGS": self.tags,
             SHARDING_KEY: message.message_group,
             PRIORITY: None if message.priority is None else str(message.priority),
         }
@@ -42,59 +56,6 @@ class ProxyRecord:
         for name, value in of_system.items():
             if value is not None:
                 self.properties[name] = value
-
-    @property
-    def topic(self) -> str:
-        """The topic it was sent to."""
-        return self._message.topic
-
-    @property
-    def queue_offset(self) -> int | None:
-        """Its offset in the queue; None if the proxy does not report it."""
-        return self._message.queue_offset
-
-    @property
-    def msg_id(self) -> str | None:
-        """The id that its producer gave it."""
-        return self._message.msg_id or None
-
-    @property
-    def tags(self) -> str | None:
-        """Its tag."""
-        return self._message.tags
-
-    @property
-    def keys(self) -> str | None:
-        """Its keys, separated by spaces."""
-        return self._message.keys
-
-    @property
-    def born_timestamp_ms(self) -> int | None:
-        """When its producer created it, by the producer's clock."""
-        system = self._message.raw.system_properties
-        if not system.HasField("born_timestamp"):
-            return None
-        return self._message.born_timestamp_ms
-
-    @property
-    def store_timestamp_ms(self) -> int | None:
-        """When the broker stored it."""
-        return self._message.store_timestamp_ms
-
-    @property
-    def born_host(self) -> str | None:
-        """The host of its producer."""
-        return self._message.born_host or None
-
-    @property
-    def store_host(self) -> str | None:
-        """The broker that stored it."""
-        return self._message.store_host or None
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often it was delivered before."""
-        return self._message.reconsume_times
 
     @property
     def raw_body(self) -> bytes:

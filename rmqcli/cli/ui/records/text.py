@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
 from rmqcli.cli.ui.output import display_width
 from rmqcli.cli.ui.records.output import SHOWN_BYTES_MAX, WHOLE
+from rmqcli.dataclass import dataclass
 from rmqcli.decode.json import compact_json, read_json
 from rmqcli.errors import DecodeError
 from rmqcli.units import counted, format_rfc3339
@@ -43,6 +44,7 @@ _OF_BODY, _CONTINUED = "  ", "+ "
 _BLANKS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pretty:
     """A line about each message, then its body; JSON is indented.
 
@@ -52,18 +54,10 @@ class Pretty:
     value, and an error of a body follows it. `whole` says what shows a long body whole.
     """
 
-    def __init__(
-        self,
-        *,
-        color: bool,
-        width: int | None = None,
-        decode: Decode | None = None,
-        whole: str = WHOLE,
-    ) -> None:
-        self._whole = whole
-        self._color = color
-        self._width = width
-        self._decode = decode
+    color: bool
+    width: int | None = None
+    decode: Decode | None = None
+    whole: str = WHOLE
 
     def blocks(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return a block of lines for each message."""
@@ -91,7 +85,7 @@ class Pretty:
         lines = [place]
         text = "  ".join(facts)
         used = display_width(head) + 2 + len(_stored_at(message)) + 2
-        if text and (self._width is None or used + display_width(text) <= self._width):
+        if text and (self.width is None or used + display_width(text) <= self.width):
             lines = [f"{place}  {self._painted(_DIM, text)}"]
         elif text:
             lines += [
@@ -102,16 +96,16 @@ class Pretty:
         except DecodeError as error:
             return "\n".join([*lines, self._error(f"error: {error.message}")])
         fault = ""
-        if self._decode is not None:
+        if self.decode is not None:
             try:
-                value = self._decode(body)
+                value = self.decode(body)
             except DecodeError as error:
                 fault = error.message
             else:
-                if self._decode.format != "json":
+                if self.decode.format != "json":
                     text = str(json.loads(value)) if value.startswith('"') else value
                     body = text.encode("utf-8", "backslashreplace")
-        text, note = _body_text(body, self._whole)
+        text, note = _body_text(body, self.whole)
         lines += self._lines(text, _OF_BODY)
         if note:
             lines.append(note)
@@ -133,13 +127,13 @@ class Pretty:
     def _lines(self, text: str, prefix: str) -> list[str]:
         """Return the lines of an escaped text, each one behind `prefix`."""
         lines = text.split("\n")
-        if self._width is not None:
-            room = max(1, self._width - len(prefix))
+        if self.width is not None:
+            room = max(1, self.width - len(prefix))
             lines = [part for line in lines for part in _broken(line, room)]
         return [prefix + line if line else "" for line in lines]
 
     def _painted(self, color: str, text: str) -> str:
-        return f"{color}{text}{_RESET}" if self._color else text
+        return f"{color}{text}{_RESET}" if self.color else text
 
 
 def _broken(line: str, room: int) -> list[str]:

@@ -19,7 +19,6 @@ from rmqcli.cli.ui.rich.table import console_for, fitted_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import TextIO
 
     from rich.console import RenderableType
@@ -106,12 +105,7 @@ class LiveScreen:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self._live.stop()
         if self._last is not None:
             self._console.print(self._last)
