@@ -155,5 +155,5 @@ def _ack_in_order(
         return
     if not broker.offsets.has_pending_reset(group, topic, queue_id):
         broker.offsets.commit(group, topic, queue_id, following)
-    if not broker.order_infos.is_blocked(key, attempt_id=None, invisible_ms=0, now=now):
+    if not broker.order_infos.is_blocked(key, now):
         broker.wake_pops(topic, group, queue_id, now)
