@@ -48,6 +48,7 @@ from rmqcli.broker.state.topics import (
 )
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rmqcli.clock import SYSTEM_CLOCK, Clock, Now
+from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import MessageStore, StoreError
 from rmqcli.store.read_only import ReadOnlyStore
@@ -243,15 +244,13 @@ _ARRIVALS_MAX: Final = 1_000
 _TABLES_INTERVAL_MS: Final = 500
 
 
+@dataclass(eq=False)
 class ReadOnlyCore:
     """A core that answers only some request codes; the others are refused with 16."""
 
-    def __init__(
-        self, core: Core, profile: VersionProfile, codes: Collection[int]
-    ) -> None:
-        self._core = core
-        self._profile = profile
-        self._codes = codes
+    _core: Core
+    _profile: VersionProfile
+    _codes: Collection[int]
 
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
