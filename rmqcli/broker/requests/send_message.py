@@ -32,7 +32,6 @@ from rmqcli.broker.request import (
     no_topic,
     system_error,
 )
-from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
 from rmqcli.store.batch_queue import MESSAGES_MAX
@@ -348,7 +347,7 @@ def dead_letter(
     Changes `properties`.
     """
     topic = topic_names.DLQ_PREFIX + group
-    broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.profile.dlq_perm)
+    broker.topics.create_in_send_back(topic, perm=broker.profile.dlq_perm)
     properties[delayed.DELAY] = "-1"
     return dataclasses.replace(fields, topic=topic, queue_id=0)
 
@@ -546,15 +545,13 @@ def need_topic(
 
 def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
     topic = header.topic
-    if not _is_writable(topic):
+    if file_name_fault(topic) is not None or len(topic.encode()) >= 128:
         raise illegal_message(broker)  # 4.6.0 does not check names
     config = broker.topics.create_in_send(
         topic, header.default_topic, header.default_topic_queue_nums
     )
     if config is None and topic.startswith(topic_names.RETRY_PREFIX):
-        config = broker.topics.create_in_send_back(
-            topic, queue_nums=1, perm=PERM_READ | PERM_WRITE
-        )
+        config = broker.topics.create_in_send_back(topic)
     if config is None:
         raise no_topic(f"topic[{topic}] not exist, apply first please!")
     return config
@@ -634,10 +631,6 @@ def _need_int32(header: SendHeader) -> None:
     ):
         if not -_INT32_MAX - 1 <= value <= _INT32_MAX:
             raise system_error(f'NumberFormatException: For input string: "{value}"')
-
-
-def _is_writable(topic: str) -> bool:
-    return file_name_fault(topic) is None and len(topic.encode()) < 128
 
 
 def _is_encodable(text: str) -> bool:
