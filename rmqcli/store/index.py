@@ -234,7 +234,10 @@ class GrowingIndexFile(IndexFile):
 
     def __init__(self, path: str, opened: OpenFiles) -> None:
         super().__init__(path, opened)
-        self._slots = _ints(self._read(_HEADER.size, self.slots_count * _SLOT_BYTES))
+        slots = self._read(_HEADER.size, self.slots_count * _SLOT_BYTES)
+        self._slots = array("i", slots)
+        if sys.byteorder == "little":
+            self._slots.byteswap()
         self._written = self.header.count
         self._new = bytearray()
         self._dirty_pages: set[int] = set()
@@ -331,13 +334,6 @@ def create(path: str, slots: int, opened: OpenFiles) -> GrowingIndexFile:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         opened.create(path, file_bytes(slots))
     return GrowingIndexFile(path, opened)
-
-
-def _ints(data: bytes) -> array[int]:
-    numbers = array("i", data)
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers
 
 
 class KeyIndex:
