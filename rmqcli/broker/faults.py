@@ -274,11 +274,7 @@ class Faults:
 
 
 def _first(fields: dict[str, str], keys: tuple[str, ...]) -> str | None:
-    for key in keys:
-        value = fields.get(key)
-        if value is not None:
-            return value
-    return None
+    return next((fields[key] for key in keys if key in fields), None)
 
 
 def damaged(frame: bytes, part: Part) -> bytes:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rmqcli.files import read_regular
-from rmqcli.store.message_store import StoreError, TimerProgress
+from rmqcli.store.message_store import TimerProgress, store_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def _read(path: Path, numbers: struct.Struct) -> tuple[int, ...]:
 
 def _write(path: Path, data: bytes) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
+    with store_errors(f"{path} cannot be written"):
         fd = os.open(path, flags, 0o644)
         try:
             if os.fstat(fd).st_size < _BYTES:
@@ -83,8 +83,6 @@ def _write(path: Path, data: bytes) -> None:
             os.fdatasync(fd)
         finally:
             os.close(fd)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def read_abort(folder: Path) -> Literal["ours", "java"] | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.errors import BodyError
 from rmqcli.files import read_regular, remove_temporaries, replace_file
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.message_store import StoreError, StoreFullError, store_errors
 from rmqcli.wire.fastjson import loads
 
 if TYPE_CHECKING:
@@ -55,12 +55,10 @@ class ConfigFolder:
 
     def _read(self, name: str) -> object | None:
         path = self.directory / name
-        try:
+        data = b""
+        missing = suppress(FileNotFoundError, NotADirectoryError)
+        with store_errors(f"{path} cannot be read"), missing:
             data = read_regular(path, _BYTES_MAX + 1)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
         if len(data) > _BYTES_MAX:
             raise StoreError(f"{path} has more than {_BYTES_MAX} bytes")
         if not data.strip():
@@ -85,10 +83,6 @@ class ConfigFolder:
         Raises StoreFullError if that fails; then the old file is unchanged.
         """
         path = self.directory / name
-        try:
+        with store_errors(f"{path} cannot be written", StoreFullError):
             self.directory.mkdir(parents=True, exist_ok=True)
             replace_file(path, text.encode(), backup=self.directory / f"{name}.bak")
-        except OSError as error:
-            raise StoreFullError(
-                f"{path} cannot be written: {error.strerror}"
-            ) from error

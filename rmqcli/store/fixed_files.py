@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import sync_folder
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.message_store import StoreError, StoreFullError, store_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,9 +138,9 @@ class FixedFiles:
         Links, folders, devices and pipes with such a name are reported and left out.
         """
         found = {}
-        try:
-            names = os.listdir(self.directory)
-            for name in names:
+        missing = suppress(FileNotFoundError, NotADirectoryError)
+        with store_errors(f"{self.directory} cannot be read"), missing:
+            for name in os.listdir(self.directory):
                 is_offset = len(name) == _NAME_DIGITS and name.isascii()
                 if not (is_offset and name.isdecimal() and int(name) <= _OFFSET_MAX):
                     continue
@@ -156,12 +156,6 @@ class FixedFiles:
                             self.directory,
                             name,
                         )
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except OSError as error:
-            raise StoreError(
-                f"{self.directory} cannot be read: {error.strerror}"
-            ) from error
         return found
 
     def _adopt(self, lengths: dict[int, int]) -> None:
@@ -240,7 +234,7 @@ class FixedFiles:
         if start >= end or not self.has(base):
             return
         path = self._path(base)
-        try:
+        with store_errors(f"{path} cannot be cut"):
             fd = self._opened.fd(path)
             self._dirty.add(base)
             try:
@@ -251,8 +245,6 @@ class FixedFiles:
             except OSError:  # no free block for zeros: release the existing ones
                 os.ftruncate(fd, start - base)
                 os.ftruncate(fd, self.file_bytes)
-        except OSError as error:
-            raise StoreError(f"{path} cannot be cut: {error.strerror}") from error
 
     def cut(self, end: int) -> None:
         """Write zeros from `end` to the end of its file; delete the files after it."""
@@ -266,12 +258,9 @@ class FixedFiles:
         """Delete the file that begins at `base`. Raises StoreError."""
         path = self._path(base)
         self._opened.forget(path)
-        try:
+        gone = suppress(FileNotFoundError)  # another process has deleted it
+        with store_errors(f"{path} cannot be deleted"), gone:
             os.unlink(path)
-        except FileNotFoundError:
-            pass  # another process has deleted it
-        except OSError as error:
-            raise StoreError(f"{path} cannot be deleted: {error.strerror}") from error
         self.bases.remove(base)
         self._dirty.discard(base)
 
@@ -279,15 +268,11 @@ class FixedFiles:
         """Make the written bytes survive a power cut. Raises StoreError."""
         if not self._dirty:
             return
-        try:
+        with store_errors(f"{self.directory} cannot be flushed"):
             for base in sorted(self._dirty):
                 os.fdatasync(self._opened.fd(self._path(base)))
             if self._is_folder_dirty:
                 sync_folder(self.directory)
-        except OSError as error:
-            raise StoreError(
-                f"{self.directory} cannot be flushed: {error.strerror}"
-            ) from error
         self._dirty.clear()
         self._is_folder_dirty = False
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import folder_fault
 from rmqcli.hint import Blank, Hint, Setting
-from rmqcli.store.message_store import StoreError
+from rmqcli.store.message_store import StoreError, store_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,8 @@ _OWN_FOLDERS: Final = (
 
 def check_layout(folder: Path) -> None:
     """Raise StoreError for a folder of a kind that cannot be read."""
-    try:
+    names: list[str] = []
+    with store_errors(f"{folder} cannot be read"), suppress(FileNotFoundError):
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"{folder} is not a folder")
         for name in ("consumequeue", "consumequeue_rocksdb", "consumequeue_r"):
@@ -49,10 +51,6 @@ def check_layout(folder: Path) -> None:
                     hint=_THROUGH_ITS_BROKER,
                 )
         names = os.listdir(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
     dledger = [name for name in names if name.startswith("dledger-")]
     if dledger and "commitlog" not in names:
         raise StoreError(
@@ -67,7 +65,7 @@ def check_owner(folder: Path) -> None:
     That is a folder of another owner, or one with links in place of a store's own
     folders: a write could change any other file. A missing folder is fine.
     """
-    try:
+    with store_errors(f"{folder} cannot be read"):
         fault = folder_fault(folder)
         if fault is not None:
             raise StoreError(
@@ -78,8 +76,6 @@ def check_owner(folder: Path) -> None:
             fault = "is a symbolic link" if inner.is_symlink() else folder_fault(inner)
             if fault is not None:
                 raise StoreError(f"{inner} {fault}")
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
 
 
 class FolderLock:
@@ -91,7 +87,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._id: tuple[int, int] | None = None
         path = folder / "lock"
-        try:
+        with store_errors(f"{path} cannot be opened"):
             folder.mkdir(parents=True, exist_ok=True)
             check_owner(folder)
             # Checked before opening: closing the file again would release the lock.
@@ -99,8 +95,6 @@ class FolderLock:
                 raise StoreError(f"{folder} is in use by this process")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(path, flags, 0o644)
-        except OSError as error:
-            raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
         try:
             self._take(folder)
         except BaseException:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
 from rmqcli.store.fixed_files import OpenFiles, write_all
-from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.message_store import StoreError, StoreFullError, store_errors
 from rmqcli.wire.ids import java_string_hash
 
 if TYPE_CHECKING:
@@ -234,7 +234,10 @@ class GrowingIndexFile(IndexFile):
 
     def __init__(self, path: str, opened: OpenFiles) -> None:
         super().__init__(path, opened)
-        self._slots = _ints(self._read(_HEADER.size, self.slots_count * _SLOT_BYTES))
+        slots = self._read(_HEADER.size, self.slots_count * _SLOT_BYTES)
+        self._slots = array("i", slots)
+        if sys.byteorder == "little":
+            self._slots.byteswap()
         self._written = self.header.count
         self._new = bytearray()
         self._dirty_pages: set[int] = set()
@@ -275,7 +278,7 @@ class GrowingIndexFile(IndexFile):
         """Write the items that are only in memory, durably. Raises StoreFullError."""
         if not self._new:
             return
-        try:
+        with store_errors(f"{self.path} cannot be written", StoreFullError):
             fd = self._opened.fd(self.path)
             write_all(fd, self._new, self._item_at(self._written))
             for page in sorted(self._dirty_pages):
@@ -285,16 +288,8 @@ class GrowingIndexFile(IndexFile):
                     slots.byteswap()
                 write_all(fd, slots.tobytes(), _HEADER.size + first * _SLOT_BYTES)
             os.fdatasync(fd)
-            write_all(
-                fd,
-                _HEADER.pack(*dataclasses.astuple(self.header)),
-                0,
-            )
+            write_all(fd, _HEADER.pack(*dataclasses.astuple(self.header)), 0)
             os.fdatasync(fd)
-        except OSError as error:
-            raise StoreFullError(
-                f"{self.path} cannot be written: {error.strerror}"
-            ) from error
         self._written = self.header.count
         self._new.clear()
         self._dirty_pages.clear()
@@ -335,19 +330,10 @@ class GrowingIndexFile(IndexFile):
 
 def create(path: str, slots: int, opened: OpenFiles) -> GrowingIndexFile:
     """Create an index file. Raises StoreFullError."""
-    try:
+    with store_errors(f"{path} cannot be created", StoreFullError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         opened.create(path, file_bytes(slots))
-    except OSError as error:
-        raise StoreFullError(f"{path} cannot be created: {error.strerror}") from error
     return GrowingIndexFile(path, opened)
-
-
-def _ints(data: bytes) -> array[int]:
-    numbers = array("i", data)
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers
 
 
 class KeyIndex:

@@ -8,6 +8,7 @@ Source: `MessageStore`, `ConsumeQueue` and `PutMessageResult` in apache/rocketmq
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqcli.errors import RmqError
@@ -20,7 +21,7 @@ from rmqcli.wire.message.properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmqcli.wire.message.encode import MessageFields
 
@@ -34,6 +35,15 @@ class StoreError(RmqError):
 
 class StoreFullError(StoreError):
     """Nothing can be appended now: the disk is full or read-only. Reads still work."""
+
+
+@contextmanager
+def store_errors(what: str, kind: type[StoreError] = StoreError) -> Iterator[None]:
+    """Raise a StoreError for an OSError: `what`, then the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}") from error
 
 
 def message_count(fields: MessageFields) -> int:

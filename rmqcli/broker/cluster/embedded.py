@@ -170,7 +170,10 @@ class EmbeddedCluster:
             self._namesrv_port.core = self._names
             self._server.start()
             for number in range(self.options.brokers):
-                self._add_broker(number)
+                name = f"broker-{chr(ord('a') + number)}"
+                broker = self._make_broker(name, 0, number=number)
+                self._brokers.append(broker)
+                broker.start()
             if self.options.proxy:
                 self._proxy = self._start_proxy()
         except BaseException:
@@ -400,11 +403,6 @@ class EmbeddedCluster:
                 name, host=self.options.host, port=number, faults=self.faults
             )
         )
-
-    def _add_broker(self, number: int) -> None:
-        broker = self._make_broker(f"broker-{chr(ord('a') + number)}", 0, number=number)
-        self._brokers.append(broker)
-        broker.start()
 
     def _make_broker(
         self, name: str, broker_id: int, *, number: int | None

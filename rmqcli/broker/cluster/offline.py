@@ -48,8 +48,9 @@ from rmqcli.broker.state.topics import (
 )
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rmqcli.clock import SYSTEM_CLOCK, Clock, Now
+from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
-from rmqcli.store.message_store import MessageStore, StoreError
+from rmqcli.store.message_store import MessageStore, StoreError, store_errors
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
@@ -243,15 +244,13 @@ _ARRIVALS_MAX: Final = 1_000
 _TABLES_INTERVAL_MS: Final = 500
 
 
+@dataclass(eq=False)
 class ReadOnlyCore:
     """A core that answers only some request codes; the others are refused with 16."""
 
-    def __init__(
-        self, core: Core, profile: VersionProfile, codes: Collection[int]
-    ) -> None:
-        self._core = core
-        self._profile = profile
-        self._codes = codes
+    _core: Core
+    _profile: VersionProfile
+    _codes: Collection[int]
 
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
@@ -444,12 +443,10 @@ def _checked(folder: Path) -> dict[str | None, Path]:
 
     Raises StoreError for a folder that does not exist or cannot be read.
     """
-    try:
+    with store_errors(f"{folder} cannot be read"):
         if not folder.exists():
             raise StoreError(f"folder {folder} does not exist")
         if not folder.is_dir():
             raise StoreError(f"{folder} is not a folder")
         several = broker_folders(folder)
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
     return dict(several.items()) if several else {None: folder}

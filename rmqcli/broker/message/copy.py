@@ -68,7 +68,7 @@ def copy_fields(
     now: Now,
     *,
     topic: str,
-    queue_id: int,
+    queue_id: int = 0,
     properties: dict[str, str] | None = None,
     reconsume_times: int | None = None,
 ) -> MessageFields:

@@ -17,17 +17,7 @@ from rmqcli.broker.request import Refusal, Reply, no_permission, read_config
 from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.namesrv_config import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
-    DeleteKVConfigRequestHeader,
-    GetKVConfigRequestHeader,
-    GetKVConfigResponseHeader,
-    GetKVListByNamespaceRequestHeader,
-    PutKVConfigRequestHeader,
-    WipeWritePermOfBrokerRequestHeader,
-    WipeWritePermOfBrokerResponseHeader,
-)
+from rmqcli.wire.headers import namesrv_config as headers
 from rmqcli.wire.version import V4_9_2
 
 if TYPE_CHECKING:
@@ -41,7 +31,7 @@ _CHANGEABLE: Final = frozenset(("productEnvName",))
 @handles(RequestCode.PUT_KV_CONFIG)
 def put_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Set one value (100)."""
-    header = request.header(PutKVConfigRequestHeader)
+    header = request.header(headers.PutKVConfigRequestHeader)
     server.kv.put(header.namespace, header.key, header.value)
     return Reply()
 
@@ -49,20 +39,20 @@ def put_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.GET_KV_CONFIG)
 def get_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with one value (101), or with 22 if there is none."""
-    header = request.header(GetKVConfigRequestHeader)
+    header = request.header(headers.GetKVConfigRequestHeader)
     value = server.kv.get(header.namespace, header.key)
     if value is None:
         raise Refusal(
             ResponseCode.QUERY_NOT_FOUND,
             f"No config item, Namespace: {header.namespace} Key: {header.key}",
         )
-    return Reply(header=GetKVConfigResponseHeader(value=value))
+    return Reply(header=headers.GetKVConfigResponseHeader(value=value))
 
 
 @handles(RequestCode.DELETE_KV_CONFIG)
 def delete_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Remove one value (102)."""
-    header = request.header(DeleteKVConfigRequestHeader)
+    header = request.header(headers.DeleteKVConfigRequestHeader)
     server.kv.delete(header.namespace, header.key)
     return Reply()
 
@@ -70,7 +60,7 @@ def delete_kv_config(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
 def get_kv_list(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Answer with a namespace's values (219), or with 22 if it never had any."""
-    namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
+    namespace = request.header(headers.GetKVListByNamespaceRequestHeader).namespace
     table = server.kv.table(namespace)
     if table is None:
         raise Refusal(
@@ -103,14 +93,16 @@ def update_config(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
 def wipe_write_perm(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Take the write permission from a broker's topics (205)."""
-    name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
+    name = request.header(headers.WipeWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=False)
-    return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+    answer = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+    return Reply(header=answer)
 
 
 @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, since=V4_9_2)
 def add_write_perm(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Give a broker's topics the write permission back (327)."""
-    name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
+    name = request.header(headers.AddWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=True)
-    return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+    answer = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+    return Reply(header=answer)

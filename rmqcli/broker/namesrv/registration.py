@@ -21,14 +21,7 @@ from rmqcli.wire.bodies.config import KVTable, RegisterBrokerBody, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.registration import (
-    BrokerHeartbeatRequestHeader,
-    QueryDataVersionRequestHeader,
-    QueryDataVersionResponseHeader,
-    RegisterBrokerRequestHeader,
-    RegisterBrokerResponseHeader,
-    UnRegisterBrokerRequestHeader,
-)
+from rmqcli.wire.headers import registration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +35,7 @@ _CRC_MASK: Final = 0x7FFF_FFFF
 @handles(RequestCode.REGISTER_BROKER)
 def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Register a broker and its topics (103), until its connection ends."""
-    header = request.header(RegisterBrokerRequestHeader)
+    header = request.header(registration.RegisterBrokerRequestHeader)
     body = bytes(request.command.body)
     if header.body_crc32 and zlib.crc32(body) & _CRC_MASK != header.body_crc32:
         raise system_error("crc32 not match")
@@ -61,10 +54,10 @@ def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
         request.now,
         request.peer,
     )
-    answer = RegisterBrokerResponseHeader()
+    answer = registration.RegisterBrokerResponseHeader()
     master = server.routes.master(header.broker_name)
     if header.broker_id != 0 and master is not None:
-        answer = RegisterBrokerResponseHeader(
+        answer = registration.RegisterBrokerResponseHeader(
             master_addr=master[0], ha_server_addr=master[1]
         )
     order = server.kv.table(ORDER_NAMESPACE)
@@ -76,7 +69,7 @@ def register_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.UNREGISTER_BROKER)
 def unregister_broker(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Forget a broker (104)."""
-    header = request.header(UnRegisterBrokerRequestHeader)
+    header = request.header(registration.UnRegisterBrokerRequestHeader)
     server.routes.unregister(_broker_of(header))
     return Reply()
 
@@ -87,14 +80,14 @@ def query_data_version(server: NamesrvState, request: BrokerRequest) -> Reply:
 
     If it need not, the request counts as a heartbeat.
     """
-    header = request.header(QueryDataVersionRequestHeader)
+    header = request.header(registration.QueryDataVersionRequestHeader)
     given = request.body(DataVersion)
     broker = _broker_of(header)
     known = server.routes.data_version(broker)
     if known == given:
         server.routes.touch(header.broker_name, header.broker_addr, request.now)
     return Reply(
-        header=QueryDataVersionResponseHeader(changed=known != given),
+        header=registration.QueryDataVersionResponseHeader(changed=known != given),
         body=b"" if known is None else encode_body(known),
     )
 
@@ -102,15 +95,15 @@ def query_data_version(server: NamesrvState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.BROKER_HEARTBEAT)
 def broker_heartbeat(server: NamesrvState, request: BrokerRequest) -> Reply:
     """Record that a broker is alive (904)."""
-    header = request.header(BrokerHeartbeatRequestHeader)
+    header = request.header(registration.BrokerHeartbeatRequestHeader)
     server.routes.touch(header.broker_name, header.broker_addr, request.now)
     return Reply()
 
 
 def _broker_of(
-    header: RegisterBrokerRequestHeader
-    | UnRegisterBrokerRequestHeader
-    | QueryDataVersionRequestHeader,
+    header: registration.RegisterBrokerRequestHeader
+    | registration.UnRegisterBrokerRequestHeader
+    | registration.QueryDataVersionRequestHeader,
 ) -> BrokerId:
     return BrokerId(
         cluster=header.cluster_name,

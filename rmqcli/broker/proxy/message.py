@@ -83,16 +83,6 @@ SYSTEM_PROPERTIES: Final = frozenset(
 )
 
 
-_KINDS: Final = {
-    "NORMAL": pb.MessageType.NORMAL,
-    "FIFO": pb.MessageType.FIFO,
-    "DELAY": pb.MessageType.DELAY,
-    "TRANSACTION": pb.MessageType.TRANSACTION,
-    "PRIORITY": pb.MessageType.PRIORITY,
-    LITE: pb.MessageType.LITE,
-}
-
-
 def sys_flag_of(message: pb.Message) -> int:
     """Return the system flag of a message to send."""
     system = message.system_properties
@@ -260,7 +250,7 @@ def grpc_message(
         message_id=properties.get(UNIQ_KEY) or stored.offset_msg_id,
         body_digest=_digest(body),
         body_encoding=pb.Encoding.GZIP if is_compressed else pb.Encoding.IDENTITY,
-        message_type=_KINDS[kind_of(properties)],
+        message_type=kind_of(properties),
         born_host=properties.get(_BORN_HOST) or stored.born_host,
         store_host=stored.store_host,
         receipt_handle=handle,

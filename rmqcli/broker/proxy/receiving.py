@@ -36,12 +36,7 @@ from rmqcli.log import get_logger
 from rmqcli.units import read_count
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import Header, from_ext_fields
-from rmqcli.wire.headers.pop import (
-    PopLiteMessageRequestHeader,
-    PopLiteMessageResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
+from rmqcli.wire.headers import pop
 from rmqcli.wire.message.decode import DecodeFailure, decode_messages
 from rmqcli.wire.message.properties import LITE_TOPIC, POP_CK, lmq_of
 from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, Settings
@@ -200,12 +195,12 @@ class Receiving(Activity):
         self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
     ) -> list[Popped]:
         """Return the messages for the client. Raises ProxyError, also without any."""
-        pop = asyncio.ensure_future(self._pop(caller, request, plan))
+        popped = asyncio.ensure_future(self._pop(caller, request, plan))
         try:
-            received = await asyncio.shield(pop)
+            received = await asyncio.shield(popped)
         except asyncio.CancelledError:
             # The client has gone; the broker may still answer, up to 20 s later.
-            pop.add_done_callback(lambda done: self._return_all(caller, plan, done))
+            popped.add_done_callback(lambda done: self._return_all(caller, plan, done))
             raise
         found = [each for each in received if self._is_for_client(plan, each)]
         if not found:
@@ -228,7 +223,7 @@ class Receiving(Activity):
             raise ProxyError(Code.FORBIDDEN, "no readable queue")
         if plan.is_lite:
             return await self._pop_lite(caller, request, plan, queue)
-        header = PopMessageRequestHeader(
+        header = pop.PopMessageRequestHeader(
             consumer_group=plan.group,
             topic=plan.topic,
             queue_id=queue.queue_id,
@@ -260,7 +255,7 @@ class Receiving(Activity):
                 f"The client [{caller.client_id}] has too many unacked messages."
                 f" Unacked count: {unacked}",
             )
-        header = PopLiteMessageRequestHeader(
+        header = pop.PopLiteMessageRequestHeader(
             client_id=caller.client_id,
             consumer_group=plan.group,
             topic=plan.topic,
@@ -366,7 +361,7 @@ def read_answer(
     when its invisible time ends. Raises HeaderError for an answer without the values
     that handles consist of.
     """
-    header = from_ext_fields(PopMessageResponseHeader, answer.ext_fields)
+    header = from_ext_fields(pop.PopMessageResponseHeader, answer.ext_fields)
     starts = decode_start_offset_info(header.start_offset_info)
     counts = decode_order_count_info(header.order_count_info) if is_fifo else {}
     found = []
@@ -415,7 +410,7 @@ def read_lite_answer(
 
     Source: MQClientAPIImpl.processPopLiteResponse.
     """
-    header = from_ext_fields(PopLiteMessageResponseHeader, answer.ext_fields)
+    header = from_ext_fields(pop.PopLiteMessageResponseHeader, answer.ext_fields)
     messages = decode_messages(answer.body)
     counts = [
         read_count(each, digits_max=9) or 0

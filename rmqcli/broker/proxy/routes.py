@@ -46,19 +46,10 @@ KEPT_MAX: Final = 10_000
 UNSPECIFIED: Final = "UNSPECIFIED"
 _MIXED: Final = "MIXED"
 #: The topic attribute message.type -> the message types that the topic accepts.
+_OF_MIXED: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 _ACCEPTED: Final = {
-    "NORMAL": (pb.MessageType.NORMAL,),
-    "FIFO": (pb.MessageType.FIFO,),
-    "DELAY": (pb.MessageType.DELAY,),
-    "TRANSACTION": (pb.MessageType.TRANSACTION,),
-    "LITE": (pb.MessageType.LITE,),
-    "PRIORITY": (pb.MessageType.PRIORITY,),
-    _MIXED: (
-        pb.MessageType.NORMAL,
-        pb.MessageType.FIFO,
-        pb.MessageType.DELAY,
-        pb.MessageType.TRANSACTION,
-    ),
+    **{kind: (kind,) for kind in (*_OF_MIXED, "LITE", "PRIORITY")},
+    _MIXED: _OF_MIXED,
 }
 
 
@@ -101,7 +92,7 @@ class ProxyRoutes:
         self._types: _Kept[str] = _Kept(clock)
         self._groups: _Kept[SubscriptionGroupConfig] = _Kept(clock)
         self._turns = itertools.count()
-        #: address -> broker name, of the masters that the name server last reported
+        #: broker name -> address, of the masters that the name server last reported
         self._addresses: dict[str, str] = {}
 
     # --- used by other calls ---
@@ -218,11 +209,7 @@ class ProxyRoutes:
 
         None if no queue is readable. Source: ReceiveMessageQueueSelector.
         """
-        queues = [
-            Queue(data.broker_name, -1, address)
-            for data, address in _masters(await self.route(topic))
-            if data.is_readable and data.read_queue_nums
-        ]
+        queues = await self._readable(topic)
         for queue in queues:
             if queue.broker_name == broker_name:
                 return queue
@@ -230,24 +217,20 @@ class ProxyRoutes:
 
     async def readable_masters(self, topic: str) -> list[str]:
         """Return the addresses of the masters on which the topic can be read."""
+        return [queue.address for queue in await self._readable(topic)]
+
+    async def _readable(self, topic: str) -> list[Queue]:
         return [
-            address
+            Queue(data.broker_name, -1, address)
             for data, address in _masters(await self.route(topic))
             if data.is_readable and data.read_queue_nums
         ]
 
     async def address_of(self, broker_name: str) -> str | None:
         """Return the address of a broker's master, or None if there is none."""
-        for address, kept in self._addresses.items():
-            if kept == broker_name:
-                return address
-        self._addresses = {
-            address: name for name, address in (await self.brokers()).items()
-        }
-        for address, name in self._addresses.items():
-            if name == broker_name:
-                return address
-        return None
+        if broker_name not in self._addresses:
+            self._addresses = await self.brokers()
+        return self._addresses.get(broker_name)
 
     # --- the calls ---
 
@@ -259,7 +242,7 @@ class ProxyRoutes:
         route = await self.route(request.topic.name)
         types = _ACCEPTED.get(
             await self.message_type(request.topic.name),
-            (pb.MessageType.MESSAGE_TYPE_UNSPECIFIED,),
+            ("MESSAGE_TYPE_UNSPECIFIED",),
         )
         endpoints = self._endpoints(request.endpoints)
         queues = [
@@ -297,8 +280,10 @@ class ProxyRoutes:
                 message_queue=pb.MessageQueue(
                     topic=request.topic,
                     id=queue_id,
-                    permission=_permission(
-                        is_readable=data.is_readable, is_writable=data.is_writable
+                    permission=(
+                        pb.Permission.READ_WRITE
+                        if data.is_writable
+                        else pb.Permission.READ
                     ),
                     broker=_broker(data.broker_name, endpoints),
                 )
@@ -344,14 +329,6 @@ def _permissions(data: QueueData) -> list[pb.Permission]:
         + [pb.Permission.WRITE] * (write - both)
         + [pb.Permission.READ_WRITE] * both
     )
-
-
-def _permission(*, is_readable: bool, is_writable: bool) -> pb.Permission:
-    if is_readable and is_writable:
-        return pb.Permission.READ_WRITE
-    if is_readable:
-        return pb.Permission.READ
-    return pb.Permission.WRITE if is_writable else pb.Permission.NONE
 
 
 def _broker(name: str, endpoints: pb.Endpoints) -> pb.Broker:

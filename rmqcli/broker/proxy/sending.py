@@ -32,12 +32,7 @@ from rmqcli.broker.topic_names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.errors import WireError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
-from rmqcli.wire.headers.send import (
-    RecallMessageRequestHeader,
-    RecallMessageResponseHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
+from rmqcli.wire.headers import send
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
@@ -115,7 +110,7 @@ class Sending(Activity):
         except ValueError as error:
             raise internal_error(str(error)) from error
         born_ms = first.properties.get(_BORN_TIMESTAMP)
-        header = SendMessageRequestHeaderV2(
+        header = send.SendMessageRequestHeaderV2(
             producer_group=topic,
             topic=topic,
             default_topic=DEFAULT_TOPIC,
@@ -152,7 +147,7 @@ class Sending(Activity):
             return service.SendResultEntry(
                 status=status(code, f"send message failed, sendStatus={name}")
             )
-        header = from_ext_fields(SendMessageResponseHeader, answer.ext_fields)
+        header = from_ext_fields(send.SendMessageResponseHeader, answer.ext_fields)
         transaction_id = header.transaction_id or ""
         if sys_flag & TRANSACTION_PREPARED and transaction_id:
             self._transactions.add(
@@ -184,13 +179,13 @@ class Sending(Activity):
         answer = await self._links.ask(
             address,
             RequestCode.RECALL_MESSAGE,
-            RecallMessageRequestHeader(
+            send.RecallMessageRequestHeader(
                 topic=topic, recall_handle=request.recall_handle
             ),
         )
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
-        header = from_ext_fields(RecallMessageResponseHeader, answer.ext_fields)
+        header = from_ext_fields(send.RecallMessageResponseHeader, answer.ext_fields)
         return service.RecallMessageResponse(status=ok(), message_id=header.msg_id)
 
 

@@ -95,12 +95,8 @@ class Sessions(Activity):
                 kind = command.WhichOneof("command")
                 if kind == "settings":
                     await self._settings(caller, command.settings, stream)
-                elif kind == "thread_stack_trace":
-                    nonce = command.thread_stack_trace.nonce
-                    self._clients.answered(nonce, command)
-                elif kind == "verify_message_result":
-                    nonce = command.verify_message_result.nonce
-                    self._clients.answered(nonce, command)
+                elif kind in ("thread_stack_trace", "verify_message_result"):
+                    self._clients.answered(getattr(command, kind).nonce, command)
         finally:
             stream.close()
             client = self._clients.find(caller.client_id)

@@ -27,17 +27,7 @@ from rmqcli.wire.bodies.acl import (
 )
 from rmqcli.wire.body import to_json
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers.acl import (
-    CreateAclRequestHeader,
-    CreateUserRequestHeader,
-    DeleteAclRequestHeader,
-    DeleteUserRequestHeader,
-    GetAclRequestHeader,
-    GetUserRequestHeader,
-    ListAclsRequestHeader,
-    ListUsersRequestHeader,
-    UpdateUserRequestHeader,
-)
+from rmqcli.wire.headers import acl
 from rmqcli.wire.version import V5_3_0
 
 if TYPE_CHECKING:
@@ -55,7 +45,7 @@ _REMARK: Final = "not set any response code"
 def create_user(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_CREATE_USER (3001)."""
     table = _users(broker)
-    name = request.header(CreateUserRequestHeader).username
+    name = request.header(acl.CreateUserRequestHeader).username
     user = dataclasses.replace(request.body(UserWithPassword), username=name)
     if not user.password:
         raise no_permission("password can not be blank")
@@ -75,7 +65,7 @@ def create_user(broker: BrokerState, request: BrokerRequest) -> Reply:
 def update_user(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_UPDATE_USER (3002): what the body does not name keeps its value."""
     table = _users(broker)
-    name = request.header(UpdateUserRequestHeader).username
+    name = request.header(acl.UpdateUserRequestHeader).username
     asked = request.body(UserWithPassword)
     known = table.users.get(name)
     if known is None:
@@ -94,7 +84,7 @@ def update_user(broker: BrokerState, request: BrokerRequest) -> Reply:
 def delete_user(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_DELETE_USER (3003): its rules, too; succeeds for an unknown user."""
     table = _users(broker)
-    name = request.header(DeleteUserRequestHeader).username
+    name = request.header(acl.DeleteUserRequestHeader).username
     table.users.pop(name, None)
     table.rules.pop(f"User:{name}", None)
     return Reply(remark=_REMARK)
@@ -103,14 +93,14 @@ def delete_user(broker: BrokerState, request: BrokerRequest) -> Reply:
 @handles(RequestCode.AUTH_GET_USER, since=V5_3_0)
 def get_user(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_GET_USER (3004): no body for an unknown user."""
-    user = _users(broker).users.get(request.header(GetUserRequestHeader).username)
+    user = _users(broker).users.get(request.header(acl.GetUserRequestHeader).username)
     return Reply(remark=_REMARK, body=b"" if user is None else _json(user))
 
 
 @handles(RequestCode.AUTH_LIST_USER, since=V5_3_0)
 def list_users(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_LIST_USER (3005)."""
-    wanted = request.header(ListUsersRequestHeader).filter or ""
+    wanted = request.header(acl.ListUsersRequestHeader).filter or ""
     users = _users(broker).users
     found = [users[name] for name in sorted(users) if wanted in name]
     return Reply(remark=_REMARK, body=_json(found) if found else b"")
@@ -120,7 +110,7 @@ def list_users(broker: BrokerState, request: BrokerRequest) -> Reply:
 def create_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_CREATE_ACL (3006): adds rules, or replaces those of the same resources."""
     table = _rules(broker)
-    subject = request.header(CreateAclRequestHeader).subject
+    subject = request.header(acl.CreateAclRequestHeader).subject
     entries = {
         (_word(policy.policy_type, (CUSTOM, DEFAULT)) or CUSTOM, entry.resource): (
             _checked(entry)
@@ -143,7 +133,7 @@ def create_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
 def delete_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_DELETE_ACL (3008): of one resource, or all without one."""
     table = _rules(broker)
-    header = request.header(DeleteAclRequestHeader)
+    header = request.header(acl.DeleteAclRequestHeader)
     if header.subject.removeprefix("User:") not in table.users:
         raise no_permission("The subject is not exist.")
     rules = table.rules.get(header.subject)
@@ -160,7 +150,7 @@ def delete_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
 def get_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_GET_ACL (3009): no body for a user without rules."""
     table = _rules(broker)
-    subject = request.header(GetAclRequestHeader).subject
+    subject = request.header(acl.GetAclRequestHeader).subject
     if subject.removeprefix("User:") not in table.users:
         raise no_permission("The subject is not exist.")
     rules = table.rules.get(subject)
@@ -171,7 +161,7 @@ def get_acl(broker: BrokerState, request: BrokerRequest) -> Reply:
 def list_acls(broker: BrokerState, request: BrokerRequest) -> Reply:
     """AUTH_LIST_ACL (3010), without the filter of resources."""
     table = _rules(broker)
-    wanted = request.header(ListAclsRequestHeader).subject_filter or ""
+    wanted = request.header(acl.ListAclsRequestHeader).subject_filter or ""
     found = [_acl(table, name) for name in sorted(table.rules) if wanted in name]
     return Reply(remark=_REMARK, body=_json(found) if found else b"")
 

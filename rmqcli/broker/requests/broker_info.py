@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
+from rmqcli.broker.message.copy import look_message
 from rmqcli.broker.request import BrokerRequest, Reply, read_config, system_error
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
@@ -36,8 +37,6 @@ from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
-from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import V4_9_4, V5_0_0
 
 if TYPE_CHECKING:
@@ -253,11 +252,13 @@ def _about_broker(broker: BrokerState, now: Now) -> dict[str, str]:
 
 def _about_store(broker: BrokerState) -> dict[str, str]:
     low, high = broker.store.log_bounds()
+    earliest = look_message(broker.store, low)
+    earliest_ms = -1 if earliest is None else earliest.store_timestamp_ms
     return {
         "commitLogMinOffset": str(low),
         "commitLogMaxOffset": str(high),
         "dispatchBehindBytes": "0",
-        "earliestMessageTimeStamp": str(_earliest_ms(broker, low)),
+        "earliestMessageTimeStamp": str(earliest_ms),
         "remainHowManyDataToFlush": "0 B",
         "remainTransientStoreBufferNumbs": "2147483647",
         "pageCacheLockTimeMills": "0",
@@ -266,14 +267,6 @@ def _about_store(broker: BrokerState) -> dict[str, str]:
         "commitLogDiskRatio": "0.0",
         "consumeQueueDiskRatio": "0.0",
     }
-
-
-def _earliest_ms(broker: BrokerState, low: int) -> int:
-    record = broker.store.message_at(low)
-    for message in decode_messages(record or b""):
-        if isinstance(message, StoredMessage):
-            return message.store_timestamp_ms
-    return -1
 
 
 def _counters(broker: BrokerState, now: Now) -> dict[str, str]:

@@ -169,18 +169,20 @@ def _time_span(
     broker: BrokerState, group: str, queue: MessageQueue, now_ms: int
 ) -> QueueTimeSpan:
     topic, queue_id = queue.topic, queue.queue_id
-    store = broker.store
-    low, high = store.queue_bounds(topic, queue_id) or (0, 0)
-    consumed = broker.offsets.query(group, topic, queue_id) or 0
+    low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
     first = _time(broker, topic, queue_id, low)
     last = _time(broker, topic, queue_id, high - 1)
-    at = _time(broker, topic, queue_id, consumed - 1) if consumed > 0 else first
+    at = _time(broker, topic, queue_id, consumed - 1) if consumed else first
+    delay_ms = 0  # the age of the next message to consume, if there is one
+    if consumed < high:
+        delay_ms = max(0, now_ms - _time(broker, topic, queue_id, consumed))
     return QueueTimeSpan(
         queue=queue,
         min_time_stamp=first,
         max_time_stamp=last,
         consume_time_stamp=at,
-        delay_time=_delay_ms(broker, group, topic, queue_id, now_ms),
+        delay_time=delay_ms,
         min_time_stamp_str=_human(first),
         max_time_stamp_str=_human(last),
         consume_time_stamp_str=_human(at),
@@ -192,17 +194,6 @@ def _time(broker: BrokerState, topic: str, queue_id: int, offset: int) -> int:
         broker.store.store_time_ms(topic, queue_id, offset) if offset >= 0 else None
     )
     return -1 if time_ms is None else time_ms
-
-
-def _delay_ms(
-    broker: BrokerState, group: str, topic: str, queue_id: int, now_ms: int
-) -> int:
-    """The age in ms of the next message to consume; 0 if there is none."""
-    _, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
-    consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
-    if consumed >= high:
-        return 0
-    return max(0, now_ms - _time(broker, topic, queue_id, consumed))
 
 
 def _human(epoch_ms: int) -> str:

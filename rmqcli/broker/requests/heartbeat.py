@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import BrokerRequest, Reply, system_error
 from rmqcli.broker.state.clients import ConnectedMember
-from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
 from rmqcli.wire.bodies.heartbeat import HeartbeatData
@@ -45,7 +44,6 @@ def heart_beat(broker: BrokerState, request: BrokerRequest) -> Reply:
             broker.topics.create_in_send_back(
                 RETRY_PREFIX + consumer.group_name,
                 queue_nums=config.retry_queue_nums,
-                perm=PERM_READ | PERM_WRITE,
             )
         # A group beyond our limit is not one that the settings forbid.
         if (

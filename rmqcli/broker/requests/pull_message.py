@@ -154,18 +154,6 @@ def _code(
         broker_id = slow if result.is_slow else usual
     if settings.broker_id == 0:
         return code, broker_id
-    return _code_of_slave(broker, group, result, code=code, broker_id=broker_id)
-
-
-def _code_of_slave(
-    broker: BrokerState,
-    group: SubscriptionGroupConfig,
-    result: GetMessageResult,
-    *,
-    code: int,
-    broker_id: int,
-) -> tuple[int, int]:
-    settings = broker.settings
     if broker.profile.slave_sends_to_master and not result.is_slow:
         broker_id = 0
         if result.status != GetStatus.FOUND:

@@ -15,6 +15,7 @@ Source: `ReplyMessageProcessor` in apache/rocketmq.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
@@ -102,20 +103,14 @@ def _stored(
     If the reply is not stored, its message id and offset are 0. As in RocketMQ, that is
     not an error.
     """
-    place = None
+    msg_id, queue_offset = "0", 0
     if broker.settings.store_reply_message_enable:
-        try:
+        with suppress(Refusal):
             place = send_message.put_or_refuse(broker, [fields], request.now)[0]
-        except Refusal:
-            place = None
-    if place is None:
-        return SendMessageResponseHeader(
-            msg_id="0", queue_id=fields.queue_id, queue_offset=0
-        )
+            host, queue_offset = broker.settings.address, place.queue_offset
+            msg_id = encode_offset_msg_id(host, place.commit_log_offset)
     return SendMessageResponseHeader(
-        msg_id=encode_offset_msg_id(broker.settings.address, place.commit_log_offset),
-        queue_id=fields.queue_id,
-        queue_offset=place.queue_offset,
+        msg_id=msg_id, queue_id=fields.queue_id, queue_offset=queue_offset
     )
 
 

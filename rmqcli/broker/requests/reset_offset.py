@@ -142,15 +142,13 @@ def _targets_of_members(
             f"[reset-offset] reset offset failed, no topic in this broker. "
             f"topic={topic}"
         )
+    timestamp_ms = -1 if header.timestamp == -1 else max(0, header.timestamp)
     offsets: dict[MessageQueue, int] = {}
     for queue_id in range(config.write_queue_nums):
         committed = broker.offsets.query(group, topic, queue_id)
         if committed is None or committed == -1:
             raise system_error(f"THe consumer group <{group}> not exist")
-        if header.timestamp == -1:
-            offset = _by_time(broker, topic, queue_id, -1)
-        else:
-            offset = _by_time(broker, topic, queue_id, max(0, header.timestamp))
+        offset = _by_time(broker, topic, queue_id, timestamp_ms)
         if not header.is_force:
             offset = min(offset, committed)
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)

@@ -26,7 +26,6 @@ from rmqcli.wire.message.record import InnerMessage, StoredMessage
 if TYPE_CHECKING:
     from rmqcli.broker.request import BrokerRequest
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -45,14 +44,17 @@ def send_back(broker: BrokerState, request: BrokerRequest) -> Reply:
     if config.retry_queue_nums <= 0:
         return Reply()  # the message is silently lost, as in RocketMQ
     retry_topic = RETRY_PREFIX + header.group
-    _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums, perm=6)
+    _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums)
     message = look_message(broker.store, header.offset)
     if message is None:
         raise system_error(f"look message by offset failed, {header.offset}")
     level = max(-1, min(header.delay_level, _INT32_MAX))
-    if level < 0 or message.reconsume_times >= _times_max(header, config):
+    times_max = header.max_reconsume_times
+    if times_max is None:
+        times_max = config.retry_max_times
+    if level < 0 or message.reconsume_times >= times_max:
         topic, queue_id, level = DLQ_PREFIX + header.group, 0, 0
-        _need_writable(broker, topic, queue_nums=1, perm=broker.profile.dlq_perm)
+        _need_writable(broker, topic, perm=broker.profile.dlq_perm)
     else:
         topic = retry_topic
         queue_id = broker.topics.pick_queue(topic, config.retry_queue_nums)
@@ -61,16 +63,8 @@ def send_back(broker: BrokerState, request: BrokerRequest) -> Reply:
     return Reply()
 
 
-def _times_max(
-    header: ConsumerSendMsgBackRequestHeader, config: SubscriptionGroupConfig
-) -> int:
-    if header.max_reconsume_times is None:
-        return config.retry_max_times
-    return header.max_reconsume_times
-
-
 def _need_writable(
-    broker: BrokerState, topic: str, *, queue_nums: int, perm: int
+    broker: BrokerState, topic: str, *, queue_nums: int = 1, perm: int = 6
 ) -> None:
     """Create the topic if it is unknown. Raises Refusal(16) if it is not writable."""
     found = broker.topics.create_in_send_back(topic, queue_nums=queue_nums, perm=perm)

@@ -32,19 +32,12 @@ from rmqcli.broker.request import (
     no_topic,
     system_error,
 )
-from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
 from rmqcli.store.batch_queue import MESSAGES_MAX
 from rmqcli.store.message_store import Appended, StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.send import (
-    RecallMessageRequestHeader,
-    RecallMessageResponseHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
+from rmqcli.wire.headers import send
 from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message import system_flag
 from rmqcli.wire.message.batch import ItemSpan, split_batch
@@ -82,7 +75,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import TopicConfig
 
-    SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+    SendHeader = send.SendMessageRequestHeader | send.SendMessageRequestHeaderV2
 
 CLUSTER: Final = "CLUSTER"
 WAIT: Final = "WAIT"  # PROPERTY_WAIT_STORE_MSG_OK
@@ -128,8 +121,8 @@ def send_header(request: BrokerRequest) -> SendHeader:
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE,
     ):
-        return request.header(SendMessageRequestHeader)
-    return request.header(SendMessageRequestHeaderV2)
+        return request.header(send.SendMessageRequestHeader)
+    return request.header(send.SendMessageRequestHeaderV2)
 
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
@@ -150,7 +143,7 @@ def recall_message(broker: BrokerState, request: BrokerRequest) -> Reply:
 def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
     if not broker.settings.recall_message_enable:
         raise no_permission("recall failed, operation is forbidden")
-    header = request.header(RecallMessageRequestHeader)
+    header = request.header(send.RecallMessageRequestHeader)
     if broker.topics.get(header.topic) is None:
         raise no_topic(f"recall failed, the topic[{header.topic}] not exist")
     handle = _recall_handle(broker, header)
@@ -178,12 +171,13 @@ def _recall(broker: BrokerState, request: BrokerRequest) -> Reply:
     fields = broker.delays.redirected(fields, properties, request.now)
     put_or_refuse(broker, [fields], request.now)
     return Reply(
-        header=RecallMessageResponseHeader(msg_id=handle.message_id), ext_fields=_REGION
+        header=send.RecallMessageResponseHeader(msg_id=handle.message_id),
+        ext_fields=_REGION,
     )
 
 
 def _recall_handle(
-    broker: BrokerState, header: RecallMessageRequestHeader
+    broker: BrokerState, header: send.RecallMessageRequestHeader
 ) -> RecallHandle:
     """The recall handle. Raises Refusal if it is not for this topic and broker."""
     try:
@@ -353,7 +347,7 @@ def dead_letter(
     Changes `properties`.
     """
     topic = topic_names.DLQ_PREFIX + group
-    broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.profile.dlq_perm)
+    broker.topics.create_in_send_back(topic, perm=broker.profile.dlq_perm)
     properties[delayed.DELAY] = "-1"
     return dataclasses.replace(fields, topic=topic, queue_id=0)
 
@@ -370,7 +364,7 @@ def _stored(
     if broker.profile.adds_unique_key_and_region:
         transaction_id = properties.get(UNIQ_KEY)
     return Reply(
-        header=SendMessageResponseHeader(
+        header=send.SendMessageResponseHeader(
             msg_id=encode_offset_msg_id(
                 broker.settings.address, place.commit_log_offset
             ),
@@ -503,7 +497,7 @@ def _batch_stored(
     host = encode_offset_msg_id(broker.settings.address, 0)[:-16]
     answers_key = broker.profile.adds_unique_key_and_region
     return Reply(
-        header=SendMessageResponseHeader(
+        header=send.SendMessageResponseHeader(
             msg_id=",".join(f"{host}{each.commit_log_offset:016X}" for each in places),
             queue_id=queue_id,
             queue_offset=places[0].queue_offset,
@@ -551,15 +545,13 @@ def need_topic(
 
 def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
     topic = header.topic
-    if not _is_writable(topic):
+    if file_name_fault(topic) is not None or len(topic.encode()) >= 128:
         raise illegal_message(broker)  # 4.6.0 does not check names
     config = broker.topics.create_in_send(
         topic, header.default_topic, header.default_topic_queue_nums
     )
     if config is None and topic.startswith(topic_names.RETRY_PREFIX):
-        config = broker.topics.create_in_send_back(
-            topic, queue_nums=1, perm=PERM_READ | PERM_WRITE
-        )
+        config = broker.topics.create_in_send_back(topic)
     if config is None:
         raise no_topic(f"topic[{topic}] not exist, apply first please!")
     return config
@@ -639,10 +631,6 @@ def _need_int32(header: SendHeader) -> None:
     ):
         if not -_INT32_MAX - 1 <= value <= _INT32_MAX:
             raise system_error(f'NumberFormatException: For input string: "{value}"')
-
-
-def _is_writable(topic: str) -> bool:
-    return file_name_fault(topic) is None and len(topic.encode()) < 128
 
 
 def _is_encodable(text: str) -> bool:

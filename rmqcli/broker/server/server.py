@@ -18,16 +18,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from rmqcli.broker import faults
 from rmqcli.broker.effects import Effect, Peer, Send
-from rmqcli.broker.faults import (
-    Answer,
-    Corrupt,
-    DelayAnswer,
-    Disconnect,
-    Drop,
-    Reorder,
-    damaged,
-)
 from rmqcli.broker.server.connection import (
     ClientConnection,
     Port,
@@ -124,7 +116,7 @@ def handle_frame(server: Server, connection: ClientConnection, frame: Frame) -> 
     except Exception as error:
         logger.exception("request failed core=%s code=%d", port.name, command.code)
         remark = f"{type(error).__name__}: {error}"[:_REMARK_MAX]
-        failed = Answer(ResponseCode.SYSTEM_ERROR, remark)
+        failed = faults.Answer(ResponseCode.SYSTEM_ERROR, remark)
         _answer(server, connection, command, failed)
         return
     server.apply(effects)
@@ -151,7 +143,7 @@ def _encoded(command: RemotingCommand, *, is_binary: bool) -> bytes:
     try:
         return encode_command(command)
     except FrameError as error:
-        failed = Answer(ResponseCode.SYSTEM_ERROR, error.message)
+        failed = faults.Answer(ResponseCode.SYSTEM_ERROR, error.message)
         return encode_command(_answer_to(command, failed, V5_5_0))
 
 
@@ -163,12 +155,12 @@ def _begin(
 ) -> bool:
     """Apply a fault to a request. Return whether the core still gets the request."""
     match action:
-        case Answer():
+        case faults.Answer():
             _answer(server, connection, command, action)
             return False
-        case Drop(is_handled=False):
+        case faults.Drop(is_handled=False):
             return False
-        case Disconnect(is_handled=False):
+        case faults.Disconnect(is_handled=False):
             server.finish(connection)
             return False
         case _:
@@ -182,15 +174,15 @@ def _end(
 ) -> None:
     """Apply a fault to an answer."""
     match action:
-        case Disconnect():
+        case faults.Disconnect():
             server.finish(connection)
-        case DelayAnswer():
+        case faults.DelayAnswer():
             due_ms = server.now().monotonic_ms + action.delay_ms
             server.timers.at(due_ms, lambda _now: _write_late(server, connection, data))
-        case Reorder():
+        case faults.Reorder():
             connection.held_back.append(data)
-        case Corrupt():
-            server.write(connection, damaged(data, action.part))
+        case faults.Corrupt():
+            server.write(connection, faults.damaged(data, action.part))
         case _:
             return  # Drop: the answer is lost
 
@@ -204,7 +196,7 @@ def _answer(
     server: Server,
     connection: ClientConnection,
     command: RemotingCommand,
-    answer: Answer,
+    answer: faults.Answer,
 ) -> None:
     if not command.is_oneway and not command.is_response:
         reply = _answer_to(command, answer, connection.port.version)
@@ -212,7 +204,7 @@ def _answer(
 
 
 def _answer_to(
-    command: RemotingCommand, answer: Answer, version: int
+    command: RemotingCommand, answer: faults.Answer, version: int
 ) -> RemotingCommand:
     return RemotingCommand(
         code=int(answer.code),

@@ -358,9 +358,7 @@ class CheckPoints:
                     )
                 )
         if known is None:
-            self._broker.topics.create_in_send_back(
-                retry_topic, queue_nums=queues, perm=6
-            )
+            self._broker.topics.create_in_send_back(retry_topic, queue_nums=queues)
         for queue_id in range(queues):
             if self._broker.offsets.query(group, retry_topic, queue_id) is None:
                 self._broker.offsets.commit(group, retry_topic, queue_id, 0)

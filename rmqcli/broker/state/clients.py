@@ -261,13 +261,11 @@ class ClientTable:
             member = members.pop(peer, None)
             is_last = not self._producing.get(peer, set()) - {name}
             if member is not None and is_last:
-                self._forget_producer(member)
+                newest = self._producer_peers.get(member.client_id)
+                if newest == member.peer:
+                    del self._producer_peers[member.client_id]
             if not members:
                 del self._producers[name]
-
-    def _forget_producer(self, member: ConnectedMember) -> None:
-        if self._producer_peers.get(member.client_id) == member.peer:
-            del self._producer_peers[member.client_id]
 
     def _notify(self, group: ConsumerGroup) -> None:
         config = self._groups.get(group.name)

@@ -64,18 +64,17 @@ class OrderInfos:
         offsets: Sequence[int],
         *,
         attempt_id: str | None,
-        pop_time_ms: int,
         invisible_ms: int,
         now: Now,
     ) -> list[tuple[int | None, int]]:
-        """Record a batch; return how often its messages were delivered before.
+        """Record a batch popped at `now`; return how often its messages came before.
 
         The result has pairs of an offset and the number of its earlier deliveries. The
         last pair has no offset: its count is for all messages without a pair.
         """
         before = self._infos.get(key)
         info = OrderInfo(
-            pop_time=pop_time_ms,
+            pop_time=now.epoch_ms,
             invisible_time=invisible_ms,
             offset_list=[offsets[0], *(each - offsets[0] for each in offsets[1:])],
             last_consume_timestamp=now.epoch_ms,
@@ -90,7 +89,12 @@ class OrderInfos:
         return [*counts.items(), (None, least)]
 
     def is_blocked(
-        self, key: QueueKey, *, attempt_id: str | None, invisible_ms: int, now: Now
+        self,
+        key: QueueKey,
+        now: Now,
+        *,
+        attempt_id: str | None = None,
+        invisible_ms: int = 0,
     ) -> bool:
         """Whether a message of the outstanding batch is still invisible.
 

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.message.copy import copy_fields
+from rmqcli.broker.message.copy import copy_fields, look_messages
 from rmqcli.broker.message.delayed import real_place
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import QueueUnit, StoreError
-from rmqcli.wire.message.decode import decode_messages
-from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,24 +92,15 @@ class ScheduleMessageService:
     def _deliver(self, units: Sequence[QueueUnit], now: Now) -> None:
         messages: list[MessageFields] = []
         for unit in units:
-            record = self._broker.store.message_at(unit.commit_log_offset)
-            if record is None:
-                continue  # its log file was deleted
-            for message in decode_messages(record):
-                if isinstance(message, DecodeFailure):
-                    continue
+            # There are none if the log file was deleted.
+            for message in look_messages(self._broker.store, unit.commit_log_offset):
                 place = real_place(message.properties)
                 if place is not None:
                     topic, queue_id = place
-                    messages.append(
-                        copy_fields(
-                            self._broker,
-                            message,
-                            now,
-                            topic=topic,
-                            queue_id=queue_id,
-                        )
+                    fields = copy_fields(
+                        self._broker, message, now, topic=topic, queue_id=queue_id
                     )
+                    messages.append(fields)
         self._writer.put_copies(messages, now)
 
 

@@ -155,7 +155,7 @@ class TopicTable:
         return created
 
     def create_in_send_back(
-        self, topic: str, *, queue_nums: int, perm: int
+        self, topic: str, *, queue_nums: int = 1, perm: int = 6
     ) -> TopicConfig:
         """Return a topic such as a retry or DLQ topic, and create it if it is unknown.
 

@@ -130,7 +130,7 @@ class Transactions:
     def ended(self, half_offset: int, now: Now) -> None:
         """Store an operation record: a half message has ended. Raises StoreError."""
         broker = self._broker
-        broker.topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
+        broker.topics.create_in_send_back(OP_TOPIC)
         separator = "," if broker.profile.adds_transaction_id else ""
         self._writer.put(
             [
@@ -210,28 +210,15 @@ class Transactions:
         So the check can move past it to the messages behind it.
         """
         fields = copy_fields(
-            self._broker,
-            message,
-            now,
-            topic=HALF_TOPIC,
-            queue_id=0,
-            properties=properties,
+            self._broker, message, now, topic=HALF_TOPIC, properties=properties
         )
         place = self._writer.put([fields], now)[0]
         return look_message(self._broker.store, place.commit_log_offset)
 
     def _discard(self, message: StoredMessage, now: Now) -> None:
         """Copy a message that was never decided to TRANS_CHECK_MAX_TIME_TOPIC."""
-        self._broker.topics.create_in_send_back(
-            CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6
-        )
-        fields = copy_fields(
-            self._broker,
-            message,
-            now,
-            topic=CHECK_MAX_TIME_TOPIC,
-            queue_id=0,
-        )
+        self._broker.topics.create_in_send_back(CHECK_MAX_TIME_TOPIC)
+        fields = copy_fields(self._broker, message, now, topic=CHECK_MAX_TIME_TOPIC)
         self._writer.put([fields], now)
 
     def _read_operations(self) -> None:

@@ -43,25 +43,13 @@ def ack_message(broker: BrokerState, request: BrokerRequest) -> Reply:
             f"commit:{header.offset}, store:{low}~{high}",
         )
     handle = read_handle(header.extra_info)
-    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+    queue = header.topic, header.consumer_group, header.queue_id
+    pop_time_ms, now = handle.pop_time_ms, request.now
     if handle.is_order:
-        _ack_in_order(
-            broker,
-            (topic, group, queue_id),
-            header.offset,
-            handle.pop_time_ms,
-            request.now,
-        )
+        _ack_in_order(broker, queue, header.offset, pop_time_ms, now)
     else:
-        key = Key(
-            topic,
-            group,
-            queue_id,
-            handle.start_offset,
-            handle.pop_time_ms,
-            handle.broker_name,
-        )
-        broker.check_points.ack(key, [header.offset], request.now)
+        key = Key(*queue, handle.start_offset, pop_time_ms, handle.broker_name)
+        broker.check_points.ack(key, [header.offset], now)
     return Reply()
 
 
@@ -90,16 +78,13 @@ def _ack_batch(broker: BrokerState, ack: BatchAck, name: str, now: Now) -> None:
         for at in ack.bit_set or ()
         if low <= ack.start_offset + at <= high
     )
+    queue = (topic, group, ack.queue_id)
     if ack.revive_queue_id == receipt_handle.ORDER_REVIVE_QUEUE_ID:
         for offset in offsets:
-            key = (topic, group, ack.queue_id)
-            _ack_in_order(broker, key, offset, ack.pop_time, now)
+            _ack_in_order(broker, queue, offset, ack.pop_time, now)
         return
-    broker.check_points.ack(
-        Key(topic, group, ack.queue_id, ack.start_offset, ack.pop_time, name),
-        offsets,
-        now,
-    )
+    key = Key(*queue, ack.start_offset, ack.pop_time, name)
+    broker.check_points.ack(key, offsets, now)
 
 
 def _real_topic(ack: BatchAck) -> str:
@@ -155,5 +140,5 @@ def _ack_in_order(
         return
     if not broker.offsets.has_pending_reset(group, topic, queue_id):
         broker.offsets.commit(group, topic, queue_id, following)
-    if not broker.order_infos.is_blocked(key, attempt_id=None, invisible_ms=0, now=now):
+    if not broker.order_infos.is_blocked(key, now):
         broker.wake_pops(topic, group, queue_id, now)

@@ -22,9 +22,7 @@ from rmqcli.broker.requests.pop.pop_message import need_master
 from rmqcli.broker.state.check_points import REVIVE_QUEUE_NUM, Key
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.pop import (
-    ChangeInvisibleTimeRequestHeader,
-)
+from rmqcli.wire.headers.pop import ChangeInvisibleTimeRequestHeader
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -46,8 +44,8 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
     if not low <= header.offset < high:
         raise Refusal(ResponseCode.NO_MESSAGE, "")
     handle = read_handle(header.extra_info)
+    queue = header.topic, header.consumer_group, header.queue_id
     if handle.is_order:
-        queue = header.topic, header.consumer_group, header.queue_id
         orders = broker.order_infos
         return change_in_order(broker, orders, queue, header, handle, request.now)
     points, now = broker.check_points, request.now
@@ -59,8 +57,7 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
         raise system_error("")
     pop_time_ms = now.epoch_ms
     name = handle.broker_name
-    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-    key = Key(topic, group, queue_id, header.offset, pop_time_ms, name)
+    key = Key(*queue, header.offset, pop_time_ms, name)
     while points.is_known(key):
         # Changed twice within a millisecond: the new check point must not replace the
         # old one.
@@ -77,6 +74,6 @@ def change_invisible_time(broker: BrokerState, request: BrokerRequest) -> Reply:
         )
     except StoreError:
         raise system_error("") from None
-    old = Key(topic, group, queue_id, handle.start_offset, handle.pop_time_ms, name)
+    old = Key(*queue, handle.start_offset, handle.pop_time_ms, name)
     points.ack(old, [header.offset], now)
     return changed(pop_time_ms, header.invisible_time, handle.revive_queue_id)

@@ -193,12 +193,8 @@ def _pop_lmq(
     orders, group = broker.lite.orders, header.consumer_group
     key = (lmq, group, 0)
     offset = pop_message.pop_offset(broker, orders, lmq, group, 0)
-    if orders.is_blocked(
-        key,
-        attempt_id=header.attempt_id,
-        invisible_ms=header.invisible_time,
-        now=now,
-    ):
+    attempt_id, invisible_ms = header.attempt_id, header.invisible_time
+    if orders.is_blocked(key, now, attempt_id=attempt_id, invisible_ms=invisible_ms):
         return 0, b"", []
     result = get_message(broker, lmq, 0, offset=offset, max_msg_nums=wanted)
     if result.status in (*pop_message.WRONG_OFFSET, *pop_message.PASSED):
@@ -209,12 +205,7 @@ def _pop_lmq(
         return 0, b"", []
     offsets = range(offset, result.next_begin_offset)
     counts = orders.give_out(
-        key,
-        offsets,
-        attempt_id=header.attempt_id,
-        pop_time_ms=now.epoch_ms,
-        invisible_ms=header.invisible_time,
-        now=now,
+        key, offsets, attempt_id=attempt_id, invisible_ms=invisible_ms, now=now
     )
     if len(counts) == 1:  # of all messages
         times = [counts[0][1]] * len(offsets)
@@ -252,9 +243,7 @@ def ack_lite(
         offsets.commit(group, lmq, 0, following)
     # A client that is woken in vain would lose its turn.
     has_more = (offsets.query(group, lmq, 0) or 0) < end
-    if has_more and not orders.is_blocked(
-        key, attempt_id=None, invisible_ms=0, now=now
-    ):
+    if has_more and not orders.is_blocked(key, now):
         broker.lite.wake(lmq, group, now)
     return Reply()
 

@@ -41,9 +41,7 @@ def _notify(
     now: Now,
 ) -> Reply | None:
     topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-    config = check_readable(
-        broker, request, topic=topic, group=group, queue_id=queue_id
-    )
+    config = check_readable(broker, request, header)
     queue_ids = range(config.read_queue_nums) if queue_id < 0 else (queue_id,)
     queues = [(topic, each) for each in queue_ids]
     queues += _retry_queues(broker, topic, group)
@@ -80,11 +78,9 @@ def _has_message(
     now: Now,
 ) -> bool:
     group = header.consumer_group
+    key = (header.topic, group, queue[1])
     if header.order and broker.order_infos.is_blocked(
-        (header.topic, group, queue[1]),
-        attempt_id=header.attempt_id,
-        invisible_ms=0,
-        now=now,
+        key, now, attempt_id=header.attempt_id
     ):
         return False
     bounds = broker.store.queue_bounds(*queue)
@@ -102,6 +98,6 @@ def polling_info(broker: BrokerState, request: BrokerRequest) -> Reply:
     """
     header = request.header(pop.PollingInfoRequestHeader)
     topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-    check_readable(broker, request, topic=topic, group=group, queue_id=queue_id)
+    check_readable(broker, request, header)
     count = broker.pop_holds.waiting(topic, group, queue_id)
     return Reply(header=pop.PollingInfoResponseHeader(polling_num=count))

@@ -20,6 +20,7 @@ Source: `PopMessageProcessor` in apache/rocketmq.
 from __future__ import annotations
 
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.attributes import MESSAGE_TYPE, PRIORITY_FACTOR, PRIORITY_FACTOR_MAX
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.order_info import OrderInfos
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import TopicConfig
+    from rmqcli.wire.headers.pop import (
+        NotificationRequestHeader,
+        PollingInfoRequestHeader,
+    )
 
 BORN_TIME: Final = "bornTime"
 
@@ -179,16 +184,16 @@ def check_attempt_id(attempt_id: str | None) -> None:
 def check_readable(
     broker: BrokerState,
     request: BrokerRequest,
-    *,
-    topic: str,
-    group: str,
-    queue_id: int,
+    header: PopMessageRequestHeader
+    | NotificationRequestHeader
+    | PollingInfoRequestHeader,
 ) -> TopicConfig:
     """Check the topic, queue and group of a POP request; return the topic's settings.
 
     An unknown group is created if that is allowed. Also used for NOTIFICATION and
     POLLING_INFO. Raises Refusal: 17, 16 and 29 for the topic, 26 and 16 for the group.
     """
+    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
     config = pull_message.known_topic(broker, topic)
     if not config.perm & PERM_READ:
         raise no_permission(f"the topic[{topic}] peeking message is forbidden")
@@ -211,13 +216,7 @@ def _check(
     check_bounds(
         broker, header.born_time + header.poll_time, header.max_msg_nums, now=now
     )
-    config = check_readable(
-        broker,
-        request,
-        topic=header.topic,
-        group=header.consumer_group,
-        queue_id=header.queue_id,
-    )
+    config = check_readable(broker, request, header)
     check_attempt_id(header.attempt_id)
     if header.max_msg_nums < 0:
         raise system_error(
@@ -295,7 +294,9 @@ class _Pop:
 
     def response(self) -> PopMessageResponseHeader:
         """The header of the answer."""
-        is_order = self.header.order
+        order_count_info = None
+        if self.header.order:
+            order_count_info = receipt_handle.encode_order_count_info(self.counts)
         return PopMessageResponseHeader(
             pop_time=self.now.epoch_ms,
             invisible_time=self.header.invisible_time,
@@ -303,11 +304,7 @@ class _Pop:
             rest_num=self.rest_num,
             start_offset_info=receipt_handle.encode_start_offset_info(self.starts),
             msg_offset_info=receipt_handle.encode_msg_offset_info(self.offsets),
-            order_count_info=(
-                receipt_handle.encode_order_count_info(self.counts)
-                if is_order
-                else None
-            ),
+            order_count_info=order_count_info,
         )
 
     def _retries(self, start: int, *, reads_v1: bool) -> None:
@@ -340,28 +337,36 @@ class _Pop:
         Source: PopMessageProcessor.popMsgFromQueue.
         """
         broker, header, now = self.broker, self.header, self.now
-        group = header.consumer_group
+        group, orders = header.consumer_group, broker.order_infos
         from_min = header.init_mode == _INIT_MIN
-        offset = pop_offset(
-            broker, broker.order_infos, topic, group, queue_id, from_min=from_min
-        )
-        if header.order and broker.order_infos.is_blocked(
+        offset = pop_offset(broker, orders, topic, group, queue_id, from_min=from_min)
+        if header.order and orders.is_blocked(
             (topic, group, queue_id),
+            now,
             attempt_id=header.attempt_id,
             invisible_ms=header.invisible_time,
-            now=now,
         ):
             return
         wanted = header.max_msg_nums - self.count
         if wanted <= 0 or (not header.order and broker.check_points.is_full):
-            self.rest_num += self._end(topic, queue_id) - offset
+            _, end = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+            self.rest_num += end - offset
             return
-        result = self._get(topic, queue_id, offset, wanted)
+        get = partial(
+            get_message,
+            broker,
+            topic,
+            queue_id,
+            max_msg_nums=wanted,
+            message_filter=self.message_filter,
+        )
+        result = get(offset=offset)
         if result.status in WRONG_OFFSET:
             self._move(topic, queue_id, result.next_begin_offset)
             offset = result.next_begin_offset
-            result = self._get(topic, queue_id, offset, wanted)
-        if result.body and self._is_too_long(result):
+            result = get(offset=offset)
+        body_bytes = self.body_bytes + len(result.body)
+        if self.bodies and result.body and body_bytes > ANSWER_BYTES_MAX:
             self.rest_num += result.max_offset - offset
             return
         if result.status == GetStatus.FOUND:
@@ -371,27 +376,6 @@ class _Pop:
         elif result.status in PASSED:
             self._move(topic, queue_id, result.next_begin_offset)
         self.rest_num += result.max_offset - result.next_begin_offset
-
-    def _is_too_long(self, result: GetMessageResult) -> bool:
-        return bool(self.bodies) and (
-            self.body_bytes + len(result.body) > ANSWER_BYTES_MAX
-        )
-
-    def _get(
-        self, topic: str, queue_id: int, offset: int, max_msg_nums: int
-    ) -> GetMessageResult:
-        return get_message(
-            self.broker,
-            topic,
-            queue_id,
-            offset=offset,
-            max_msg_nums=max_msg_nums,
-            message_filter=self.message_filter,
-        )
-
-    def _end(self, topic: str, queue_id: int) -> int:
-        bounds = self.broker.store.queue_bounds(topic, queue_id)
-        return 0 if bounds is None else bounds[1]
 
     def _move(self, topic: str, queue_id: int, offset: int) -> None:
         offsets, group = self.broker.offsets, self.header.consumer_group
@@ -436,7 +420,6 @@ class _Pop:
             (topic, header.consumer_group, queue_id),
             offsets,
             attempt_id=header.attempt_id,
-            pop_time_ms=self.now.epoch_ms,
             invisible_ms=header.invisible_time,
             now=self.now,
         )
