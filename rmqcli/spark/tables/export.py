@@ -57,8 +57,8 @@ class TableCluster(SourceCluster, Protocol):
 class TableSession(Protocol):
     """A table in a Spark session: `SparkTable`, or a test's fake."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     def state(self) -> TableState: ...
     def is_empty(self) -> bool: ...
     def write(
