@@ -31,7 +31,7 @@ from rmqcli.spark.source.pinned import (
     Pinned,
     partitions_of,
     pin,
-    report_loss,
+    report_trimmed,
     warn_of_departed,
 )
 from rmqcli.spark.source.progress import behind_latest
@@ -250,9 +250,7 @@ class RocketMQReader(DataSourceReader):
             for queue, plan in self.plans.items()
             if self.pushed.keeps(queue)
         }
-        for queue, plan in sorted(plans.items()):
-            if plan.trimmed is not None:
-                report_loss(self.options, queue, [plan.trimmed])
+        report_trimmed(self.options, plans)
         ranges = [
             self.pushed.clip(plan.offset_range(queue.topic))
             for queue, plan in sorted(plans.items())
