@@ -15,6 +15,7 @@ import sys
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import missing_packages
 from rmqcli.errors import ConfigError, DeadlineError, RmqError
@@ -119,7 +120,7 @@ class ResourceWatch:
     master: str
     timeout_ms: int
     note: Callable[[str], None]
-    clock: Clock
+    clock: Clock = SYSTEM_CLOCK
     _idle_since_ms: int | None = field(default=None, init=False)
     _is_noted: bool = field(default=False, init=False)
 

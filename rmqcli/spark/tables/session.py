@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.spark.background import in_background
@@ -153,7 +152,6 @@ def _check_cluster(context: SparkContext, options: TableOptions) -> None:
                 options.master or "",
                 timeout_ms=options.executor_timeout_ms,
                 note=options.note,
-                clock=SYSTEM_CLOCK,
             ),
             packages=options.packages,
             shown=local,
