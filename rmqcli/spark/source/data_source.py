@@ -108,7 +108,7 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises UsageError for an option only streams have."""
         with with_hints():
-            self._options.check_batch()
+            self._options.check(is_stream=False)
             options = self._decoded_options()
             check_schema(schema, options)
             return RocketMQReader(
@@ -120,7 +120,7 @@ class RocketMQDataSource(DataSource):
         from rmqcli.spark.source.stream import RocketMQStreamReader
 
         with with_hints():
-            self._options.check_stream()
+            self._options.check(is_stream=True)
             options = self._decoded_options()
             check_schema(schema, options)
             return RocketMQStreamReader(options)
