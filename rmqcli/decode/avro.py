@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 import fastavro
 
 from rmqcli.decode.plain import plain_value, reason_of
-from rmqcli.decode.settings import text_of
 from rmqcli.errors import DecodeError, UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def avro_values(
     `referenced` are schemas whose named types the schema may use, each after those that
     it uses itself.
     """
-    text = text_of(schema)
+    text = _text(schema)
     read = AvroReader(_joined(text, referenced) if referenced else text).read
 
     def value(body: bytes) -> object:
@@ -73,6 +72,13 @@ def avro_values(
         return plain_value(found)
 
     return value
+
+
+def _text(schema: bytes) -> str:
+    try:
+        return schema.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def load_schema(text: str) -> Any:  # noqa: ANN401  # JSON

@@ -167,17 +167,16 @@ def _checked(
 def _ddl(content: bytes) -> str:
     from rmqcli.decode.schema import ddl_of, parse_schema
 
-    return ddl_of(parse_schema(text_of(content)))
+    return ddl_of(parse_schema(_utf8(content)))
 
 
 def _avro(content: bytes) -> str:
     from rmqcli.decode.avro_body import canonical
 
-    return canonical(text_of(content))
+    return canonical(_utf8(content))
 
 
-def text_of(content: bytes) -> str:
-    """Return the text of a schema. Raises UsageError unless it is UTF-8."""
+def _utf8(content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
