@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from rmqcli.decode.json_body import objects
-from rmqcli.decode.schema import DEPTH_MAX, check_type, ddl_of, struct_of
+from rmqcli.decode.json import read_json
+from rmqcli.decode.schema import DEPTH_MAX, check_type, ddl_of, is_name, struct_of
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ def infer_schema(bodies: Iterable[bytes], *, names: Names) -> str:
     merged: dict[str, _Kind] = {}
     count = 0
     for body in bodies:
-        for value in objects([body]):
+        try:
+            value = read_json(body.decode("utf-8"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
             count += 1
             merged = _merge(merged, _kind_of(value, 0))
     if not merged:
@@ -83,7 +87,7 @@ def _kind_of(value: object, depth: int) -> _Kind:
             return {
                 name: _kind_of(each, depth + 1)
                 for name, each in value.items()
-                if _can_be_column(name)
+                if is_name(name)
             }
         case list():
             kind: _Kind = None
@@ -91,13 +95,6 @@ def _kind_of(value: object, depth: int) -> _Kind:
                 kind = _merge(kind, _kind_of(each, depth + 1))
             return [kind]
     return "string"
-
-
-def _can_be_column(name: str) -> bool:
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _merge(one: _Kind, other: _Kind) -> _Kind:

@@ -18,12 +18,12 @@ import base64
 import decimal
 import re
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from rmqcli.decode.build import BodyReader, Leaf, leaf
-from rmqcli.decode.json import compact_json, json_reader, read_json
+from rmqcli.decode.json import compact_json, json_reader
 from rmqcli.decode.schema import TIMESTAMP, parse_schema, simple_string
 
 if TYPE_CHECKING:
@@ -63,19 +63,6 @@ def _leaf_of(kind: pa.DataType) -> Leaf:
     if pa.types.is_decimal(kind):
         return Leaf(frozenset(), _decimal_of(kind))
     return _LEAVES[kind]
-
-
-def objects(bodies: list[bytes]) -> list[dict[str, Any]]:
-    """Return the values of the bodies that are JSON objects; skip other bodies."""
-    found = []
-    for body in bodies:
-        try:
-            value = read_json(body.decode("utf-8"))
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
 
 
 def _float(value: object) -> float:

@@ -175,7 +175,11 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _plain(name: str) -> pa.DataType:
+def plain_type(name: str) -> pa.DataType:
+    """Return the type without parameters that has one of Spark's names for it.
+
+    Raises UsageError for any other name.
+    """
     word = name.lower()
     kind = _PLAIN.get(_OTHER_NAMES.get(word, word))
     if kind is None:
@@ -217,7 +221,7 @@ def _from_json(value: object, *, depth: int) -> pa.DataType:
         )
         if found:
             return _decimal(int(found[1] or 10), int(found[2] or 0))
-        return _plain(value)
+        return plain_type(value)
     if not isinstance(value, dict):
         raise UsageError(f"{str(value)[:40]!r} is not the JSON of a type")
     kind, below = value.get("type"), depth + 1
@@ -235,13 +239,13 @@ def _from_json(value: object, *, depth: int) -> pa.DataType:
     found_fields = []
     for field in fields:
         name = field.get("name") if isinstance(field, dict) else None
-        if not isinstance(name, str) or not _is_name(name):
+        if not isinstance(name, str) or not is_name(name):
             raise UsageError(f"a field of a struct has no name: {str(field)[:80]}")
         found_fields.append((name, _from_json(field.get("type"), depth=below)))
     return struct_of(found_fields)
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Return whether a column can have this name."""
     return bool(name) and not re.search("[\ud800-\udfff]", name)
 
@@ -279,7 +283,7 @@ class _Ddl:
 
     def _name(self) -> str:
         quoted = self._next("quoted")
-        if quoted is not None and _is_name(quoted[1:-1]):
+        if quoted is not None and is_name(quoted[1:-1]):
             return quoted[1:-1].replace("``", "`")
         word = self._next("word") if quoted is None else None
         if word is None:
@@ -312,7 +316,7 @@ class _Ddl:
         elif word in _DECIMAL:
             return self._decimal()
         else:
-            return _plain(written)
+            return plain_type(written)
         self._need(">")
         return kind
 

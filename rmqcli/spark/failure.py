@@ -12,6 +12,7 @@ from typing import Final
 from rmqcli.errors import RmqError
 
 _REASON_MAX: Final = 300
+_TEXT_MAX: Final = 400
 _LOG_TAIL_BYTES: Final = 40_000
 
 #: Py4J's whole error text for a call during which the JVM ended.
@@ -32,6 +33,12 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001  # Py4J passes on any error of its socket
         return ""
+
+
+def one_line(text: str) -> str:
+    """Return a message of Spark as one line, cut if it is long, without a full stop."""
+    text = " ".join(text.split()).removesuffix(".")
+    return f"{text[:_TEXT_MAX]}..." if len(text) > _TEXT_MAX else text
 
 
 def says_that_java_ended(error: BaseException) -> bool:

@@ -72,24 +72,17 @@ def message_rows(
                 f"delay is {delay}; a delay level must be at least 1",
                 hint="leave it null where there is no delay",
             )
+        if isinstance(properties, dict):
+            properties = properties.items()
         yield RecordMessage(
             name,
             body.encode() if isinstance(body, str) else body,
             properties=record_properties(
-                _pairs(properties), tags=tags, keys=_joined(keys)
+                properties or (), tags=tags, keys=_joined(keys)
             ),
             flag=flag or 0,
             delay_level=delay,
         )
-
-
-def _pairs(properties: Any) -> Iterable[tuple[str, Any]]:  # noqa: ANN401  # of Arrow or Spark
-    if not properties:
-        return ()
-    found: Iterable[tuple[str, Any]] = (
-        properties.items() if isinstance(properties, dict) else properties
-    )
-    return found
 
 
 def _joined(keys: Any) -> str | None:  # noqa: ANN401  # of Arrow or Spark

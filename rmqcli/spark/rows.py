@@ -7,6 +7,7 @@ the rows to the range, and drops rows with other tags.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
@@ -47,6 +48,7 @@ class Portion:
     position: int
 
 
+@dataclass(slots=True, eq=False)
 class RangeRows:
     """Iterates over the rows of a range in portions, in offset order. Iterate it once.
 
@@ -55,26 +57,21 @@ class RangeRows:
     `tags`, every message is kept. `columns` are those to decode, None for all.
     """
 
-    def __init__(
-        self,
-        wanted: OffsetRange,
-        chunks: Iterator[Chunk],
-        *,
-        tags: frozenset[str] = frozenset(),
-        columns: frozenset[str] | None = None,
-    ) -> None:
-        self.counts = OffsetCounts(wanted)
-        self._wanted = wanted
-        self._chunks = chunks
-        self._tags = tags
-        self._columns = columns
+    wanted: OffsetRange
+    chunks: Iterator[Chunk]
+    tags: frozenset[str] = frozenset()
+    columns: frozenset[str] | None = None
+    counts: OffsetCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = OffsetCounts(self.wanted)
 
     def __iter__(self) -> Iterator[Portion]:
         from rmqcli.wire.message.arrays import numbers_of
         from rmqcli.wire.message.columns import decode_columns
 
-        queue = self._wanted.queue
-        for bodies, missing, position in _gathered(self._chunks):
+        queue = self.wanted.queue
+        for bodies, missing, position in _gathered(self.chunks):
             self.counts.add_missing(missing)
             if not bodies:
                 yield Portion(batch=None, filtered=0, failures=[], position=position)
@@ -83,14 +80,14 @@ class RangeRows:
                 bodies,
                 topic=queue.topic,
                 broker_name=queue.broker_name,
-                columns=self._columns,
+                columns=self.columns,
             )
             batch = self._inside(found.batch)
             self.counts.add(numbers_of(batch.column("queue_offset")))
             failures = [each for each in found.failures if self._may_hold(each)]
             for failure in failures:
                 self.counts.add_undecodable(failure.queue_offset)
-            kept = _with_tags(batch, self._tags)
+            kept = _with_tags(batch, self.tags)
             yield Portion(
                 batch=kept,
                 filtered=batch.num_rows - kept.num_rows,
@@ -101,14 +98,14 @@ class RangeRows:
     def _may_hold(self, failure: DecodeFailure) -> bool:
         """Whether a record may belong to the range, as one without an offset may."""
         offset = failure.queue_offset
-        return offset is None or self._wanted.start <= offset < self._wanted.end
+        return offset is None or self.wanted.start <= offset < self.wanted.end
 
     def _inside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows in the range; an answer may also have others."""
         from rmqcli.wire.message.arrays import mask_of, numbers_of
 
         offsets = numbers_of(batch.column("queue_offset"))
-        inside = (offsets >= self._wanted.start) & (offsets < self._wanted.end)
+        inside = (offsets >= self.wanted.start) & (offsets < self.wanted.end)
         return batch if inside.all() else batch.filter(mask_of(inside))
 
 

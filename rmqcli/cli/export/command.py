@@ -393,7 +393,6 @@ def _export_files(
     cluster: BrokerCluster,
     check_ready: Callable[[], None],
 ) -> int:
-    from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.spark.export.export import Export
     from rmqcli.spark.export.storage import storage_of
 
@@ -404,7 +403,6 @@ def _export_files(
         options=options.run_options(),
         cluster=cluster,
         report=report,
-        clock=SYSTEM_CLOCK,
         disk=storage,
         check_ready=check_ready,
         decode_names=options.decode_names(),

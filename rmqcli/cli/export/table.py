@@ -88,7 +88,6 @@ def export_table(
     check_ready: Callable[[], None],
 ) -> int:
     """Run the export; return the exit code."""
-    from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.spark.tables.export import TableExport
     from rmqcli.spark.tables.formats import check_target
     from rmqcli.spark.tables.session import open_table
@@ -99,14 +98,10 @@ def export_table(
     report = ExportReport(common.messages, options.topic)
     job = TableExport(
         request=options.request(),
-        given=frozenset(options.given()),
+        options=options.run_options(),
         cluster=cluster,
         report=report,
-        clock=SYSTEM_CLOCK,
         open_session=lambda: open_table(table),
-        since_last=options.since_last,
-        allow_gaps=options.allow_gaps,
-        allow_undecodable=options.allow_undecodable,
         decode_names=options.decode_names(),
     )
     try:

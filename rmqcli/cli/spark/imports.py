@@ -32,11 +32,9 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rmqcli.config import ClientConfig
     from rmqcli.model import MessageQueue
     from rmqcli.producer.batches import BatchSender, SentCounts
     from rmqcli.producer.producer import Producer
-    from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.extent import QueueKey
     from rmqcli.spark.imports.plan import ExportContent
     from rmqcli.spark.imports.state import ImportedQueue, ImportState
@@ -110,6 +108,7 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
     from rmqcli.producer.batches import BatchSender
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer
+    from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.storage import storage_of
     from rmqcli.spark.imports.plan import counterparts, map_queues, read_export
@@ -136,9 +135,8 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
         queues = _queues(producer, topic, content)
         places = map_queues(content, queues, remap_queues=options.remap_queues)
         path = state_path(content, topic, options.state)
-        check = functools.partial(
-            check_target, _cluster(common, client_config), topic, path=path
-        )
+        cluster = BrokerCluster(config=client_config, note=common.messages.warn)
+        check = functools.partial(check_target, cluster, topic, path=path)
         if options.dry_run:
             known = read_state(path, namesrv=common.namesrv)
             check(known)
@@ -154,16 +152,6 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
             before = {key: queue.sent for key, queue in state.queues.items()}
             _run(common, content, topic, state, sender, choice)
             _finish(common, content, topic, state, before, sender.counts)
-
-
-def _cluster(common: Common, config: ClientConfig) -> BrokerCluster:
-    """The cluster whose topic is compared with what the state records."""
-    from rmqcli.position import Earliest, Latest
-    from rmqcli.spark.export.cluster import BrokerCluster
-
-    return BrokerCluster(
-        config=config, start=Earliest(), end=Latest(), note=common.messages.warn
-    )
 
 
 def _queues(

@@ -94,9 +94,9 @@ class BrokerCluster:
     """
 
     config: ClientConfig
-    start: Position
-    end: Position
     note: Callable[[str], None]
+    start: Position = Earliest()
+    end: Position = Latest()
     allow_unencrypted: bool = False
     allow_gaps: bool = False
 

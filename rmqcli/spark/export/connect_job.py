@@ -81,9 +81,7 @@ class _ConnectJob(Generic[T, R]):
     function: Callable[[T], R]
     tag: str = field(default_factory=lambda: f"rmq-export-{secrets.token_hex(8)}")
     #: what the server reported most recently
-    counts: dict[str, int] = field(
-        default_factory=lambda: {"numActiveTasks": 0, "numCompletedTasks": 0}
-    )
+    counts: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> list[R]:
         """Run the job to its end; return the function's results."""
@@ -120,7 +118,7 @@ class _ConnectJob(Generic[T, R]):
 
     def count_tasks(self, which: str) -> int:
         """Return the number that the server reported most recently."""
-        return self.counts[which]
+        return self.counts.get(which, 0)
 
     def _note(
         self,

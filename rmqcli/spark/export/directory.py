@@ -58,16 +58,14 @@ class Journal:
     success: bool
 
 
+@dataclass(slots=True)
 class ExportDirectory:
     """An export directory, opened and locked by `open_directory`. Not thread-safe."""
 
-    def __init__(
-        self, paths: layout.ExportLayout, disk: Storage, *, was_ours: bool = False
-    ) -> None:
-        self.paths = paths
-        self.disk = disk
-        #: whether an export had begun in this directory before it was opened
-        self.was_ours = was_ours
+    paths: layout.ExportLayout
+    disk: Storage
+    #: whether an export had begun in this directory before it was opened
+    was_ours: bool = False
 
     def manifest(self) -> Manifest | None:
         """Return the manifest of the finished runs, None if there is none.

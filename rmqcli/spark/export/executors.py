@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import missing_packages
 from rmqcli.errors import ConfigError, DeadlineError, RmqError
@@ -108,60 +110,48 @@ def check_report(report: ExecutorReport, *, folder: str) -> None:
         )
 
 
+@dataclass(slots=True)
 class ResourceWatch:
     """Reports that a cluster runs no task, and gives up after a timeout.
 
     Call `update` regularly with the number of running tasks. Not thread-safe.
     """
 
-    def __init__(
-        self,
-        master: str,
-        *,
-        timeout_ms: int,
-        note: Callable[[str], None],
-        clock: Clock,
-    ) -> None:
-        self._master = master
-        # With Spark Connect the server decides what its executors get, so a request
-        # for less memory would have no effect.
-        self._less = (
-            ""
-            if master.startswith("sc:")
-            else Hint(
-                "ask for less with ",
-                Setting("conf", "spark.executor.memory=512m"),
-                ", or ",
-            )
-        )
-        self._timeout_ms = timeout_ms
-        self._note = note
-        self._clock = clock
-        self._idle_since_ms: int | None = None
-        self._is_noted = False
+    master: str
+    timeout_ms: int
+    note: Callable[[str], None]
+    clock: Clock = SYSTEM_CLOCK
+    _idle_since_ms: int | None = field(default=None, init=False)
+    _is_noted: bool = field(default=False, init=False)
 
     def update(self, running: int) -> None:
         """Raise DeadlineError when no task has run for `timeout_ms`."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if running or self._idle_since_ms is None:
             self._idle_since_ms = now_ms
             self._is_noted = False
             return
         idle_ms = now_ms - self._idle_since_ms
-        if idle_ms >= self._timeout_ms:
+        if idle_ms >= self.timeout_ms:
+            less: tuple[str | Setting, ...] = ()
+            # With Spark Connect the server decides what its executors get, so a request
+            # for less memory would have no effect.
+            if not self.master.startswith("sc:"):
+                memory = Setting("conf", "spark.executor.memory=512m")
+                less = "ask for less with ", memory, ", or "
             raise DeadlineError(
-                f"the Spark cluster {self._master} has run no task for"
-                f" {self._timeout_ms // 1000} s: it grants no executor",
-                address=self._master,
+                f"the Spark cluster {self.master} has run no task for"
+                f" {self.timeout_ms // 1000} s: it grants no executor",
+                address=self.master,
                 hint=Hint(
-                    self._less,
+                    *less,
                     "wait longer with ",
                     Setting("executor_timeout_ms", Blank("MS")),
                 ),
             )
         if idle_ms >= NOTICE_MS and not self._is_noted:
             self._is_noted = True
-            self._note(
-                f"waiting for the Spark cluster {self._master} to grant executors;"
-                f" giving up after {self._timeout_ms // 1000} s"
+            self.note(
+                f"waiting for the Spark cluster {self.master} to grant executors;"
+                f" giving up after {self.timeout_ms // 1000} s"
             )

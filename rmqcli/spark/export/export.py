@@ -119,11 +119,6 @@ class WorkersStart:
     #: called with notes for the user while workers start
     note: Callable[[str], None]
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The Python packages that workers need."""
-        return packages_of(self.files.request.decoding)
-
 
 #: Starts workers for the duration of a block: `spark_workers`, or a test's fake. When
 #: it is called, nothing permanent has been written to the directory. If it raises an
@@ -195,9 +190,8 @@ def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> ExportW
             cluster,
             timeout_ms=start.options.executor_timeout_ms,
             note=start.note,
-            clock=SYSTEM_CLOCK,
         )
-        files, packages = start.files, start.packages
+        files, packages = start.files, packages_of(start.files.request.decoding)
         check_executors(
             jobs, files.temp, files.disk, resources=resources, packages=packages
         )
@@ -236,8 +230,8 @@ class Export:
     options: ExportOptions
     cluster: ExportCluster
     report: Reporter
-    clock: Clock
     disk: Storage
+    clock: Clock = SYSTEM_CLOCK
     runner: ExportRunner = spark_workers
     #: called before workers are started; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None

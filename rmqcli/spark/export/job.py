@@ -169,8 +169,14 @@ def run_parts(
         tasks = group_tasks(left, tasks=TASKS_PER_CORE * jobs.parallelism())
         write = functools.partial(_write, context=context, tries=tries)
         job = jobs.new(tasks, write)
-        progress = functools.partial(_report, counters, tasks=len(tasks), watch=watch)
-        found = _run(job, resources=resources, on_poll=progress)
+
+        def report(job: Job[list[Outcome]], total: int = len(tasks)) -> None:
+            counters.update()
+            ended = job.count_tasks("numCompletedTasks")
+            troubles = frozenset(counters.troubles.values())
+            watch(JobProgress(counters.done, counters.total, ended, total, troubles))
+
+        found = _run(job, resources=resources, on_poll=report)
         for outcome in (outcome for of_task in found for outcome in of_task):
             outcomes[outcome.index] = outcome
             if isinstance(outcome, PartResult):
@@ -252,26 +258,6 @@ def _run(
         futures.wait([running], _CANCEL_WAIT_S)
         raise
     return running.result()
-
-
-def _report(
-    counters: _Counters,
-    job: Job[list[Outcome]],
-    *,
-    tasks: int,
-    watch: Callable[[JobProgress], None],
-) -> None:
-    counters.update()
-    tasks_done = job.count_tasks("numCompletedTasks")
-    watch(
-        JobProgress(
-            counters.done,
-            counters.total,
-            tasks_done,
-            tasks,
-            frozenset(counters.troubles.values()),
-        )
-    )
 
 
 class _Counters:

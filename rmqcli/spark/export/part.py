@@ -18,7 +18,7 @@ import os
 import secrets
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError, StorageError, TransportError
@@ -139,9 +139,10 @@ def write_task(
     it.
     """
     outcomes: list[PartResult | PartFailure] = []
-    silent: dict[str, TransportError] = {}
-    full: RmqError | None = None
-    storage_error: StorageError | None = None
+    #: broker -> the failure of its parts, each of which would wait for the same timeout
+    silent: dict[str, PartFailure] = {}
+    #: the failure of all further parts
+    lasting: PartFailure | None = None
     files = context.files
     with (
         files.disk.workspace(files.temp) as folder,
@@ -153,35 +154,31 @@ def write_task(
             if done is not None:
                 outcomes.append(done)
                 continue
-            if full is not None or context.is_stopped:
-                full = full or _disk_error(OSError(errno.ENOSPC, _FULL))
-                outcomes.append(PartFailure(part.index, full))
-                continue
-            if storage_error is not None:
-                outcomes.append(PartFailure(part.index, storage_error, True))
-                continue
-            if part.broker_name in silent:
-                # Each of the broker's other parts would wait for the same timeout.
-                silence = silent[part.broker_name]
-                outcomes.append(PartFailure(part.index, silence, True))
+            if lasting is None and context.is_stopped:
+                full = _disk_error(OSError(errno.ENOSPC, _FULL))
+                lasting = PartFailure(part.index, full)
+            failure = lasting or silent.get(part.broker_name)
+            if failure is not None:
+                outcomes.append(replace(failure, index=part.index))
                 continue
             try:
                 outcomes.append(write_part(part, context, reader=reader))
+                continue
             except TransportError as error:
-                silent[part.broker_name] = error
-                outcomes.append(PartFailure(part.index, error, True))
+                failure = silent[part.broker_name] = PartFailure(
+                    part.index, error, True
+                )
             except StorageError as error:
-                storage_error = error
-                outcomes.append(PartFailure(part.index, error, True))
+                failure = lasting = PartFailure(part.index, error, True)
             except RmqError as error:
-                outcomes.append(PartFailure(part.index, error))
+                failure = PartFailure(part.index, error)
             except OSError as error:
-                failure = _disk_error(error)
                 is_full = error.errno in _DISK_FULL
+                failure = PartFailure(part.index, _disk_error(error), not is_full)
                 if is_full:
-                    full = failure
+                    lasting = failure
                     context.stop()
-                outcomes.append(PartFailure(part.index, failure, not is_full))
+            outcomes.append(failure)
     return outcomes
 
 
@@ -206,12 +203,14 @@ def write_part(
     """
     files = PartFiles(part, context.files)
     side = _Undecodable(part, context.files)
-    wanted = part.offset_range(context.files.request.topic)
+    request = context.files.request
+    wanted = part.offset_range(request.topic)
     on_trouble = partial(_tell_trouble, context.trouble_path(part.index), part)
-    with _Progress(context.progress_path(part.index)) as progress:
+    with _progress(context.progress_path(part.index)) as set_progress:
         try:
             chunks = reader.read(wanted, on_trouble=on_trouble)
-            result = _fill(part, context.files.request, chunks, files, side, progress)
+            rows = RangeRows(wanted, chunks, wanted_tags(request.topic, request.tag))
+            result = _fill(part, request, rows, files, side, set_progress)
             _write_record(result, context.files)
         finally:
             files.abort()
@@ -222,16 +221,11 @@ def write_part(
 def _fill(
     part: PartSpec,
     request: ExportRequest,
-    chunks: Iterator[Chunk],
+    rows: RangeRows,
     files: PartFiles,
     side: _Undecodable,
-    progress: _Progress,
+    set_progress: Callable[[int], object],
 ) -> PartResult:
-    rows = RangeRows(
-        part.offset_range(request.topic),
-        chunks,
-        tags=wanted_tags(request.topic, request.tag),
-    )
     decode = body_decoder(request.decoding)
     filtered = corrupt = 0
     for portion in rows:
@@ -242,7 +236,7 @@ def _fill(
             for batch, corrupt_rows in decode(portion.batch):
                 files.add(batch)
                 corrupt += corrupt_rows
-        progress.set(portion.position - part.start)
+        set_progress(portion.position - part.start)
     undecodable, gone = rows.counts.close()
     side.publish()
     result = PartResult(
@@ -324,26 +318,19 @@ def _tell_trouble(path: str, part: PartSpec, error: RmqError) -> None:
         file.write(text.encode()[:TROUBLE_BYTES_MAX])
 
 
-class _Progress:
-    """The number of offsets read so far, in a file for the driver's progress bar.
+@contextlib.contextmanager
+def _progress(path: str) -> Iterator[Callable[[int], object]]:
+    """Yield what records how many offsets of a part have been read.
 
-    Spark itself reports only completed tasks. The file has twenty digits, which are
-    overwritten in place.
+    The number is in a file for the driver's progress bar, since Spark itself reports
+    only completed tasks. The file has twenty digits, which are overwritten in place.
     """
-
-    def __init__(self, path: str) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._handle = os.open(path, flags, 0o644)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-
-    def set(self, offsets: int) -> None:
-        """Record how many offsets of the part have been read."""
-        os.pwrite(self._handle, b"%020d" % offsets, 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o644)
+    try:
+        yield lambda offsets: os.pwrite(handle, b"%020d" % offsets, 0)
+    finally:
+        os.close(handle)
 
 
 def inferred_schema(

@@ -48,10 +48,6 @@ class ImportBatch:
     messages: list[RecordMessage]
     offsets: list[int]
 
-    @property
-    def next_offset(self) -> int:
-        return self.offsets[-1] + 1
-
 
 def run_import(
     content: ExportContent,
@@ -105,14 +101,8 @@ def run_import(
                 last = noted
             else:
                 apart.append(SentApart(*key, len(messages), noted))
-        count = len(batch.messages)
-        state.note(
-            batch.key,
-            next_offset=batch.next_offset,
-            sent=count,
-            last=last,
-            apart=apart,
-        )
+        count, end = len(batch.messages), batch.offsets[-1] + 1
+        state.note(batch.key, next_offset=end, sent=count, last=last, apart=apart)
         yield count
 
 

@@ -91,23 +91,15 @@ class ImportedQueue(_Sent):
         yield from self.apart
 
 
+@dataclass(frozen=True, slots=True)
 class ImportState:
     """The state of one import, opened by `open_state`. Not thread-safe."""
 
-    def __init__(
-        self,
-        path: str,
-        disk: Disk,
-        *,
-        topic: str,
-        namesrv: tuple[str, ...],
-        queues: dict[QueueKey, ImportedQueue],
-    ) -> None:
-        self.path = path
-        self._disk = disk
-        self._topic = topic
-        self._namesrv = namesrv
-        self.queues = queues
+    path: str
+    disk: Disk
+    topic: str
+    namesrv: tuple[str, ...]
+    queues: dict[QueueKey, ImportedQueue]
 
     @property
     def sent(self) -> int:
@@ -142,7 +134,7 @@ class ImportState:
                 queue.apart += (each,)
         temp = f"{self.path}.{secrets.token_hex(8)}.part"
         try:
-            self._disk.write_text(self.path, self._text(), temp=temp)
+            self.disk.write_text(self.path, self._text(), temp=temp)
         except OSError as error:
             raise RmqError(
                 f"cannot write {self.path}: {error.strerror}; it does not record"
@@ -157,8 +149,8 @@ class ImportState:
         ]
         value = {
             "version": STATE_VERSION,
-            "topic": self._topic,
-            "namesrv": sorted(self._namesrv),
+            "topic": self.topic,
+            "namesrv": sorted(self.namesrv),
             "queues": queues,
         }
         return json.dumps(value, indent=1) + "\n"
@@ -229,7 +221,7 @@ def open_state(
                     hint=f"restore the topic's queues, or {_anew(path)}",
                 )
             queues[key] = before
-        yield ImportState(path, disk, topic=topic, namesrv=namesrv, queues=queues)
+        yield ImportState(path, disk, topic, namesrv, queues)
     finally:
         os.close(handle)
 

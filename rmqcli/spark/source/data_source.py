@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.shown_errors import open_client, with_hints
@@ -30,7 +31,7 @@ from rmqcli.spark.source.pinned import (
     Pinned,
     partitions_of,
     pin,
-    report_loss,
+    report_trimmed,
     warn_of_departed,
 )
 from rmqcli.spark.source.progress import behind_latest
@@ -107,7 +108,7 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises UsageError for an option only streams have."""
         with with_hints():
-            self._options.check_batch()
+            self._options.check(is_stream=False)
             options = self._decoded_options()
             check_schema(schema, options)
             return RocketMQReader(
@@ -119,7 +120,7 @@ class RocketMQDataSource(DataSource):
         from rmqcli.spark.source.stream import RocketMQStreamReader
 
         with with_hints():
-            self._options.check_stream()
+            self._options.check(is_stream=True)
             options = self._decoded_options()
             check_schema(schema, options)
             return RocketMQStreamReader(options)
@@ -212,6 +213,7 @@ class RocketMQDataSource(DataSource):
         return self._pinned
 
 
+@dataclass(eq=False)
 class RocketMQReader(DataSourceReader):
     """Reads what the conditions of one scan allow of pinned ranges.
 
@@ -219,17 +221,10 @@ class RocketMQReader(DataSourceReader):
     pushes also changes the other scans of the same `load()`.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        plans: dict[MessageQueue, QueueRange],
-        pushed: Pushed,
-        used: frozenset[str] | None,
-    ) -> None:
-        self._options = options
-        self._plans = plans
-        self._pushed = pushed
-        self._used = used
+    options: SourceOptions
+    plans: dict[MessageQueue, QueueRange]
+    pushed: Pushed
+    used: frozenset[str] | None
 
     def partitions(self) -> list[InputPartition]:
         """One range for each partition; empty when there is nothing to read.
@@ -238,7 +233,7 @@ class RocketMQReader(DataSourceReader):
         `failOnDataLoss` is false.
         """
         with with_hints():
-            ranges = partitions_of(self._ranges(), self._options)
+            ranges = partitions_of(self._ranges(), self.options)
         return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -247,23 +242,21 @@ class RocketMQReader(DataSourceReader):
         wanted = getattr(partition, "value", None)
         if wanted is None:
             return iter(())
-        return Reading(self._options, self._pushed.tags, self._used).batches(wanted)
+        return Reading(self.options, self.pushed.tags, self.used).batches(wanted)
 
     def _ranges(self) -> list[OffsetRange]:
         plans = {
             queue: plan
-            for queue, plan in self._plans.items()
-            if self._pushed.keeps(queue)
+            for queue, plan in self.plans.items()
+            if self.pushed.keeps(queue)
         }
-        for queue, plan in sorted(plans.items()):
-            if plan.trimmed is not None:
-                report_loss(self._options, queue, [plan.trimmed])
+        report_trimmed(self.options, plans)
         ranges = [
-            self._pushed.clip(plan.offset_range(queue.topic))
+            self.pushed.clip(plan.offset_range(queue.topic))
             for queue, plan in sorted(plans.items())
         ]
         ranges = [each for each in ranges if len(each)]
-        start_ms, end_ms = self._pushed.time_start_ms, self._pushed.time_end_ms
+        start_ms, end_ms = self.pushed.time_start_ms, self.pushed.time_end_ms
         if not ranges or (start_ms is None and end_ms is None):
             return ranges
         return self._inside_times(ranges, start_ms, end_ms)
@@ -281,7 +274,7 @@ class RocketMQReader(DataSourceReader):
 
         first = Earliest() if start_ms is None else AtTime(start_ms, str(start_ms))
         last = Latest() if end_ms is None else AtTime(end_ms, str(end_ms))
-        with Client(self._options.client_config()) as client:
+        with Client(self.options.client_config()) as client:
             found = resolve_ranges(client, [r.queue for r in ranges], first, last)
         narrowed = []
         for each in ranges:

@@ -28,6 +28,10 @@ CLOCK_STEP_MS: Final = 10 * 60 * 1000
 
 Condition = tuple[str, str, Any]
 
+#: The comparisons that set a lower bound, and those that set an upper one.
+_LOWER: Final = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual")
+_UPPER: Final = ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual")
+COMPARISONS: Final = frozenset((*_LOWER, *_UPPER))
 _BY_VALUE: Final = ("topic", "broker_name", "queue_id", "tags")
 
 
@@ -102,30 +106,19 @@ class Pushed:
         self.values[name] = wanted if known is None else known & wanted
 
     def _offsets(self, kind: str, value: int) -> None:
-        low: int | None = None
-        end: int | None = None
-        match kind:
-            case "EqualTo" | "EqualNullSafe":
-                low, end = value, value + 1
-            case "GreaterThan":
-                low = value + 1
-            case "GreaterThanOrEqual":
-                low = value
-            case "LessThan":
-                end = value
-            case "LessThanOrEqual":
-                end = value + 1
-        if low is not None:
+        if kind in _LOWER:
+            low = value + (kind == "GreaterThan")
             self.offset_start = max(low, self.offset_start or 0)
-        if end is not None:
+        if kind in _UPPER:
+            end = value + (kind != "LessThan")
             known = self.offset_end
             self.offset_end = max(0, end if known is None else min(end, known))
 
     def _times(self, kind: str, value_ms: int) -> None:
-        if kind in ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"):
+        if kind in _LOWER:
             low_ms = max(0, value_ms - CLOCK_STEP_MS)
             self.time_start_ms = max(low_ms, self.time_start_ms or 0)
-        if kind in ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual"):
+        if kind in _UPPER:
             end_ms = max(0, value_ms + 1 + CLOCK_STEP_MS)
             known = self.time_end_ms
             self.time_end_ms = end_ms if known is None else min(end_ms, known)

@@ -159,11 +159,6 @@ class SourceOptions:
     retry_for_ms: int = RETRY_FOR_MS
     retry_every_ms: int = RETRY_EVERY_MS
 
-    @property
-    def config(self) -> ClientConfig:
-        """The configuration; its credentials may be missing (`ClusterConnection`)."""
-        return self.connection.config
-
     def client_config(self) -> ClientConfig:
         """The configuration with the credentials that this process can read.
 
@@ -172,16 +167,10 @@ class SourceOptions:
         """
         return self.connection.client_config()
 
-    def check_batch(self) -> None:
-        """Raise UsageError when an option is set that only streams have."""
-        self._refuse(_STREAM_ONLY, "readStream, not for read")
-
-    def check_stream(self) -> None:
-        """Raise UsageError when an option is set that only batches have."""
-        self._refuse(_BATCH_ONLY, "read, not for readStream")
-
-    def _refuse(self, names: tuple[str, ...], where: str) -> None:
-        for name in names:
+    def check(self, *, is_stream: bool) -> None:
+        """Raise UsageError when an option is set that only the other kind has."""
+        where = "read, not for readStream" if is_stream else "readStream, not for read"
+        for name in _BATCH_ONLY if is_stream else _STREAM_ONLY:
             if name in self.given:
                 raise UsageError(f"option {name} is for {where}", hint="leave it out")
 

@@ -177,20 +177,13 @@ def check_queues(positions: Positions, queues: Iterable[MessageQueue]) -> None:
             )
 
 
-def check_trimmed(plans: Mapping[MessageQueue, QueueRange]) -> None:
-    """Raise PartialError when the broker has removed a part of the ranges."""
+def report_trimmed(
+    options: SourceOptions, plans: Mapping[MessageQueue, QueueRange]
+) -> None:
+    """Report as `report_loss` the parts of ranges that the broker has removed."""
     for queue, plan in sorted(plans.items()):
         if plan.trimmed is not None:
-            raise data_loss(queue, [plan.trimmed])
-
-
-def data_loss(queue: MessageQueue, spans: Sequence[tuple[int, int]]) -> PartialError:
-    """The error for offsets that the broker no longer has."""
-    offsets = listed((f"{start} to {end - 1}" for start, end in spans), 5)
-    return PartialError(
-        f"{queue}: offsets {offsets} are no longer on the broker",
-        hint='to read what is left: .option("failOnDataLoss", "false")',
-    )
+            report_loss(options, queue, [plan.trimmed])
 
 
 def report_loss(
@@ -200,10 +193,13 @@ def report_loss(
 
     If `failOnDataLoss` is false, warn about them instead.
     """
-    error = data_loss(queue, spans)
+    offsets = listed((f"{start} to {end - 1}" for start, end in spans), 5)
+    text = f"{queue}: offsets {offsets} are no longer on the broker"
     if options.fail_on_data_loss:
-        raise error
-    warn(error.message)
+        raise PartialError(
+            text, hint='to read what is left: .option("failOnDataLoss", "false")'
+        )
+    warn(text)
 
 
 def partitions_of(

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.serializers import NoOpSerializer
-from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+from pyspark.sql.types import ArrayType, DecimalType, MapType, NullType, StructType
 from pyspark.util import _local_iterator_from_socket
+
+from rmqcli.decode.schema import plain_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,20 +39,6 @@ _SETTINGS: Final = {
     f"{_ARROW}.useLargeVarTypes": "false",
     # A struct may have two fields of the same name.
     "spark.sql.execution.pandas.structHandlingMode": "row",
-}
-_PLAIN: Final = {
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "date": pa.date32(),
-    "double": pa.float64(),
-    "float": pa.float32(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "short": pa.int16(),
-    "string": pa.string(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "void": pa.null(),
 }
 
 
@@ -93,7 +81,9 @@ def arrow_type(kind: DataType) -> pa.DataType:
             return pa.struct([(each.name, arrow_type(each.dataType)) for each in kind])
         case DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
-    return _PLAIN[kind.typeName()]
+        case NullType():
+            return pa.null()
+    return plain_type(kind.typeName())
 
 
 class _Partition:

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 from rmqcli.errors import RmqError, TextError, UsageError
-from rmqcli.spark.failure import java_reason, says_that_java_ended, text_of
+from rmqcli.spark.failure import java_reason, one_line, says_that_java_ended, text_of
 from rmqcli.spark.shown_errors import shown_error
 from rmqcli.spark.sql.guess import ONE_QUERY_HINT, QUERIES_HINT
 
@@ -115,9 +115,7 @@ def _at(
 
 def _shown(text: str) -> str:
     """A message of Spark as one line, without a leading capital or a full stop."""
-    text = " ".join(text.split()).removesuffix(".")
-    if len(text) > _TEXT_MAX:
-        text = f"{text[:_TEXT_MAX]}..."
+    text = one_line(text)
     return text[:1].lower() + text[1:]
 
 

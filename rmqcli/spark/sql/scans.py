@@ -21,7 +21,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
-from rmqcli.spark.source.filters import conditions_to_json
+from rmqcli.spark.source.filters import COMPARISONS, conditions_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +35,6 @@ CONDITIONS: Final = "conditions"
 COLUMNS: Final = "columns"
 
 _SCAN: Final = "org.apache.spark.sql.execution.datasources.v2.python.PythonScan"
-_COMPARISONS: Final = (
-    "EqualTo",
-    "EqualNullSafe",
-    "GreaterThan",
-    "GreaterThanOrEqual",
-    "LessThan",
-    "LessThanOrEqual",
-)
 
 
 def narrow_scans(frame: DataFrame) -> DataFrame:
@@ -102,10 +94,10 @@ def _places(gateway: Any, root: Any) -> Iterator[_Scan]:  # noqa: ANN401  # obje
                 columns = None
                 if used is not None:
                     attributes = plan.outputSet().intersect(used).toSeq()
-                    columns = {each.name() for each in _items(attributes)}
+                    columns = {each.name() for each in items(attributes)}
                 found = () if condition is None else _conditions(gateway, condition)
                 yield _Scan(scan, set(found), columns)
-        waiting += [(each, None, None) for each in _items(plan.subqueries())]
+        waiting += [(each, None, None) for each in items(plan.subqueries())]
         below = None
         match kind:
             case "Project" | "Aggregate":
@@ -116,7 +108,7 @@ def _places(gateway: Any, root: Any) -> Iterator[_Scan]:  # noqa: ANN401  # obje
                     used = getattr(used, "$plus$plus")(plan.references())
             case _:
                 used = None
-        waiting += [(each, below, used) for each in _items(plan.children())]
+        waiting += [(each, below, used) for each in items(plan.children())]
 
 
 def _conditions(gateway: Any, condition: Any) -> Iterator[Condition]:  # noqa: ANN401  # objects of the JVM
@@ -137,7 +129,7 @@ def _conditions(gateway: Any, condition: Any) -> Iterator[Condition]:  # noqa: A
         if kind == "In":
             values = tuple(map(_plain, found.values()))
             yield kind, found.attribute(), values
-        elif kind in _COMPARISONS:
+        elif kind in COMPARISONS:
             yield kind, found.attribute(), _plain(found.value())
 
 
@@ -177,5 +169,6 @@ def _replace_source(gateway: Any, scan: Any, own: dict[str, str]) -> None:  # no
     fields["ds"].set(scan, source)
 
 
-def _items(sequence: Any) -> Iterator[Any]:  # noqa: ANN401  # a Seq of Scala
+def items(sequence: Any) -> Iterator[Any]:  # noqa: ANN401  # objects of the JVM
+    """Return the elements of a Scala sequence."""
     return (sequence.apply(index) for index in range(sequence.size()))

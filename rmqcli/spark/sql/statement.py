@@ -23,6 +23,7 @@ from py4j.java_gateway import is_instance_of
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import UsageError
 from rmqcli.spark.sql.guess import QUERIES_HINT
+from rmqcli.spark.sql.scans import items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,7 +220,7 @@ class _Walk:
             yield from self._relation(plan, kind, defined)
             return
         if kind == "UnresolvedTableValuedFunction":
-            self._table_function(".".join(map(str, _each(plan.name()))))
+            self._table_function(".".join(map(str, items(plan.name()))))
         inner = None
         if kind == "ExplainCommand":
             inner = plan.logicalPlan()
@@ -229,14 +230,14 @@ class _Walk:
             yield from self.relations(inner, defined, is_inside=True)
             return
         if kind == "UnresolvedWith":
-            for pair in _each(plan.cteRelations()):
+            for pair in items(plan.cteRelations()):
                 name = str(pair._1()).lower()  # noqa: SLF001  # Scala's name
                 inside = defined | {name} if plan.allowRecursion() else defined
                 yield from self.relations(pair._2(), inside, is_inside=True)  # noqa: SLF001
                 defined |= {name}
         for expression in _expressions(plan, kind):
             yield from self._of_expression(expression, defined)
-        for child in _each(plan.children()):
+        for child in items(plan.children()):
             yield from self.relations(child, defined, is_inside=True)
 
     def _relation(
@@ -245,7 +246,7 @@ class _Walk:
         kind: str,
         defined: frozenset[str],
     ) -> Iterator[tuple[str, ...]]:
-        parts = tuple(map(str, _each(plan.multipartIdentifier())))
+        parts = tuple(map(str, items(plan.multipartIdentifier())))
         if kind == "UnresolvedRelation":
             if plan.isStreaming():
                 raise UsageError(
@@ -283,20 +284,20 @@ class _Walk:
             )
         if is_instance_of(self._gateway, expression, _HAS_PLAN):
             yield from self.relations(expression.plan(), defined, is_inside=True)
-        for child in _each(expression.children()):
+        for child in items(expression.children()):
             yield from self._of_expression(child, defined)
 
     def _function(self, call: Any) -> None:  # noqa: ANN401
-        name = [str(each) for each in _each(call.nameParts())][-1].lower()
+        name = [str(each) for each in items(call.nameParts())][-1].lower()
         if name in OUTSIDE:
             raise _outside(name)
         if name not in _XML_OPTIONS:
             return
-        arguments = list(_each(call.arguments()))
+        arguments = list(items(call.arguments()))
         for given in arguments[_XML_OPTIONS[name] :]:
-            texts = [str(each).lower() for each in _each(given.children())]
+            texts = [str(each).lower() for each in items(given.children())]
             is_literal = all(
-                _kind(each) == "Literal" for each in _each(given.children())
+                _kind(each) == "Literal" for each in items(given.children())
             )
             if not is_literal or _XML_FILE in texts:
                 raise UsageError(
@@ -323,17 +324,11 @@ def _words(kind: str) -> str:
 
 
 def _expressions(plan: Any, kind: str) -> Iterator[Any]:  # noqa: ANN401
-    yield from _each(plan.expressions())
+    yield from items(plan.expressions())
     if kind == "WithWindowDefinition":
         # Spark does not count them among the expressions, as they are in a map.
-        yield from _each(plan.windowDefinitions().values().toSeq())
+        yield from items(plan.windowDefinitions().values().toSeq())
 
 
 def _kind(node: Any) -> str:  # noqa: ANN401
     return str(node.getClass().getSimpleName()).removesuffix("$")
-
-
-def _each(sequence: Any) -> Iterator[Any]:  # noqa: ANN401
-    """The elements of a Scala sequence."""
-    for index in range(sequence.size()):
-        yield sequence.apply(index)

@@ -18,7 +18,7 @@ from rmqcli.spark.session import cores
 from rmqcli.spark.source.data_source import RocketMQDataSource
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import Positions, SourceOptions
-from rmqcli.spark.source.pinned import Pinned, check_trimmed, pin
+from rmqcli.spark.source.pinned import Pinned, pin, report_trimmed
 from rmqcli.spark.source.subscription import Subscription
 from rmqcli.spark.sql.scans import COLUMNS, CONDITIONS
 
@@ -86,7 +86,7 @@ def pin_topic(
         check_complete(client, topic)
     plans = pin(client, options, start=Earliest()).of_batch()
     if not allow_gaps:
-        check_trimmed(plans)
+        report_trimmed(options, plans)
     return TopicView(options, plans)
 
 

@@ -12,6 +12,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.decode.settings import ARGUMENT_NAMES, Decoding, Names
 from rmqcli.errors import PartialError, RefusedError, UsageError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
+    from rmqcli.spark.export.export import ExportOptions
     from rmqcli.spark.export.job import JobProgress, Reporter
     from rmqcli.spark.export.plan import ExportRequest
     from rmqcli.spark.extent import QueueKey, QueueRange
@@ -57,8 +59,8 @@ class TableCluster(SourceCluster, Protocol):
 class TableSession(Protocol):
     """A table in a Spark session: `SparkTable`, or a test's fake."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     def state(self) -> TableState: ...
     def is_empty(self) -> bool: ...
     def write(
@@ -105,19 +107,16 @@ class TableRun:
 class TableExport:
     """One export into a table, which `run` carries out.
 
-    `given` names the fields of the request that the caller chose. `open_session` starts
-    Spark for the duration of a block.
+    Of the options it uses those that say what is exported and what is accepted.
+    `open_session` starts Spark for the duration of a block.
     """
 
     request: ExportRequest
-    given: frozenset[str]
+    options: ExportOptions
     cluster: TableCluster
     report: Reporter
-    clock: Clock
     open_session: Callable[[], AbstractContextManager[TableSession]]
-    since_last: bool = False
-    allow_gaps: bool = False
-    allow_undecodable: bool = False
+    clock: Clock = SYSTEM_CLOCK
     #: the names of the settings of a Decoding in errors
     decode_names: Names = ARGUMENT_NAMES
 
@@ -149,7 +148,9 @@ class TableExport:
             )
             if newest is not None and self._is_there(table.name, newest, queues, gone):
                 found = (
-                    "nothing new since" if self.since_last else "nothing to do after"
+                    "nothing new since"
+                    if self.options.since_last
+                    else "nothing to do after"
                 )
                 self.report.info(f"{found} run {newest.run_id}")
                 return TableRun(run_id=run_id, queues=queues, commit=None)
@@ -213,7 +214,7 @@ class TableExport:
         and this one does not.
         """
         request, newest = self.request, state.newest
-        if self.since_last and newest is None:
+        if self.options.since_last and newest is None:
             raise UsageError(
                 f"{name} has no commit of an export to follow",
                 hint=Hint("export once without ", Setting("since_last", True)),
@@ -221,8 +222,8 @@ class TableExport:
         decoding = request.decoding
         if newest is None:
             return request, decoding
-        if self.since_last:
-            tag = request.tag if "tag" in self.given else newest.tag
+        if self.options.since_last:
+            tag = request.tag if "tag" in self.options.given else newest.tag
             refuse_other_tag(name, newest.tag, tag, instead="into another table")
             request = replace(request, from_position=SINCE_LAST, tag=tag)
         is_inferred = decoding is not None and decoding.schema is None
@@ -257,7 +258,7 @@ class TableExport:
                 anew="export the new topic into another table",
             )
         gone: tuple[QueueKey, ...] = ()
-        if self.since_last and newest is not None:
+        if self.options.since_last and newest is not None:
             extents = continued(
                 extents,
                 ends,
@@ -270,14 +271,14 @@ class TableExport:
         queues = tuple(
             plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
         )
-        if self.allow_gaps:
+        if self.options.allow_gaps:
             for name, queue_id in gone:
                 self.report.info(
                     f"{name} queue {queue_id} is no longer in the route; it was"
                     f" exported up to {ends[name, queue_id]}"
                 )
             return queues, gone
-        if self.since_last and newest is not None:
+        if self.options.since_last and newest is not None:
             refuse_lost(queues, [(*key, ends[key]) for key in gone])
         for queue in queues:
             if queue.trimmed is not None:
@@ -294,7 +295,7 @@ class TableExport:
 
         Does nothing when the caller chose where to begin.
         """
-        if "from_position" in self.given or table.is_empty():
+        if "from_position" in self.options.given or table.is_empty():
             return
         raise RefusedError(
             f"{table.name} has rows, but no commit records their offsets",
@@ -399,8 +400,8 @@ class TableExport:
             subscription=Subscription(topics=(topic,)),
             start=Positions("start", None),
             end=Positions("end", None),
-            fail_on_data_loss=not self.allow_gaps,
-            fail_on_undecodable=not self.allow_undecodable,
+            fail_on_data_loss=not self.options.allow_gaps,
+            fail_on_undecodable=not self.options.allow_undecodable,
             partitions_min=request.min_partitions,
             records_per_partition_max=ROWS_PER_FILE_DEFAULT,
             tags=wanted_tags(topic, request.tag),

@@ -16,7 +16,7 @@ from rmqcli.errors import (
     StorageUnreachableError,
 )
 from rmqcli.hint import Hint, Setting
-from rmqcli.spark.failure import java_reason, says_that_java_ended, text_of
+from rmqcli.spark.failure import java_reason, one_line, says_that_java_ended, text_of
 from rmqcli.spark.shown_errors import shown_error
 from rmqcli.spark.tables.formats import missing_error, unfit_error
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.tables.formats import Format
 
-_TEXT_MAX: Final = 400
 _FILE_SYSTEM_PACKAGE: Final = Setting(
     "conf", "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
 )
@@ -162,13 +161,13 @@ def table_error(
     raised = _PYTHON.findall(text) if "Traceback" in text else []
     if raised:
         return RmqError(
-            f"{table} was not written: {_line(raised[-1])}",
+            f"{table} was not written: {one_line(raised[-1])}",
             hint=f"see Spark's log, {keep_log()}",
         )
     found = _CONDITION.search(text)
     what = found["text"] if found is not None else java_reason(text) or text
     return RmqError(
-        f"{table} cannot be used: {_line(what)}",
+        f"{table} cannot be used: {one_line(what)}",
         hint=f"see Spark's log, {keep_log()}",
     )
 
@@ -180,7 +179,7 @@ def _storage_error(text: str, table: str) -> RmqError | None:
         reason = reason.removeprefix("null ").strip("()")
     for pattern, kind, what, hint in _STORAGE:
         if pattern.search(text):
-            what = f"{what.format(table)}: {_line(reason)}"
+            what = f"{what.format(table)}: {one_line(reason)}"
             return kind(what, place=table, hint=hint)
     return None
 
@@ -198,8 +197,3 @@ def _of_source(error: RmqError) -> RmqError:
     if option:
         error.hint = Hint(before, Setting("allow_gaps", True), after)
     return error
-
-
-def _line(text: str) -> str:
-    text = " ".join(text.split()).removesuffix(".")
-    return f"{text[:_TEXT_MAX]}..." if len(text) > _TEXT_MAX else text

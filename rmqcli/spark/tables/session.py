@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.spark.background import in_background
@@ -127,7 +126,7 @@ def open_table(options: TableOptions) -> Iterator[SparkTable]:
                         raise missing_error(options.format, pyspark=pyspark_version())
                     table = DeltaTable if options.format is DELTA else IcebergTable
                     opened: Table = table(spark, options.target)
-                yield SparkTable(spark, opened, errors, log_path)
+                yield SparkTable(spark, opened, errors, LoggedWarnings(log_path))
             finally:
                 # PySpark would return the ended session to the next caller that asks
                 # for a session in this process.
@@ -153,7 +152,6 @@ def _check_cluster(context: SparkContext, options: TableOptions) -> None:
                 options.master or "",
                 timeout_ms=options.executor_timeout_ms,
                 note=options.note,
-                clock=SYSTEM_CLOCK,
             ),
             packages=options.packages,
             shown=local,
@@ -231,43 +229,41 @@ def _errors(
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
 class SparkTable:
     """A table in a Spark session. Use it from the main thread."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: Table,
-        errors: Callable[[], contextlib.AbstractContextManager[None]],
-        log_path: str,
-    ) -> None:
-        self._spark = spark
-        self._table = table
-        self._errors = errors
-        self._warnings = LoggedWarnings(log_path)
-        self.name = table.name
+    spark: SparkSession
+    table: Table
+    errors: Callable[[], contextlib.AbstractContextManager[None]]
+    logged: LoggedWarnings
+
+    @property
+    def name(self) -> str:
+        """The name of the table in errors."""
+        return self.table.name
 
     def state(self) -> TableState:
         """The current state of the table."""
-        with self._errors():
-            return self._table.state()
+        with self.errors():
+            return self.table.state()
 
     def is_empty(self) -> bool:
         """Whether the table has no rows."""
-        with self._errors():
-            return self._table.is_empty()
+        with self.errors():
+            return self.table.is_empty()
 
     def committed(self, run_id: str, before: TableState) -> Commit:
         """The commit of a run."""
-        with self._errors():
-            return self._table.committed(run_id, before)
+        with self.errors():
+            return self.table.committed(run_id, before)
 
     def warnings(self) -> list[str]:
         """The warnings of workers on this machine about messages that they skipped.
 
         Each is returned once.
         """
-        return self._warnings.new()
+        return self.logged.new()
 
     def write(
         self,
@@ -277,12 +273,12 @@ class SparkTable:
         watch: Callable[[JobProgress], None],
     ) -> None:
         """Write the rows of a range in one commit."""
-        with self._errors():
-            self._spark.dataSource.register(source_of({record.topic: view}))
-            reader = self._spark.read.format("rocketmq")
+        with self.errors():
+            self.spark.dataSource.register(source_of({record.topic: view}))
+            reader = self.spark.read.format("rocketmq")
             frame = reader.option("subscribe", record.topic).load()
             writing = in_background(
-                lambda: self._table.write(frame, record), name="rmq-export-table"
+                lambda: self.table.write(frame, record), name="rmq-export-table"
             )
             parts = _parts(view)
             while not futures.wait([writing], _POLL_S).done:
@@ -293,7 +289,7 @@ class SparkTable:
                 watch(_progress(parts, len(parts)))
 
     def _progress(self, parts: list[int]) -> JobProgress:
-        tracker = self._spark.sparkContext.statusTracker()
+        tracker = self.spark.sparkContext.statusTracker()
         done = 0
         for stage_id in tracker.getActiveStageIds():
             stage = tracker.getStageInfo(stage_id)

@@ -25,7 +25,7 @@ def parsed(**options):
 def test_defaults_are_those_of_kafka_s_source():
     options = parsed()
     assert options.subscription == Subscription(topics=("orders",))
-    assert options.config.namesrv == ("127.0.0.1:9876",)
+    assert options.connection.config.namesrv == ("127.0.0.1:9876",)
     assert (options.start.others, options.end.others) == (None, None)
     assert default_start(is_stream=False) == Earliest()
     assert default_start(is_stream=True) == Latest()
@@ -34,8 +34,8 @@ def test_defaults_are_those_of_kafka_s_source():
     assert options.with_body
     assert options.partitions_min is None
     assert options.tags == frozenset()
-    options.check_batch()
-    options.check_stream()
+    options.check(is_stream=False)
+    options.check(is_stream=True)
 
 
 def test_names_ignore_case_and_lists_their_spaces():
@@ -50,9 +50,14 @@ def test_names_ignore_case_and_lists_their_spaces():
 def test_name_servers_come_from_the_option_then_from_the_environment():
     environ = {"NAMESRV_ADDR": "c:3"}
     subscribe = {"subscribe": "orders"}
-    assert parse_options(subscribe, environ=environ).config.namesrv == ("c:3",)
+    assert parse_options(subscribe, environ=environ).connection.config.namesrv == (
+        "c:3",
+    )
     both = {**subscribe, "namesrv": "a:1;b:2"}
-    assert parse_options(both, environ=environ).config.namesrv == ("a:1", "b:2")
+    assert parse_options(both, environ=environ).connection.config.namesrv == (
+        "a:1",
+        "b:2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,14 +90,14 @@ def test_timestamps_are_milliseconds_or_rfc_3339(text):
 
 
 def test_tls_follows_from_its_parts():
-    assert parsed().config.tls is None
-    tls = parsed(tlsCa="ca.pem", tlsServerName="broker").config.tls
+    assert parsed().connection.config.tls is None
+    tls = parsed(tlsCa="ca.pem", tlsServerName="broker").connection.config.tls
     assert (tls.ca_file, tls.server_hostname, tls.insecure) == (
         "ca.pem",
         "broker",
         False,
     )
-    assert parsed(tls="true").config.tls is not None
+    assert parsed(tls="true").connection.config.tls is not None
 
 
 def test_workers_get_the_address_map_with_the_options():
@@ -265,7 +270,7 @@ def test_a_stream_refuses_options_of_batches(name):
     value = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"orders": 0}'}
     options = parsed(**{name: value.get(name, "1767322800000")})
     with pytest.raises(UsageError, match=f"option {name} is for read, not"):
-        options.check_stream()
+        options.check(is_stream=True)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +283,7 @@ def test_a_stream_refuses_options_of_batches(name):
 )
 def test_a_batch_refuses_options_of_streams(name, value):
     with pytest.raises(UsageError, match=f"option {name} is for readStream"):
-        parsed(**{name: value}).check_batch()
+        parsed(**{name: value}).check(is_stream=False)
 
 
 def test_the_guide_describes_every_option():

@@ -26,6 +26,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import RefusedError, RmqError
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
+from rmqcli.spark.export.export import ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.tables.export import TableExport
 from rmqcli.spark.tables.formats import FORMATS
@@ -291,7 +292,7 @@ def export_into(table, cluster, *, end=None, **options):
             decode="json" if is_first else None,
             decode_infer=5 if is_first else None,
         ),
-        given=frozenset(),
+        options=ExportOptions(path="", **options),
         cluster=BrokerCluster(
             config=ClientConfig(namesrv=(cluster.namesrv,)),
             start=Earliest(),
@@ -301,7 +302,6 @@ def export_into(table, cluster, *, end=None, **options):
         report=Quiet(),
         clock=SYSTEM_CLOCK,
         open_session=lambda: contextlib.nullcontext(table),
-        **options,
     ).run()
 
 
@@ -338,7 +338,7 @@ def test_decoded_bodies_two_exports_at_once_and_a_table_that_goes_back(cluster, 
                 "CALL lake.system.rollback_to_snapshot('db.orders',"
                 f" {first.commit.version})"
             )
-        session._spark.sql(back).collect()
+        session.spark.sql(back).collect()
         assert len(rows_of(table)) == 40
         state = session.state()
         assert state.newest.run_id == first.run_id

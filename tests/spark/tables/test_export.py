@@ -20,6 +20,7 @@ from rmqcli.errors import (
 )
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
+from rmqcli.spark.export.export import ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.source.data_source import schema_ddl
 from rmqcli.spark.tables.export import TableExport
@@ -159,7 +160,7 @@ def export(cluster):
                 to_position=str(end or "latest"),
                 **fields,
             ),
-            given=frozenset(given),
+            options=ExportOptions(path="", given=frozenset(given), **dict(options)),
             cluster=SomeCluster(
                 BrokerCluster(
                     config=ClientConfig(namesrv=(cluster.namesrv,)),
@@ -172,7 +173,6 @@ def export(cluster):
             report=report,
             clock=SYSTEM_CLOCK,
             open_session=table.open,
-            **dict(options),
         )
         return job.run(), report.texts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from rmqcli.spark.shown_errors import LoggedWarnings
 from rmqcli.spark.sql.session import SqlSession
 from rmqcli.spark.tables.session import SparkTable
 
@@ -18,7 +19,9 @@ def test_warnings_at_the_end_of_a_large_log_are_found(tmp_path):
     log.write_bytes(NOISE * 34_000 + b"rocketmq: late\n")
     table: Any = SimpleNamespace(name="t")
     errors: Any = None
-    assert SparkTable(SPARK, table, errors, str(log)).warnings() == ["late"]
+    assert SparkTable(SPARK, table, errors, LoggedWarnings(str(log))).warnings() == [
+        "late"
+    ]
     assert SqlSession(SPARK, str(log)).warnings() == ["late"]
 
 
