@@ -215,17 +215,16 @@ def _at_time(
     )
     ends = _checked_ends(min_answer, max_answer)
     found = yield from _lower_bound(queue, epoch_ms, *ends, near)
-    if checks_order and (yield from _is_unsorted(queue, epoch_ms, found, *ends)):
-        return ResolvedPosition(
-            offset=found,
-            min_offset=ends[0],
-            max_offset=ends[1],
-            wanted=found,
-            note=UNSORTED,
-            is_unsorted=True,
-        )
+    is_unsorted = checks_order and (
+        yield from _is_unsorted(queue, epoch_ms, found, *ends)
+    )
     return ResolvedPosition(
-        offset=found, min_offset=ends[0], max_offset=ends[1], wanted=found
+        offset=found,
+        min_offset=ends[0],
+        max_offset=ends[1],
+        wanted=found,
+        note=UNSORTED if is_unsorted else "",
+        is_unsorted=is_unsorted,
     )
 
 
@@ -319,13 +318,13 @@ def _first_entries(
         queue_offset = times.next_offset
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RemoteQueue:
     """Implements QueueRequests for a queue of the broker at `address`."""
 
-    def __init__(self, queue: MessageQueue, address: str, clock: Clock) -> None:
-        self.queue = queue
-        self.address = address
-        self.clock = clock
+    queue: MessageQueue
+    address: str
+    clock: Clock
 
     def min_offset(self) -> Part:
         """See QueueRequests."""
@@ -342,18 +341,6 @@ class RemoteQueue:
             search_offset_by_timestamp(queue.topic, queue.queue_id, epoch_ms)
         )
 
-    def store_times(self, queue_offset: int) -> Part:
-        """See QueueRequests."""
-        return self._read_store_times(queue_offset)
-
-    def broker_clock(self) -> Part:
-        """See QueueRequests."""
-        return self._read_clock()
-
-    def committed(self, group: str) -> Part:
-        """See QueueRequests."""
-        return self._read_committed(group)
-
     def all_offsets(self) -> Part:
         """All committed offsets: (group, topic) -> queue id -> offset."""
         return self._request(get_all_consumer_offset())
@@ -361,7 +348,8 @@ class RemoteQueue:
     def _request(self, call: Call[Any]) -> Request[Any]:
         return Request(self.address, call)
 
-    def _read_store_times(self, queue_offset: int) -> Task[StoreTimes]:
+    def store_times(self, queue_offset: int) -> Task[StoreTimes]:
+        """See QueueRequests."""
         answer: PullAnswer = yield self._request(
             pull_message(self.queue, queue_offset, max_msg_nums=_PULL_MESSAGES)
         )
@@ -372,13 +360,15 @@ class RemoteQueue:
         )
         return StoreTimes(entries, answer.next_begin_offset)
 
-    def _read_clock(self) -> Task[BrokerClock]:
+    def broker_clock(self) -> Task[BrokerClock]:
+        """See QueueRequests."""
         asked_ms = self.clock.epoch_ms()
         table = yield self._request(get_broker_runtime_info())
         answered_ms = self.clock.epoch_ms()
         return broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
 
-    def _read_committed(self, group: str) -> Task[int | None]:
+    def committed(self, group: str) -> Task[int | None]:
+        """See QueueRequests."""
         queue = self.queue
         offset: int | None = yield self._request(
             query_consumer_offset(group, queue.topic, queue.queue_id)
