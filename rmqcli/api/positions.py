@@ -318,7 +318,7 @@ def _first_entries(
         queue_offset = times.next_offset
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False)
 class RemoteQueue:
     """Implements QueueRequests for a queue of the broker at `address`."""
 
@@ -341,6 +341,18 @@ class RemoteQueue:
             search_offset_by_timestamp(queue.topic, queue.queue_id, epoch_ms)
         )
 
+    def store_times(self, queue_offset: int) -> Part:
+        """See QueueRequests."""
+        return self._read_store_times(queue_offset)
+
+    def broker_clock(self) -> Part:
+        """See QueueRequests."""
+        return self._read_clock()
+
+    def committed(self, group: str) -> Part:
+        """See QueueRequests."""
+        return self._read_committed(group)
+
     def all_offsets(self) -> Part:
         """All committed offsets: (group, topic) -> queue id -> offset."""
         return self._request(get_all_consumer_offset())
@@ -348,8 +360,7 @@ class RemoteQueue:
     def _request(self, call: Call[Any]) -> Request[Any]:
         return Request(self.address, call)
 
-    def store_times(self, queue_offset: int) -> Task[StoreTimes]:
-        """See QueueRequests."""
+    def _read_store_times(self, queue_offset: int) -> Task[StoreTimes]:
         answer: PullAnswer = yield self._request(
             pull_message(self.queue, queue_offset, max_msg_nums=_PULL_MESSAGES)
         )
@@ -360,15 +371,13 @@ class RemoteQueue:
         )
         return StoreTimes(entries, answer.next_begin_offset)
 
-    def broker_clock(self) -> Task[BrokerClock]:
-        """See QueueRequests."""
+    def _read_clock(self) -> Task[BrokerClock]:
         asked_ms = self.clock.epoch_ms()
         table = yield self._request(get_broker_runtime_info())
         answered_ms = self.clock.epoch_ms()
         return broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
 
-    def committed(self, group: str) -> Task[int | None]:
-        """See QueueRequests."""
+    def _read_committed(self, group: str) -> Task[int | None]:
         queue = self.queue
         offset: int | None = yield self._request(
             query_consumer_offset(group, queue.topic, queue.queue_id)
