@@ -216,24 +216,18 @@ class Receiver:
 
     def _take(self, wanted: _Wanted) -> tasks.Task[list[ReceivedMessage]]:
         """Take messages that are here already, and hide them for the wanted time."""
-        taken: list[ReceivedMessage] = []
-        while self._messages and len(taken) < wanted.max_messages:
-            taken.append(self._messages.popleft())
         renewed: list[ReceivedMessage] = []
         stale: list[ReceivedMessage] = []
         now_ms = self.clock.monotonic_ms()
-        for message in taken:
+        for _ in range(min(len(self._messages), wanted.max_messages)):
+            message = self._messages.popleft()
             lease = message.lease
-            if message.topic not in self.subscriptions:
-                stale.append(message)
-                continue
-            age_ms = now_ms - lease.since_ms
-            if lease.invisible_ms != wanted.invisible_ms or (
-                age_ms > _STALE * lease.invisible_ms
-            ):
-                stale.append(message)
-            else:
-                renewed.append(message)
+            is_stale = (
+                message.topic not in self.subscriptions
+                or lease.invisible_ms != wanted.invisible_ms
+                or now_ms - lease.since_ms > _STALE * lease.invisible_ms
+            )
+            (stale if is_stale else renewed).append(message)
         if not stale:
             return renewed
         outcomes = yield tasks.All(
