@@ -267,10 +267,8 @@ class Client:
 
     def _post(self, pending: PendingCall[T]) -> None:
         call = pending.call
-        self.remoting.post(
-            pending,
-            RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body),
-        )
+        command = RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body)
+        self.remoting.post(pending, command)
 
     def _post_if_supported(self, pending: PendingCall[T]) -> None:
         """Post a call that needs a version, once the peer's version is known."""
@@ -338,14 +336,8 @@ class Client:
         timeout_ms: int | None = None,
     ) -> dict[K, T | RmqError]:
         """Send calls to addresses at the same time; errors are values in the result."""
-        outcomes = run_tasks(
-            self,
-            [
-                Request(address, call, timeout_ms)
-                for address, call in questions.values()
-            ],
-        )
-        return dict(zip(questions, outcomes, strict=True))
+        requests = [Request(*each, timeout_ms) for each in questions.values()]
+        return dict(zip(questions, run_tasks(self, requests), strict=True))
 
     def poll(self, timeout_ms: int) -> int:
         """Do I/O once, for at most `timeout_ms`; return how many requests ended."""

@@ -215,17 +215,16 @@ def _at_time(
     )
     ends = _checked_ends(min_answer, max_answer)
     found = yield from _lower_bound(queue, epoch_ms, *ends, near)
-    if checks_order and (yield from _is_unsorted(queue, epoch_ms, found, *ends)):
-        return ResolvedPosition(
-            offset=found,
-            min_offset=ends[0],
-            max_offset=ends[1],
-            wanted=found,
-            note=UNSORTED,
-            is_unsorted=True,
-        )
+    is_unsorted = checks_order and (
+        yield from _is_unsorted(queue, epoch_ms, found, *ends)
+    )
     return ResolvedPosition(
-        offset=found, min_offset=ends[0], max_offset=ends[1], wanted=found
+        offset=found,
+        min_offset=ends[0],
+        max_offset=ends[1],
+        wanted=found,
+        note=UNSORTED if is_unsorted else "",
+        is_unsorted=is_unsorted,
     )
 
 
@@ -319,13 +318,13 @@ def _first_entries(
         queue_offset = times.next_offset
 
 
+@dataclass(eq=False)
 class RemoteQueue:
     """Implements QueueRequests for a queue of the broker at `address`."""
 
-    def __init__(self, queue: MessageQueue, address: str, clock: Clock) -> None:
-        self.queue = queue
-        self.address = address
-        self.clock = clock
+    queue: MessageQueue
+    address: str
+    clock: Clock
 
     def min_offset(self) -> Part:
         """See QueueRequests."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 
+@dataclass(eq=False)
 class PeerRequests:
     """The request handler of a consumer's transport.
 
@@ -54,29 +56,23 @@ class PeerRequests:
     returns a function that sends the answer to a request when it is ready.
     """
 
-    def __init__(
-        self,
-        engine: PushConsumer,
-        *,
-        namesrv: str,
-        call: Callable[[Job], None],
-        answer_later: Callable[[int], Callable[[RemotingCommand], None]],
-    ) -> None:
-        self._engine = engine
-        self._member = engine.member
-        self._namesrv = namesrv
-        self._call = call
-        self._answer_later = answer_later
+    engine: PushConsumer
+    namesrv: str
+    call: Callable[[Job], None]
+    answer_later: Callable[[int], Callable[[RemotingCommand], None]]
+
+    def __post_init__(self) -> None:
+        self._member = self.engine.member
         self._limit = FloodLimit()
         #: for the log only
         self._strangers, self._changes = FloodLimit(), FloodLimit()
-        self._started_epoch_ms = engine.member.clock.epoch_ms()
+        self._started_epoch_ms = self._member.clock.epoch_ms()
 
     def running_info(self, *, jstack: str | None = None) -> ConsumerRunningInfo:
         """The answer to GET_CONSUMER_RUNNING_INFO."""
         return running_info(
             self._member,
-            namesrv=self._namesrv,
+            namesrv=self.namesrv,
             version_name=f"V{version_name(CLIENT_VERSION).replace('.', '_')}",
             started_epoch_ms=self._started_epoch_ms,
             jstack=jstack,
@@ -136,7 +132,7 @@ class PeerRequests:
             return
         if self._changes.is_news(self._member.now_ms()):
             logger.info("members changed group=%s", header.consumer_group)
-        self._engine.rebalances.members_changed()
+        self.engine.rebalances.members_changed()
 
     def _reset(self, command: RemotingCommand) -> None:
         header = from_ext_fields(ResetOffsetRequestHeader, command.ext_fields)
@@ -152,7 +148,7 @@ class PeerRequests:
         logger.warning(
             "reset by a broker topic=%s queues=%d", header.topic, len(wanted)
         )
-        self._engine.reset(wanted)
+        self.engine.reset(wanted)
 
     def _is_ours(self, topic: str) -> bool:
         return topic in self._member.subscriptions
@@ -204,7 +200,7 @@ class PeerRequests:
                 remark=f"topic {queue.topic} is not subscribed by this consumer",
             )
         message.origin = Origin(queue, 0, 0)
-        send = self._answer_later(command.opaque)
+        send = self.answer_later(command.opaque)
 
         async def consume() -> None:
             member = self._member
@@ -219,7 +215,7 @@ class PeerRequests:
                     "could not return the CONSUME_MESSAGE_DIRECTLY result: %s", error
                 )
 
-        self._call(consume)
+        self.call(consume)
         return None
 
 

@@ -414,11 +414,12 @@ class ProxyConsumerBackend:
                 )
             else:
                 self._assign(topic, outcome)
-        session.call_later(_SCAN_MS, self._scan_again)
 
-    def _scan_again(self) -> None:
-        if not self._is_closing:
-            tasks.start(self._scan(), self._session.via)
+        def again() -> None:
+            if not self._is_closing:
+                tasks.start(self._scan(), session.via)
+
+        session.call_later(_SCAN_MS, again)
 
     def _assign(self, topic: str, assigned: Sequence[ProxyQueue]) -> None:
         wanted = {each.queue: each for each in assigned}
@@ -431,10 +432,7 @@ class ProxyConsumerBackend:
             self._sources.pop(queue).is_dropped = True
         added = [queue for queue in wanted if queue not in self._sources]
         for queue, each in wanted.items():
-            if queue in self._sources:
-                self._sources[queue].queue = each
-            else:
-                self._sources[queue] = _Source(each)
+            self._sources.setdefault(queue, _Source(each)).queue = each
         if added or revoked:
             logger.info(
                 "assignment changed group=%s topic=%s owned=%d added=%d revoked=%d",
@@ -688,22 +686,17 @@ class ProxyConsumerBackend:
             Settlement.DEAD_LETTER: Fate.DEAD_LETTER,
             Settlement.LOST: Fate.QUEUE_LOST,
         }[verdict.settlement]
-        retry: int | None = None
-        retries_max: int | None = None
         held = verdict.held
-        if fate is Fate.DELIVERED_AGAIN:
-            retry, retries_max = held.attempt, self._held.retry.max_attempts - 1
-        elif fate is Fate.RETRY_HERE:
-            retry, retries_max = held.attempt - 1, self._held.retry.max_attempts - 1
-        report_failed(
-            self._listener,
-            FailedDelivery(
-                message=_message(held),
-                fate=fate,
-                retry=retry,
-                retries_max=retries_max,
-            ),
+        retries = {
+            Fate.DELIVERED_AGAIN: held.attempt,
+            Fate.RETRY_HERE: held.attempt - 1,
+        }
+        retry = retries.get(fate)
+        retries_max = None if retry is None else self._held.retry.max_attempts - 1
+        failed = FailedDelivery(
+            message=_message(held), fate=fate, retry=retry, retries_max=retries_max
         )
+        report_failed(self._listener, failed)
 
     def _verify(self, message: ProxyMessage, answer: Callable[[bool], None]) -> None:
         """Consume a message at the proxy's request, without acknowledging it."""
@@ -736,7 +729,8 @@ class ProxyConsumerBackend:
                     if not acks.is_sending:
                         acks.is_sending = True
                         # Acks of the same turn of the loop are sent together.
-                        self._session.post(functools.partial(self._send_acks, key))
+                        send = functools.partial(self._run, self._acknowledge(key))
+                        self._session.post(send)
                 case Settlement.REDELIVER:
                     self._run(self._redeliver(held, each.delay_ms))
                 case Settlement.DEAD_LETTER:
@@ -752,9 +746,6 @@ class ProxyConsumerBackend:
 
     def _run(self, task: tasks.Task[None]) -> None:
         tasks.start(task, self._session.via).on_done(lambda _: self._go_on())
-
-    def _send_acks(self, key: tuple[str, Endpoints]) -> None:
-        self._run(self._acknowledge(key))
 
     def _acknowledge(self, key: tuple[str, Endpoints]) -> tasks.Task[None]:
         """Send the acks of one topic and server until none is waiting."""

@@ -165,10 +165,8 @@ class RemotingNetwork:
 
     def resolve(self, queue: MessageQueue, position: Position) -> Task[int]:
         """See Network. The same search as that of `rmq tail --from`."""
-        broker = self._routes.broker(queue.broker_name)
-        if broker is None:
-            broker = yield from self._fetch_broker(queue)
-        remote = RemoteQueue(queue, _reading(broker)[1], self._client.clock)
+        address = yield from self._address(queue)
+        remote = RemoteQueue(queue, address, self._client.clock)
         found = yield from resolve_in_queue(remote, position)
         assert found.offset is not None  # no group begins at AtGroup  # noqa: S101
         return found.offset
@@ -318,13 +316,16 @@ class RemotingNetwork:
 
     def _at_any(self, queue: MessageQueue, call: Call[T]) -> Task[T]:
         """Ask the queue's master or, while it has none, a slave."""
-        broker = self._routes.broker(queue.broker_name)
-        if broker is None:
-            broker = yield from self._fetch_broker(queue)
-        address = _reading(broker)[1]
+        address = yield from self._address(queue)
         call = of_broker(call, queue.broker_name)
         answer: T = yield Request(address, call, _OFFSET_TIMEOUT_MS)
         return answer
+
+    def _address(self, queue: MessageQueue) -> Task[str]:
+        broker = self._routes.broker(queue.broker_name)
+        if broker is None:
+            broker = yield from self._fetch_broker(queue)
+        return _reading(broker)[1]
 
     def _at_master(
         self, queue: MessageQueue, call: Call[T], timeout_ms: int

@@ -13,6 +13,7 @@ import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rmqcli.dataclass import dataclass
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -44,30 +45,25 @@ _SUCCESS: Final = (
 )
 
 
+@dataclass(eq=False)
 class DeliveryTraces:
     """Makes the records of one consumer. Any thread may call its methods."""
 
-    def __init__(
-        self,
-        dispatcher: TraceDispatcher,
-        group: str,
-        *,
-        clock: Clock,
-        consume_timeout_ms: int | None = None,
-    ) -> None:
-        self.dispatcher = dispatcher
-        self._group = group
-        self._clock = clock
-        self._timeout_ms = consume_timeout_ms
+    dispatcher: TraceDispatcher
+    group: str
+    clock: Clock
+    consume_timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
         rng = random.Random()  # noqa: S311  # makes ids differ, keeps no secret
         #: what request ids begin with, and a number for each, which needs no lock
-        self._prefix = UniqueIds("127.0.0.1", clock=clock, rng=rng).next_id()
+        self._prefix = UniqueIds("127.0.0.1", clock=self.clock, rng=rng).next_id()
         self._numbers = itertools.count()
 
     def begin(self, messages: Sequence[Readable]) -> TracedCall:
         """Report that a listener is about to get messages."""
         request_id = f"{self._prefix}{next(self._numbers):08X}"
-        call = TracedCall(request_id, self._clock.epoch_ms())
+        call = TracedCall(request_id, self.clock.epoch_ms())
         self.dispatcher.append(
             [
                 self._before(call, each)
@@ -86,9 +82,9 @@ class DeliveryTraces:
         succeeded: int,
     ) -> None:
         """Report that the listener has returned; the first `succeeded` are consumed."""
-        now_ms = self._clock.epoch_ms()
+        now_ms = self.clock.epoch_ms()
         spent_ms = max(0, now_ms - call.started_ms)
-        if self._timeout_ms is not None and spent_ms >= self._timeout_ms:
+        if self.consume_timeout_ms is not None and spent_ms >= self.consume_timeout_ms:
             return_type = ConsumeReturnType.TIME_OUT
         self.dispatcher.append(
             [
@@ -100,7 +96,7 @@ class DeliveryTraces:
                     keys=each.keys,
                     return_type=return_type,
                     timestamp_ms=now_ms,
-                    group=self._group,
+                    group=self.group,
                 )
                 for index, each in enumerate(messages)
                 if each.properties.get("TRACE_ON") != "false"
@@ -139,7 +135,7 @@ class DeliveryTraces:
         return SubBefore(
             timestamp_ms=call.started_ms,
             region_id=message.properties.get("MSG_REGION") or DEFAULT_REGION_ID,
-            group=self._group,
+            group=self.group,
             request_id=call.request_id,
             msg_id=message.msg_id or message.offset_msg_id,
             retry_times=message.reconsume_times,

@@ -75,7 +75,13 @@ class _Strategy:
         self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
     ) -> bool:
         """Whether the id is in the list. Raises UsageError for empty arguments."""
-        return is_member(current_cid, queues, cids)
+        if not current_cid:
+            raise UsageError("the client id is empty: no queues can be shared out")
+        if not queues:
+            raise UsageError("there are no queues to share out")
+        if not cids:
+            raise UsageError("there are no members to share queues out to")
+        return current_cid in cids
 
     def share(
         self, current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
@@ -114,19 +120,6 @@ def sort_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
     return sorted(
         found, key=lambda q: (_utf16(q.topic), _utf16(q.broker_name), q.queue_id)
     )
-
-
-def is_member(
-    current_cid: str, queues: Sequence[MessageQueue], cids: Sequence[str]
-) -> bool:
-    """Whether the id is in the list. Raises UsageError for empty arguments."""
-    if not current_cid:
-        raise UsageError("the client id is empty: no queues can be shared out")
-    if not queues:
-        raise UsageError("there are no queues to share out")
-    if not cids:
-        raise UsageError("there are no members to share queues out to")
-    return current_cid in cids
 
 
 class AllocateMessageQueueAveragely(_Strategy):
@@ -295,7 +288,7 @@ class AllocateMachineRoomNearby(_Strategy):
         cids: Sequence[str],
     ) -> list[MessageQueue]:
         """See AllocateMessageQueueStrategy. Raises UsageError without a room."""
-        if not is_member(current_cid, queues, cids):
+        if not self.is_member(current_cid, queues, cids):
             return []
         queues_in: dict[str, list[MessageQueue]] = {}
         for queue in queues:

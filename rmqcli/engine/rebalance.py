@@ -35,6 +35,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.checked import check_returned
@@ -77,6 +78,7 @@ MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
 NEWS_INTERVAL_MS: Final = 100
 
 
+@dataclass(slots=True, eq=False)
 class _Change:
     """A changed subscription that is sent to the brokers with one heartbeat.
 
@@ -84,16 +86,15 @@ class _Change:
     by `send`, or for the first queue that waits for its broker.
     """
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
-        self._answers: dict[str, Pending[None]] | None = None
+    heartbeat: Heartbeat
+    _answers: dict[str, Pending[None]] | None = field(default=None, init=False)
 
     def send(self) -> dict[str, Pending[None]]:
         """Send the heartbeat, unless it was sent; return the answers."""
         if self._answers is None:
             self._answers = {}
             try:
-                self._answers = self._heartbeat()
+                self._answers = self.heartbeat()
             except Exception:
                 logger.exception("heartbeat failed unexpectedly")
         return self._answers
@@ -116,34 +117,26 @@ class _Gain:
     is_wanted: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class Rebalance:
     """The queues of one member. `service` hands out their messages.
 
     `heartbeat()` sends the member's heartbeat to every broker; see `_Change`.
     """
 
-    def __init__(
-        self,
-        member: Member,
-        locks: QueueLocks,
-        *,
-        service: ConsumeService[Any],
-        pull: Callable[[PullRequest], None],
-        heartbeat: Heartbeat,
-    ) -> None:
-        self._member = member
-        self._locks = locks
-        self._service = service
-        self._pull = pull
-        self._heartbeat = heartbeat
-        #: queues that begin as soon as their lock is granted and their offset is known
-        self._gains: dict[MessageQueue, _Gain] = {}
-        #: assigned queues that were tried and have not begun; brokers know the change
-        self._tried: set[MessageQueue] = set()
-        #: topics whose last rebalance failed, and the error that was logged
-        self._failing: dict[str, str] = {}
-        #: topics and brokers of queues whose offsets are unknown, which was logged
-        self._without_offsets: set[tuple[str, str]] = set()
+    member: Member
+    locks: QueueLocks
+    service: ConsumeService[Any]
+    pull: Callable[[PullRequest], None]
+    heartbeat: Heartbeat
+    #: queues that begin as soon as their lock is granted and their offset is known
+    _gains: dict[MessageQueue, _Gain] = field(default_factory=dict, init=False)
+    #: assigned queues that were tried and have not begun; brokers know the change
+    _tried: set[MessageQueue] = field(default_factory=set, init=False)
+    #: topics whose last rebalance failed, and the error that was logged
+    _failing: dict[str, str] = field(default_factory=dict, init=False)
+    #: topics and brokers of queues whose offsets are unknown, which was logged
+    _without_offsets: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     def run(self, topic: str) -> Task[bool]:
         """Rebalance one topic; return whether this member owns its assigned queues.
@@ -151,7 +144,7 @@ class Rebalance:
         Queues that are being acquired count as owned: this does not wait for them, and
         a queue that cannot be acquired requests the next rebalance itself.
         """
-        member = self._member
+        member = self.member
         if topic not in member.subscriptions:
             self._failing.pop(topic, None)
             for queue in [q for q in member.process_queues if q.topic == topic]:
@@ -190,20 +183,20 @@ class Rebalance:
                 self._unlock(queue)
 
     def _unlock(self, queue: MessageQueue) -> None:
-        if self._member.needs_lock:
-            self._locks.unlock(queue)
+        if self.member.needs_lock:
+            self.locks.unlock(queue)
 
     def give_up(self, queue: MessageQueue) -> None:
         """Drop a queue at once, even while it is consumed (removeProcessQueue)."""
-        process_queue = self._member.process_queues.pop(queue, None)
+        process_queue = self.member.process_queues.pop(queue, None)
         if process_queue is not None:
             process_queue.drop("given up")
             self._release(process_queue)
-            report_revoked(self._member.listener, [queue])
+            report_revoked(self.member.listener, [queue])
 
     def begin_again(self, before: ProcessQueue[Pulled]) -> None:
         """Consume a resting queue from its frozen offset."""
-        member, queue = self._member, before.message_queue
+        member, queue = self.member, before.message_queue
         table = member.offsets.table
         before.drop("its new offset is stored")
         offset = table.get(queue)
@@ -222,10 +215,10 @@ class Rebalance:
         table.put(queue, offset)
         request = PullRequest(queue, process_queue, offset)
         request.is_locked_before = request.is_chosen = True
-        self._pull(request)
+        self.pull(request)
 
     def _topic(self, topic: str) -> Task[bool]:
-        member = self._member
+        member = self.member
         started_ms = member.now_ms()
         queues = member.topic_queues.get(topic)
         if queues is None:
@@ -255,7 +248,7 @@ class Rebalance:
         self, queues: Sequence[MessageQueue], cids: Sequence[str]
     ) -> set[MessageQueue]:
         """The queues that the strategy, which may be the program's, gives us."""
-        member = self._member
+        member = self.member
         try:
             allocated = member.config.strategy.allocate(
                 group=member.group,
@@ -276,7 +269,7 @@ class Rebalance:
 
     def _consumer_ids(self, topic: str) -> Task[list[str]]:
         """The members of the group, from the first broker that answers."""
-        member = self._member
+        member = self.member
         queries = [
             member.network.consumer_ids(member.group, broker_name)
             for broker_name in member.network.brokers(topic)
@@ -295,7 +288,7 @@ class Rebalance:
         answer does not delay queues of other brokers. `free_ms` is when the previous
         owners of new queues have committed.
         """
-        member = self._member
+        member = self.member
         if not member.is_running:
             return  # the member closed while this waited for the previous owner
         is_changed = self._drop(topic, assigned)
@@ -308,7 +301,7 @@ class Rebalance:
         )
         is_changed = is_changed or not self._tried.issuperset(missing)
         # A broker that was down at the first try gets the heartbeat now.
-        change = _Change(self._heartbeat)
+        change = _Change(self.heartbeat)
         if is_changed:
             self._changed(topic)
             change.send()
@@ -324,12 +317,12 @@ class Rebalance:
         self, gains: dict[MessageQueue, _Gain], change: _Change, *, free_ms: int
     ) -> Task[None]:
         """Acquire queues of one broker, and begin each as soon as it is ready."""
-        member = self._member
+        member = self.member
         locked_ms: int | None = None
         queues = list(gains)
         if member.needs_lock:
             locked_ms = member.now_ms()
-            granted = yield from self._locks.lock(queues)
+            granted = yield from self.locks.lock(queues)
             if len(granted) < len(queues):
                 member.call_later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
             for queue in gains.keys() - granted:
@@ -373,7 +366,7 @@ class Rebalance:
         for queue in left:
             del self._gains[queue]
         if left or isinstance(pending.outcome(), RmqError):
-            self._member.rebalance_soon()
+            self.member.rebalance_soon()
 
     def _begin(
         self,
@@ -386,7 +379,7 @@ class Rebalance:
 
         Raises RmqError when the offset cannot be determined now.
         """
-        member = self._member
+        member = self.member
         offset: int | None = None
         failure: RmqError | None = None
         try:
@@ -400,10 +393,10 @@ class Rebalance:
             # A lock that was granted after the last unlock is given back, too.
             member.offsets.table.remove(queue)
             self._unlock(queue)
-            self._member.rebalance_soon()
+            self.member.rebalance_soon()
             return
         if offset is None:
-            self._member.rebalance_soon()
+            self.member.rebalance_soon()
             if failure is not None:
                 raise failure
             return
@@ -415,11 +408,11 @@ class Rebalance:
         share_limits(member)
         report_assigned(member.listener, [queue])
         yield from change.registered_at(queue.broker_name)
-        self._pull(PullRequest(queue, process_queue, offset))
+        self.pull(PullRequest(queue, process_queue, offset))
 
     def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
         """Let the consumption of lost queues end, so that it can be committed."""
-        member = self._member
+        member = self.member
         if member.is_broadcasting:
             return
         lost = [
@@ -429,17 +422,17 @@ class Rebalance:
         ]
         for process_queue in lost:
             process_queue.change(QueueState.RELEASED, "assigned to another member")
-            self._service.release(process_queue)
+            self.service.release(process_queue)
         until_ms = member.now_ms()
         until_ms += HANDOVER_LOCKED_MS if member.needs_lock else HANDOVER_MS
         while member.now_ms() < until_ms and any(
-            self._service.is_working(each) or may_undo(member, each) for each in lost
+            self.service.is_working(each) or may_undo(member, each) for each in lost
         ):
             yield Sleep(_POLL_MS)
 
     def _drop(self, topic: str, assigned: Collection[MessageQueue]) -> bool:
         """Give up queues of other members, and queues whose pull loop has ended."""
-        member = self._member
+        member = self.member
         is_changed = False
         for queue, process_queue in list(member.process_queues.items()):
             if queue.topic != topic:
@@ -460,21 +453,21 @@ class Rebalance:
 
     def _release(self, process_queue: ProcessQueue[Pulled]) -> bool:
         """removeUnnecessaryMessageQueue of 5.2; False while a listener holds it."""
-        member, queue = self._member, process_queue.message_queue
+        member, queue = self.member, process_queue.message_queue
         member.offsets.persist([queue])
         if member.needs_lock:
             held_ms = member.now_ms() - process_queue.last_lock_ms
-            if self._service.is_busy(queue) and held_ms <= UNLOCK_FORCE_MS:
+            if self.service.is_busy(queue) and held_ms <= UNLOCK_FORCE_MS:
                 process_queue.try_unlock_times += 1
                 return False
             process_queue.lock_lost()
-            self._locks.unlock(queue)
+            self.locks.unlock(queue)
         member.offsets.table.remove(queue)
         return True
 
     def _changed(self, topic: str) -> None:
         """messageQueueChanged: a new version of the subscription, and shared limits."""
-        member = self._member
+        member = self.member
         subscription = member.subscriptions.get(topic)
         if subscription is not None:
             member.subscriptions[topic] = dataclasses.replace(
@@ -504,14 +497,14 @@ def share_limits(member: Member) -> None:
         )
 
 
+@dataclass(slots=True, eq=False)
 class RebalanceService:
     """Runs `rebalance` for every subscribed topic from `start` until `stop`."""
 
-    def __init__(self, member: Member, rebalance: Rebalance) -> None:
-        self._member = member
-        self._rebalance = rebalance
-        self._is_stopped = True
-        self._schedules: dict[str, _Schedule] = {}
+    member: Member
+    rebalance: Rebalance
+    _is_stopped: bool = field(default=True, init=False)
+    _schedules: dict[str, _Schedule] = field(default_factory=dict, init=False)
 
     @property
     def runs(self) -> int:
@@ -540,42 +533,36 @@ class RebalanceService:
     def _run_after(self, interval_ms: int) -> None:
         if self._is_stopped:
             return
-        for topic in self._member.subscriptions:
+        for topic in self.member.subscriptions:
             if topic not in self._schedules:
                 self._schedules[topic] = _Schedule(
-                    self._member, self._rebalance, topic, self._ended
+                    self.member, self.rebalance, topic, self._ended
                 )
         for schedule in list(self._schedules.values()):
             schedule.run_after(interval_ms)
 
     def _ended(self, topic: str) -> None:
         """After a run, forget the topic if it is no longer subscribed."""
-        if topic not in self._member.subscriptions:
+        if topic not in self.member.subscriptions:
             self._schedules.pop(topic).is_stopped = True
 
 
+@dataclass(slots=True, eq=False)
 class _Schedule:
     """The schedule of one topic's rebalances."""
 
-    def __init__(
-        self,
-        member: Member,
-        rebalance: Rebalance,
-        topic: str,
-        ended: Callable[[str], None],
-    ) -> None:
-        self._member = member
-        self._rebalance = rebalance
-        self._topic = topic
-        self._ended = ended
-        self._is_running = False
-        #: the shortest interval of the requests during a run; None without one
-        self._wanted_after_ms: int | None = None
-        self.is_stopped = False
-        self._started_ms: int | None = None
-        #: the number of the valid plan; timers of older plans do nothing
-        self._plan = 0
-        self.runs = 0
+    member: Member
+    rebalance: Rebalance
+    topic: str
+    ended: Callable[[str], None]
+    is_stopped: bool = False
+    runs: int = 0
+    _is_running: bool = False
+    #: the shortest interval of the requests during a run; None without one
+    _wanted_after_ms: int | None = None
+    _started_ms: int | None = None
+    #: the number of the valid plan; timers of older plans do nothing
+    _plan: int = 0
 
     def run_after(self, interval_ms: int) -> None:
         """Run, at the earliest `interval_ms` after the beginning of the last run."""
@@ -584,7 +571,7 @@ class _Schedule:
                 interval_ms, self._wanted_after_ms or interval_ms
             )
             return
-        started_ms, now_ms = self._started_ms, self._member.now_ms()
+        started_ms, now_ms = self._started_ms, self.member.now_ms()
         if started_ms is None or now_ms - started_ms >= interval_ms:
             self._run()
         else:
@@ -598,27 +585,27 @@ class _Schedule:
             if plan == self._plan and not self.is_stopped and not self._is_running:
                 self._run()
 
-        self._member.call_later(delay_ms, run)
+        self.member.call_later(delay_ms, run)
 
     def _run(self) -> None:
         self._plan += 1
         self._is_running = True
         self._wanted_after_ms = None
-        self._started_ms = self._member.now_ms()
+        self._started_ms = self.member.now_ms()
         self.runs += 1
-        start(self._rebalance.run(self._topic), self._member).on_done(self._ran)
+        start(self.rebalance.run(self.topic), self.member).on_done(self._ran)
 
     def _ran(self, pending: Pending[bool]) -> None:
         is_balanced = pending.outcome()
         self._is_running = False
-        self._ended(self._topic)
+        self.ended(self.topic)
         if self.is_stopped:
             return
         if isinstance(is_balanced, RmqError):
-            logger.warning("rebalance failed topic=%s: %s", self._topic, is_balanced)
+            logger.warning("rebalance failed topic=%s: %s", self.topic, is_balanced)
         if self._wanted_after_ms is not None:
             self.run_after(self._wanted_after_ms)
         elif is_balanced is True:
-            self._run_in(self._member.config.rebalance_interval_ms)
+            self._run_in(self.member.config.rebalance_interval_ms)
         else:
             self._run_in(MIN_INTERVAL_MS)

@@ -134,6 +134,7 @@ class _Topic:
         return [*self.keyed.values(), self.rest]
 
 
+@dataclass(slots=True, eq=False)
 class Accumulator:
     """Sends what any thread puts into it. See the module.
 
@@ -141,27 +142,20 @@ class Accumulator:
     is free. `on_end` is called with the number of messages that are about to end.
     """
 
-    def __init__(
-        self,
-        network: AccumulatorNetwork,
-        runner: tasks.Runner,
-        *,
-        post: Callable[[Callable[[], None]], None],
-        on_end: Callable[[int], object],
-        linger_ms: int,
-        clock: Clock,
-    ) -> None:
-        self._network = network
-        self._runner = runner
-        self._post = post
-        self._announce: Callable[[Callable[[], None]], object] = post
-        self._on_end = on_end
-        self._linger_ms = linger_ms
-        self._clock = clock
-        #: appended to by any thread
-        self._inbox: deque[Entry] = deque()
-        self._is_posted = False
-        self._topics: dict[str, _Topic] = {}
+    network: AccumulatorNetwork
+    runner: tasks.Runner
+    post: Callable[[Callable[[], None]], None]
+    on_end: Callable[[int], object]
+    linger_ms: int
+    clock: Clock
+    #: appended to by any thread
+    _inbox: deque[Entry] = field(default_factory=deque, init=False)
+    _is_posted: bool = field(default=False, init=False)
+    _topics: dict[str, _Topic] = field(default_factory=dict, init=False)
+    _announce: Callable[[Callable[[], None]], object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._announce = self.post
 
     def put(self, entry: Entry) -> None:
         """Take over a message; its future will end. Safe from any thread."""
@@ -175,12 +169,12 @@ class Accumulator:
 
         It is called in the thread that puts messages, which must always be the same.
         """
-        self._announce = lambda action: soon(partial(self._post, action))
+        self._announce = lambda action: soon(partial(self.post, action))
 
     def linger(self, linger_ms: int) -> None:
         """From now on messages wait at most `linger_ms`. Safe from any thread."""
-        self._linger_ms = linger_ms
-        self._post(self._send_every)
+        self.linger_ms = linger_ms
+        self.post(self._send_every)
 
     def give_up(self, error: RmqError) -> None:
         """Fail every message that is not in a request yet. Not safe from any thread."""
@@ -227,8 +221,8 @@ class Accumulator:
             return
         topic.is_opening = True
         left_ms = min(each.deadline_ms for each in waiting)
-        left_ms -= self._clock.monotonic_ms()
-        step = tasks.Within(self._network.open(topic.name), max(1, left_ms))
+        left_ms -= self.clock.monotonic_ms()
+        step = tasks.Within(self.network.open(topic.name), max(1, left_ms))
 
         def opened(pending: tasks.Pending[bool]) -> None:
             topic.is_opening = False
@@ -239,11 +233,11 @@ class Accumulator:
                 topic.is_open, topic.takes_batches = True, outcome
                 self._send_all(topic)
 
-        tasks.start(step, self._runner).on_done(opened)
+        tasks.start(step, self.runner).on_done(opened)
 
     def _not_opened(self, topic: _Topic, error: RmqError) -> None:
         """Fail what waits; after a time limit, only what has no time left."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         for lane in topic.lanes():
             kept = []
             for entry in lane.take_all():
@@ -254,7 +248,7 @@ class Accumulator:
             lane.put_back(kept)
         topic.keyed = {k: lane for k, lane in topic.keyed.items() if not lane.is_empty}
         if any(not lane.is_empty for lane in topic.lanes()):
-            self._post(lambda: self._send_all(topic))
+            self.post(lambda: self._send_all(topic))
 
     # --- sending ---
 
@@ -283,7 +277,7 @@ class Accumulator:
 
     def _send_rest(self, topic: _Topic) -> None:
         lane = topic.rest
-        places = self._network.places(topic.name)
+        places = self.network.places(topic.name)
         while self._is_due(topic, lane):
             for _ in places:
                 place = places[topic.turn % len(places)]
@@ -298,15 +292,15 @@ class Accumulator:
         """Whether to send from a lane now; otherwise the time for it is noted."""
         if lane.is_empty:
             return False
-        if not self._linger_ms or lane.is_full or not topic.takes_batches:
+        if not self.linger_ms or lane.is_full or not topic.takes_batches:
             return True
         first = lane.first
-        left_ms = first.put_ms + self._linger_ms - self._clock.monotonic_ms()
+        left_ms = first.put_ms + self.linger_ms - self.clock.monotonic_ms()
         if left_ms <= 0:
             return True
         if not first.is_awaited:
             first.is_awaited = True
-            self._runner.call_later(left_ms, lambda: self._send_all(topic))
+            self.runner.call_later(left_ms, lambda: self._send_all(topic))
         return False
 
     def _send_next(self, topic: _Topic, lane: Lane[Entry], place: Hashable) -> None:
@@ -325,22 +319,22 @@ class Accumulator:
             halves = self._ended(entries, pending)
             if halves:
                 halved = self._send_halves(halves, place)
-                tasks.start(halved, self._runner).on_done(freed)
+                tasks.start(halved, self.runner).on_done(freed)
             else:
                 freed(pending)
 
-        tasks.start(self._request(entries, place), self._runner).on_done(ended)
+        tasks.start(self._request(entries, place), self.runner).on_done(ended)
 
     def _request(
         self, entries: list[Entry], place: Hashable
     ) -> tasks.Task[Callable[[int], SendResult]]:
         left_ms = min([each.deadline_ms for each in entries])
-        left_ms -= self._clock.monotonic_ms()
-        return self._network.request(entries, place, left_ms)
+        left_ms -= self.clock.monotonic_ms()
+        return self.network.request(entries, place, left_ms)
 
     def _in_time(self, taken: list[Entry]) -> list[Entry]:
         """Return the messages that have time left; the others fail."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         entries = [each for each in taken if each.deadline_ms > now_ms]
         if len(entries) < len(taken):
             for entry in taken:
@@ -360,11 +354,11 @@ class Accumulator:
         """
         outcome = pending.outcome()
         if not isinstance(outcome, RmqError):
-            self._on_end(len(entries))
+            self.on_end(len(entries))
             for index, entry in enumerate(entries):
                 entry.content = None
                 entry.set_stored(outcome, index)
-        elif len(entries) > 1 and self._network.may_be_one_message(outcome):
+        elif len(entries) > 1 and self.network.may_be_one_message(outcome):
             half = len(entries) // 2
             return [entries[half:], entries[:half]]
         else:
@@ -379,13 +373,13 @@ class Accumulator:
         while halves:
             entries = self._in_time(halves.pop())
             if entries:
-                pending = tasks.start(self._request(entries, place), self._runner)
+                pending = tasks.start(self._request(entries, place), self.runner)
                 with suppress(RmqError):
                     yield pending
                 halves += self._ended(entries, pending)
 
     def _fail(self, entry: Entry, error: RmqError) -> None:
-        self._on_end(1)
+        self.on_end(1)
         entry.content = None
         entry.set_exception(error)
 

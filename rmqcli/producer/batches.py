@@ -9,6 +9,7 @@ counted.
 from __future__ import annotations
 
 import threading
+from dataclasses import field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.api.calls.send import SendStatus
@@ -146,22 +147,16 @@ class SentCounts:
     weak: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class BatchSender:
     """Sends batches with a producer that has been started. Not thread-safe."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        *,
-        retry_for_ms: int = RETRY_FOR_MS,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self.counts = SentCounts()
-        self._producer = producer
-        self._retry_for_ms = retry_for_ms
-        self._clock = clock
-        #: topics to which messages were sent; if one is not found, a broker restarts
-        self._known: set[str] = set()
+    producer: Producer
+    retry_for_ms: int = RETRY_FOR_MS
+    clock: Clock = SYSTEM_CLOCK
+    counts: SentCounts = field(default_factory=SentCounts, init=False)
+    #: topics to which messages were sent; if one is not found, a broker restarts
+    _known: set[str] = field(default_factory=set, init=False)
 
     def send(
         self, messages: Sequence[ProducerMessage], *, queue: MessageQueue | None = None
@@ -180,7 +175,7 @@ class BatchSender:
         This is for messages that `goes_apart` tells. Raises the errors of `send`, but
         only after all messages were tried.
         """
-        futures = [self._producer.submit(each) for each in messages]
+        futures = [self.producer.submit(each) for each in messages]
         failed = []
         for message, future in zip(messages, futures, strict=True):
             error = future.exception()
@@ -204,17 +199,17 @@ class BatchSender:
         *,
         is_unsure: bool,
     ) -> SendResult:
-        patience = Patience(self._clock, retry_for_ms=self._retry_for_ms)
+        patience = Patience(self.clock, retry_for_ms=self.retry_for_ms)
         never = threading.Event()
         topic = messages[0].topic
         while True:
             try:
-                results = send_gathered(self._producer, messages, queue)
+                results = send_gathered(self.producer, messages, queue)
             except RmqError as error:
                 is_unsure = is_unsure or isinstance(error, SendUnknownError)
                 pause_ms = patience.pause_ms(error, is_known=topic in self._known)
                 logger.warning("batch sent again topic=%s error=%s", topic, error)
-                self._clock.wait_ms(never, pause_ms)
+                self.clock.wait_ms(never, pause_ms)
             else:
                 self._known.add(topic)
                 self._count(results, is_unsure=is_unsure)

@@ -9,6 +9,7 @@ twice repeats it and counts it, and the others report it.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli import tasks
@@ -83,6 +84,7 @@ class _Outage:
     is_told: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Outages:
     """Waits out outages for the requests of one run, each of which is a task.
 
@@ -92,17 +94,16 @@ class Outages:
     `notes` and `given_up` may be read in any thread.
     """
 
-    def __init__(self, clock: Clock, *, places: int, retry_for_ms: int) -> None:
-        self._clock = clock
-        self._places = places
-        self._retry_for_ms = retry_for_ms
-        self._has_stored = False
-        self._out: dict[str, _Outage] = {}
-        #: how many requests wait that are certainly not stored
-        self.waiting = 0
-        self.notes: deque[str] = deque()
-        #: why nothing more can be sent; None while a broker may answer
-        self.given_up: RmqError | None = None
+    clock: Clock
+    places: int
+    retry_for_ms: int
+    #: how many requests wait that are certainly not stored
+    waiting: int = 0
+    notes: deque[str] = field(default_factory=deque)
+    #: why nothing more can be sent; None while a broker may answer
+    given_up: RmqError | None = None
+    _has_stored: bool = False
+    _out: dict[str, _Outage] = field(default_factory=dict)
 
     def wait_out(
         self, place: str, attempt: Callable[[], tasks.Task[T]]
@@ -148,17 +149,17 @@ class Outages:
             self._answered(place)
             return False
         cause = cause_of(error)
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         outage = self._out.setdefault(place, _Outage(now_ms))
-        if self._has_stored and now_ms - outage.since_ms < self._retry_for_ms:
+        if self._has_stored and now_ms - outage.since_ms < self.retry_for_ms:
             if not outage.is_told:
                 outage.is_told = True
-                limit = format_duration(self._retry_for_ms)
+                limit = format_duration(self.retry_for_ms)
                 self.notes.append(
                     f"{place}: {cause.message}; retrying for up to {limit}"
                 )
             return True
-        if isinstance(error, TransportError) and len(self._out) >= self._places:
+        if isinstance(error, TransportError) and len(self._out) >= self.places:
             self.given_up = cause
         return False
 

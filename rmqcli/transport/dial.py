@@ -10,8 +10,10 @@ import errno
 import os
 import selectors
 import socket
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConnectError
 from rmqcli.transport.stream import Stream
 
@@ -20,37 +22,35 @@ if TYPE_CHECKING:
     from rmqcli.transport.tls_stream import TlsDialer, TlsStream
 
 
+@dataclass(slots=True, eq=False)
 class Dial:
     """An attempt under way. The caller owns the socket of the Stream that it gets."""
 
-    def __init__(
-        self, address: Address, *, tls: TlsDialer | None, timeout_ms: int
-    ) -> None:
-        self._address = address
-        self._tls = tls
-        self._timeout_ms = timeout_ms
-        self._endpoints: list[Endpoint] = []
-        #: IP address of the endpoint that is being tried
-        self._where = ""
-        #: reason and IP address of each endpoint that failed
-        self._failures: list[tuple[str, str]] = []
-        self._handshake: TlsStream | None = None
-        self._deadline_ms = 0
-        self._sock: socket.socket | None = None
-        self.events = 0
-        self.due_ms = 0
+    address: Address
+    tls: TlsDialer | None
+    timeout_ms: int
+    events: int = 0
+    due_ms: int = 0
+    _endpoints: list[Endpoint] = field(default_factory=list)
+    #: IP address of the endpoint that is being tried
+    _where: str = ""
+    #: reason and IP address of each endpoint that failed
+    _failures: list[tuple[str, str]] = field(default_factory=list)
+    _handshake: TlsStream | None = None
+    _deadline_ms: int = 0
+    _sock: socket.socket | None = None
 
     @property
     def watched(self) -> socket.socket:
         """The socket to watch for `events`, between `start` and the end."""
         if self._sock is None:
-            raise RuntimeError(f"no attempt to reach {self._address} is under way")
+            raise RuntimeError(f"no attempt to reach {self.address} is under way")
         return self._sock
 
     def start(self, endpoints: list[Endpoint], now_ms: int) -> Stream | None:
         """Begin with the first endpoint. Returns and raises as `step` does."""
         self._endpoints = list(endpoints)
-        self._deadline_ms = now_ms + self._timeout_ms
+        self._deadline_ms = now_ms + self.timeout_ms
         return self._next_endpoint(now_ms)
 
     def step(self, now_ms: int) -> Stream | None:
@@ -68,9 +68,9 @@ class Dial:
         if self._handshake is not None:
             self.abandon()
             raise ConnectError(
-                f"TLS handshake with {self._address} timed out after"
-                f" {self._timeout_ms} ms",
-                address=self._address.text,
+                f"TLS handshake with {self.address} timed out after"
+                f" {self.timeout_ms} ms",
+                address=self.address.text,
             )
         return self._failed(errno.ETIMEDOUT, now_ms)
 
@@ -118,12 +118,12 @@ class Dial:
         if reached_itself:
             # Without a listener, a connection to a local port can reach itself.
             return self._failed(errno.ECONNREFUSED, now_ms)
-        if self._tls is None:
+        if self.tls is None:
             self._sock = None
             return Stream(sock)
         self.due_ms = self._deadline_ms
         self._sock = None  # the TLS stream owns it from here, also when this raises
-        self._handshake = self._tls.open(sock, self._address)
+        self._handshake = self.tls.open(sock, self.address)
         self._sock = self._handshake.sock
         return self._shake_hands(self._handshake)
 
@@ -134,7 +134,7 @@ class Dial:
             self.events = stream.handshake()
         except OSError as error:
             self.abandon()
-            raise handshake_error(self._address, error) from error
+            raise handshake_error(self.address, error) from error
         if self.events:
             return None
         self._handshake = self._sock = None
@@ -147,7 +147,7 @@ class Dial:
         else:
             text = ", ".join(f"{reason} ({where})" for reason, where in self._failures)
         if text == "timed out":
-            text = f"no answer in {self._timeout_ms} ms"
+            text = f"no answer in {self.timeout_ms} ms"
         return ConnectError(
-            f"cannot connect to {self._address}: {text}", address=self._address.text
+            f"cannot connect to {self.address}: {text}", address=self.address.text
         )

@@ -163,28 +163,22 @@ class _Wanted:
     asked: set[MessageQueue] = field(default_factory=set)
 
 
+@dataclass(slots=True, eq=False)
 class Receiver:
     """The requests of one SimpleConsumer, and messages that it has not returned yet."""
 
-    def __init__(
-        self,
-        network: PopNetwork,
-        runner: tasks.Runner,
-        clock: Clock,
-        subscriptions: dict[str, SubscriptionData],
-    ) -> None:
-        self._network = network
-        self._runner = runner
-        self._clock = clock
-        #: topic -> its subscription; other threads change it by single calls
-        self.subscriptions = subscriptions
-        self._sources: dict[MessageQueue, _Source] = {}
-        #: messages that no receive has returned yet
-        self._messages: deque[ReceivedMessage] = deque()
-        #: ends when something changes that receives may wait for; then it is replaced
-        self._news: tasks.Pending[None] = tasks.Pending()
-        self._waiting = 0
-        self._is_closing = False
+    network: PopNetwork
+    runner: tasks.Runner
+    clock: Clock
+    #: topic -> its subscription; other threads change it by single calls
+    subscriptions: dict[str, SubscriptionData]
+    _sources: dict[MessageQueue, _Source] = field(default_factory=dict)
+    #: messages that no receive has returned yet
+    _messages: deque[ReceivedMessage] = field(default_factory=deque)
+    #: ends when something changes that receives may wait for; then it is replaced
+    _news: tasks.Pending[None] = field(default_factory=tasks.Pending)
+    _waiting: int = 0
+    _is_closing: bool = False
 
     # --- receiving ---
 
@@ -200,7 +194,7 @@ class Receiver:
             max_messages=max_messages,
             invisible_ms=invisible_ms,
             deadline=Deadline(
-                self._clock, max(await_ms, min(self._network.poll_ms_min, 1_000))
+                self.clock, max(await_ms, min(self.network.poll_ms_min, 1_000))
             ),
         )
         self._waiting += 1
@@ -222,24 +216,18 @@ class Receiver:
 
     def _take(self, wanted: _Wanted) -> tasks.Task[list[ReceivedMessage]]:
         """Take messages that are here already, and hide them for the wanted time."""
-        taken: list[ReceivedMessage] = []
-        while self._messages and len(taken) < wanted.max_messages:
-            taken.append(self._messages.popleft())
         renewed: list[ReceivedMessage] = []
         stale: list[ReceivedMessage] = []
-        now_ms = self._clock.monotonic_ms()
-        for message in taken:
+        now_ms = self.clock.monotonic_ms()
+        for _ in range(min(len(self._messages), wanted.max_messages)):
+            message = self._messages.popleft()
             lease = message.lease
-            if message.topic not in self.subscriptions:
-                stale.append(message)
-                continue
-            age_ms = now_ms - lease.since_ms
-            if lease.invisible_ms != wanted.invisible_ms or (
-                age_ms > _STALE * lease.invisible_ms
-            ):
-                stale.append(message)
-            else:
-                renewed.append(message)
+            is_stale = (
+                message.topic not in self.subscriptions
+                or lease.invisible_ms != wanted.invisible_ms
+                or now_ms - lease.since_ms > _STALE * lease.invisible_ms
+            )
+            (stale if is_stale else renewed).append(message)
         if not stale:
             return renewed
         outcomes = yield tasks.All(
@@ -292,7 +280,7 @@ class Receiver:
     def _ask(self, wanted: _Wanted) -> tasks.Task[None]:
         """Let each source hold one request for each receive that is waiting."""
         found = yield from tasks.every(
-            *(self._network.sources(topic) for topic in list(self.subscriptions))
+            *(self.network.sources(topic) for topic in list(self.subscriptions))
         )
         sources: list[MessageQueue] = []
         for outcome in found:
@@ -300,7 +288,7 @@ class Receiver:
         if self._is_closing:
             return
         self._forget_others(sources)
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         share = max(1, wanted.max_messages // max(1, len(sources)))
         for queue in sources:
             if queue.topic not in self.subscriptions:
@@ -322,11 +310,11 @@ class Receiver:
         share: int,
         left_ms: int,
     ) -> None:
-        network = self._network
+        network = self.network
         poll_ms = max(network.poll_ms_min, min(left_ms, network.poll_ms_max))
         is_own = poll_ms <= left_ms or not network.poll_ms_min
         wanted.open_count += is_own
-        opened_ms = self._clock.monotonic_ms()
+        opened_ms = self.clock.monotonic_ms()
 
         def ended(pending: tasks.Pending[list[ReceivedMessage]]) -> None:
             source.open.pop(pending, None)
@@ -336,7 +324,7 @@ class Receiver:
                 self._failed(queue, source, outcome)
             else:
                 source.failure = None
-                spent_ms = self._clock.monotonic_ms() - opened_ms
+                spent_ms = self.clock.monotonic_ms() - opened_ms
                 if not outcome and spent_ms < _EARLY * poll_ms:
                     self._rest(source)
                 else:
@@ -353,7 +341,7 @@ class Receiver:
                 invisible_ms=wanted.invisible_ms,
                 poll_ms=poll_ms,
             ),
-            self._runner,
+            self.runner,
         )
         source.open[pending] = subscription
         pending.on_done(ended)
@@ -362,7 +350,7 @@ class Receiver:
         is_news, source.failure = source.failure is None, error
         self._rest(source)
         if error.retriable and not self._is_closing:
-            level = self._network.log_level(queue, error) if is_news else logging.INFO
+            level = self.network.log_level(queue, error) if is_news else logging.INFO
             logger.log(
                 level,
                 "receive failed topic=%s broker=%s error=%s; next attempt in %d ms",
@@ -374,7 +362,7 @@ class Receiver:
 
     def _rest(self, source: _Source) -> None:
         source.rest_ms = min(max(_REST_MS, 2 * source.rest_ms), _REST_MS_MAX)
-        source.rest_until_ms = self._clock.monotonic_ms() + source.rest_ms
+        source.rest_until_ms = self.clock.monotonic_ms() + source.rest_ms
 
     def _raise_failure(self, wanted: _Wanted) -> None:
         """Raise the error that ends a receive, if there is one.
@@ -399,9 +387,9 @@ class Receiver:
 
     def _wait(self, wanted: _Wanted) -> tasks.Task[None]:
         """Wait for messages, an answer, the end of a rest or the end of the receive."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         left_ms = wanted.deadline.left_ms()
-        wait_ms = left_ms or self._network.answer_ms
+        wait_ms = left_ms or self.network.answer_ms
         for queue in wanted.asked:
             source = self._sources.get(queue)
             if left_ms and source is not None and source.rest_until_ms > now_ms:
@@ -431,7 +419,7 @@ class Receiver:
 
         Returns those that were not acknowledged, each with its error.
         """
-        deadline = Deadline(self._clock, timeout_ms)
+        deadline = Deadline(self.clock, timeout_ms)
         for message in messages:
             if message.lease.change is not None:
                 yield tasks.All([message.lease.change])
@@ -462,7 +450,7 @@ class Receiver:
         while True:
             try:
                 outcomes = yield tasks.Within(
-                    self._network.ack(left), deadline.left_ms()
+                    self.network.ack(left), deadline.left_ms()
                 )
             except TimeLimitError as error:
                 outcomes = [known or error] * len(left)
@@ -513,7 +501,7 @@ class Receiver:
         if lease.is_acked:
             raise ReceiptHandleError(f"{_named(message)} is acknowledged already")
         lease.change = change = tasks.start(
-            self._network.change_invisible(message, invisible_ms), self._runner
+            self.network.change_invisible(message, invisible_ms), self.runner
         )
         try:
             yield change
@@ -533,7 +521,7 @@ class Receiver:
                 f" invisible time may have been changed ({lease.doubt.message}); the"
                 " message will be delivered again",
             )
-        if lease.is_acked or lease.left_ms(self._clock.monotonic_ms()):
+        if lease.is_acked or lease.left_ms(self.clock.monotonic_ms()):
             return None
         return ReceiptHandleError(
             f"the receipt handle of {_named(message)} has expired: its invisible time"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     ConfigError,
     RmqError,
@@ -296,6 +297,7 @@ class ProxyBackend:
         yield self._session.submit(endpoints, call)
 
 
+@dataclass(eq=False)
 class ProxyCalls:
     """The calls for the messages of an Accumulator. Implements AccumulatorNetwork.
 
@@ -303,29 +305,26 @@ class ProxyCalls:
     each call that may be in flight.
     """
 
-    def __init__(
-        self, session: Session, publisher: ProxyPublisher, *, calls_max: int
-    ) -> None:
-        self._session = session
-        self._publisher = publisher
-        self._calls_max = calls_max
+    session: Session
+    publisher: ProxyPublisher
+    calls_max: int
 
     def open(self, topic: str) -> tasks.Task[bool]:
         """See AccumulatorNetwork."""
-        return self._publisher.can_batch(topic, self._session.via)
+        return self.publisher.can_batch(topic, self.session.via)
 
     def places(self, topic: str) -> Sequence[int]:
         """See AccumulatorNetwork."""
-        return range(self._calls_max)
+        return range(self.calls_max)
 
     def request(
         self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
     ) -> tasks.Task[Callable[[int], SendResult]]:
         """See AccumulatorNetwork."""
-        found = yield from self._publisher.send(
+        found = yield from self.publisher.send(
             [entry.content for entry in entries],
             timeout_ms=timeout_ms,
-            via=self._session.via,
+            via=self.session.via,
         )
         return [result for result, _ in found].__getitem__
 

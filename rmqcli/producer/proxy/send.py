@@ -67,14 +67,14 @@ class ProxySend(ProxyCalls):
 
     def prepare(self) -> None:
         """Request the topic's route. Raises NotFoundError for an unknown topic."""
-        self._session.in_caller(lambda via: self._publisher.can_batch(self._topic, via))
+        self.session.in_caller(lambda via: self.publisher.can_batch(self._topic, via))
 
     def entry(self, message: OutgoingMessage) -> Entry:
         """See SendNetwork."""
         now_ms = self.clock.epoch_ms()
         check_size(
             message.body,
-            max_bytes=self._session.settings.max_body_bytes,
+            max_bytes=self.session.settings.max_body_bytes,
             where=f"{message.source}: " if message.source else "",
         )
         properties = {
@@ -106,7 +106,7 @@ class ProxySend(ProxyCalls):
         """See AccumulatorNetwork. The time limit begins with each attempt."""
         limit_ms = min(timeout_ms, self._timeout_ms)
         return self.outages.wait_out(
-            str(self._session.access_point),
+            str(self.session.access_point),
             lambda: ProxyCalls.request(self, entries, place, limit_ms),
         )
 
@@ -117,4 +117,4 @@ class ProxySend(ProxyCalls):
 
     def note_end(self, count: int) -> None:
         """See SendNetwork. The messages end in this turn of the thread."""
-        self._session.post(self._news.set)
+        self.session.post(self._news.set)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from rmqcli.dataclass import dataclass
 from rmqcli.model import MessageQueue
 from rmqcli.producer.lane import takes_batches
 from rmqcli.producer.remoting.publisher import Prepared, may_be_one_message
@@ -30,6 +31,7 @@ _LIMIT: Final = re.compile(r"body length limit ([0-9]+)B")
 _DELAY_LIMIT: Final = re.compile(r"bigger than the max delay ([0-9]+)ms")
 
 
+@dataclass(eq=False)
 class SendRequests:
     """Sends to the queues of brokers. Implements AccumulatorNetwork.
 
@@ -38,25 +40,18 @@ class SendRequests:
     `is_delayed` is whether brokers keep all messages elsewhere until their time.
     """
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        *,
-        only: Container[MessageQueue] | None = None,
-        is_delayed: bool = False,
-    ) -> None:
-        self._publisher = publisher
-        self._only = only
-        self._is_delayed = is_delayed
+    publisher: Publisher
+    only: Container[MessageQueue] | None = None
+    is_delayed: bool = False
 
     def open(self, topic: str) -> tasks.Task[bool]:
         """See AccumulatorNetwork."""
-        yield from self._publisher.target(topic)
-        return takes_batches(topic, is_delayed=self._is_delayed)
+        yield from self.publisher.target(topic)
+        return takes_batches(topic, is_delayed=self.is_delayed)
 
     def places(self, topic: str) -> Sequence[MessageQueue]:
         """See AccumulatorNetwork."""
-        return self._publisher.known_queues(topic)
+        return self.publisher.known_queues(topic)
 
     def request(
         self, entries: Sequence[Entry], place: Hashable, timeout_ms: int
@@ -64,14 +59,14 @@ class SendRequests:
         """See AccumulatorNetwork."""
         assert isinstance(place, MessageQueue)  # noqa: S101  # the places are queues
         is_chosen = entries[0].key is not None and (
-            self._only is None or place in self._only
+            self.only is None or place in self.only
         )
-        stored = yield from self._publisher.send(
+        stored = yield from self.publisher.send(
             self._together(entries),
             queue=place if is_chosen else None,
             first=place,
             timeout_ms=timeout_ms,
-            retry_times=self._publisher.config.retry_times_when_send_async_failed,
+            retry_times=self.publisher.config.retry_times_when_send_async_failed,
         )
         return stored.result
 
@@ -84,16 +79,16 @@ class SendRequests:
         first = entries[0]
         if isinstance(first.content, Prepared):
             return first.content  # sent alone
-        waited_ms = self._publisher.clock.monotonic_ms() - first.put_ms
+        waited_ms = self.publisher.clock.monotonic_ms() - first.put_ms
         prepared = Prepared(
             topic=first.topic,
             msg_ids=tuple([each.msg_id for each in entries]),
             body=b"",
-            is_elsewhere=self._is_delayed,
-            born_timestamp_ms=self._publisher.clock.epoch_ms() - waited_ms,
+            is_elsewhere=self.is_delayed,
+            born_timestamp_ms=self.publisher.clock.epoch_ms() - waited_ms,
         )
         body, properties, flag = first.content
-        can_batch = takes_batches(first.topic, is_delayed=self._is_delayed)
+        can_batch = takes_batches(first.topic, is_delayed=self.is_delayed)
         # Brokers of 5.x fail on a request without a body, but accept a batch of one.
         if len(entries) > 1 or (can_batch and not body):
             prepared.is_batch = True

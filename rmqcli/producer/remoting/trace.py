@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli import tasks
 from rmqcli.api.client import Client
 from rmqcli.api.task_thread import TaskThread
+from rmqcli.dataclass import dataclass
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.producer.config import ProducerConfig
@@ -221,15 +222,13 @@ def _keys_of(records: Sequence[TraceRecord]) -> str:
     return " ".join(keys)
 
 
+@dataclass(frozen=True, eq=False)
 class SentTraces:
     """Makes the records of a producer of `group`, for the thread that sends."""
 
-    def __init__(
-        self, dispatcher: TraceDispatcher, group: str, *, clock: Clock
-    ) -> None:
-        self.dispatcher = dispatcher
-        self._group = group
-        self._clock = clock
+    dispatcher: TraceDispatcher
+    group: str
+    clock: Clock
 
     def stored(
         self,
@@ -257,7 +256,7 @@ class SentTraces:
                 Pub(
                     timestamp_ms=started_ms,
                     region_id=fields.get("MSG_REGION") or DEFAULT_REGION_ID,
-                    group=self._group,
+                    group=self.group,
                     topic=prepared.topic,
                     msg_id=prepared.msg_ids[index],
                     tags=properties.get(TAGS),
@@ -284,9 +283,9 @@ class SentTraces:
         self.dispatcher.append(
             [
                 EndTransaction(
-                    timestamp_ms=self._clock.epoch_ms(),
+                    timestamp_ms=self.clock.epoch_ms(),
                     region_id=properties.get("MSG_REGION") or DEFAULT_REGION_ID,
-                    group=self._group,
+                    group=self.group,
                     topic=end.topic or "",
                     msg_id=end.msg_id,
                     tags=properties.get(TAGS),
