@@ -38,16 +38,14 @@ def test_options_that_cannot_be_used_end_before_anything_is_served(
     assert (out, words in err) == ("", True), err
 
 
-@pytest.fixture
-def options():
-    return []
+#: A server whose cluster does not exist.
+COMMAND = ["-m", "rmqcli", "mcp", "-n", "127.0.0.1:9"]
 
 
 @pytest.fixture
-def server(options):
-    """A server whose cluster does not exist."""
+def server():
     with subprocess.Popen(
-        [sys.executable, "-m", "rmqcli", "mcp", "-n", "127.0.0.1:9", *options],
+        [sys.executable, *COMMAND],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -57,30 +55,19 @@ def server(options):
         process.kill()
 
 
-def test_it_ends_with_its_input(server):
-    assert server.communicate() == ("", "")
-    assert server.returncode == 0
-
-
-@pytest.fixture
-def log(tmp_path, options):
-    path = tmp_path / "calls"
-    options += ["--log", str(path)]
-    return path
-
-
-def test_the_log_of_calls_can_be_read_only_by_its_owner(log, server):
-    server.communicate()
-    assert stat.S_IMODE(log.stat().st_mode) == 0o600
-
-
-def test_the_log_of_calls_is_utf_8_in_any_locale(log, options):
+def test_it_ends_with_its_input_and_its_log_of_calls_is_private_and_utf_8(tmp_path):
+    """Only the owner can read the log, whose encoding does not depend on the locale."""
+    log = tmp_path / "calls"
     words = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning:rmqcli"]
-    command = [sys.executable, *words, "-m", "rmqcli", "mcp", "-n", "127.0.0.1:9"]
     done = subprocess.run(
-        [*command, *options], input=b"", capture_output=True, check=False
+        [sys.executable, *words, *COMMAND, "--log", str(log)],
+        input=b"",
+        capture_output=True,
+        check=False,
     )
-    assert (done.returncode, done.stderr, log.read_text()) == (0, b"", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert log.read_text() == ""
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_what_is_no_message_is_ignored_and_stdout_has_only_messages(server):

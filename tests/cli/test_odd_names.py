@@ -12,10 +12,8 @@ import io
 import json
 import os
 import pty
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +21,12 @@ from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.seeding import Seed
-from rmqcli.cli.main import run
+from rmqcli.cli.main import prepare_stdout, run
 from rmqcli.config import ClientConfig
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
 from tests.transport.peer import Peer
 
-ROOT = Path(__file__).parents[2]
 #: The odd name as a name server writes it in JSON; it replaces broker-a.
 ODD = b"b-\\ud800x\\udc80\\u007f\\u009b\\u001b[2J"
 SHOWN = r"b-\ud800x\udc80\x7f\x9b\x1b[2J"
@@ -81,15 +78,18 @@ def address():
 
 
 def rmq(address, *arguments):
-    """Run `rmq`; return exit code, stdout as bytes, and stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rmqcli", *arguments, "-n", address],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr.decode()
+    """Run `rmq` without a terminal; return exit code, stdout as bytes, and stderr."""
+    out, err = io.BytesIO(), io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(out))
+        patch.setattr(
+            sys, "stderr", io.TextIOWrapper(err, "utf-8", errors="backslashreplace")
+        )
+        prepare_stdout()
+        code = run([*arguments, "-n", address])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code, out.getvalue(), err.getvalue().decode()
 
 
 def on_a_terminal(address, *arguments):
@@ -106,18 +106,13 @@ def on_a_terminal(address, *arguments):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    try:
-        subprocess.run(
-            [sys.executable, "-m", "rmqcli", *arguments, "-n", address],
-            cwd=ROOT,
-            stdout=theirs,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-            check=True,
-        )
-    finally:
-        os.close(theirs)
+    with (
+        open(theirs, "w", encoding="utf-8") as stdout,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdout", stdout)
+        prepare_stdout()
+        assert run([*arguments, "-n", address]) == 0
     reader.join(60)
     os.close(ours)
     return bytes(shown).decode().replace("\r\n", "\n")

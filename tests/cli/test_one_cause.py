@@ -21,6 +21,7 @@ from rmqcli.cli.selection import readable_queues
 from rmqcli.config import ClientConfig
 from rmqcli.errors import NoBrokerError
 from rmqcli.testing import EmbeddedCluster
+from tests.kit.rows import each_row
 
 #: Commands that ask the brokers, by what is typed.
 ASKING = (
@@ -387,7 +388,7 @@ def test_what_lag_has_seen_of_a_hung_broker_tells_groups_from_topics_of_pop(
     assert shown == {("new", "%RETRY%new"), ("pop", "T")}
 
 
-@pytest.mark.parametrize("ask", LIBRARY.values(), ids=LIBRARY)
+@each_row("ask", LIBRARY.values(), ids=LIBRARY)
 def test_without_a_registered_broker_the_library_says_the_same(killed, ask):
     config = ClientConfig(namesrv=(killed.namesrv,), timeout_ms=30_000)
     with Admin(client=config) as admin, pytest.raises(NoBrokerError) as caught:
@@ -395,7 +396,7 @@ def test_without_a_registered_broker_the_library_says_the_same(killed, ask):
     assert caught.value.message == none_registered(killed)
 
 
-@pytest.mark.parametrize("ask", LIBRARY.values(), ids=LIBRARY)
+@each_row("ask", LIBRARY.values(), ids=LIBRARY)
 def test_without_a_living_broker_the_library_says_the_same(dead, ask):
     config = ClientConfig(namesrv=(dead.namesrv,), timeout_ms=30_000)
     with Admin(client=config) as admin, pytest.raises(NoBrokerError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -13,15 +14,19 @@ from tests.kit.rows import each_row
 from tests.transport.peer import free_port
 
 
-def rmq(*arguments, zone):
-    return subprocess.run(
-        [sys.executable, "-m", "rmqcli", *arguments, "-n", f"127.0.0.1:{free_port()}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "TZ": zone},
-    )
+@pytest.fixture
+def rmq(capsys):
+    """Run `rmq` with a time zone as the machine's; return what it writes to stderr."""
+
+    def rmq(*arguments, zone):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", zone)
+            time.tzset()
+            run([*arguments, "-n", f"127.0.0.1:{free_port()}"])
+        return capsys.readouterr().err
+
+    yield rmq
+    time.tzset()
 
 
 COMMANDS = [
@@ -54,22 +59,35 @@ COMMANDS = [
         ("Asia/Shanghai", "@1767322800000", "2026-01-02T03:00:00Z"),
     ],
 )
-def test_it_is_echoed_with_its_zone(arguments, option, zone, text, shown):
-    done = rmq(*arguments, text, zone=zone)
-    assert f"{option}: {shown}\n" in done.stderr, done.stderr
+def test_it_is_echoed_with_its_zone(rmq, arguments, option, zone, text, shown):
+    err = rmq(*arguments, text, zone=zone)
+    assert f"{option}: {shown}\n" in err, err
 
 
-def test_export_echoes_both_ends(tmp_path):
+def test_export_echoes_both_ends(rmq, tmp_path):
     ends = ["--from", "@2026-01-02", "--to", "@2026-01-03"]
     folder = ["--to-parquet", str(tmp_path)]
-    done = rmq("export", "T", *folder, *ends, zone="Asia/Tokyo")
+    err = rmq("export", "T", *folder, *ends, zone="Asia/Tokyo")
+    assert "--from: 2026-01-02T00:00:00+09:00 (local)\n" in err
+    assert "--to: 2026-01-03T00:00:00+09:00 (local)\n" in err
+
+
+def test_a_process_takes_the_time_zone_of_its_environment():
+    command = ["tail", "T", "--from", "@2026-01-02", "-n", f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqcli", *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"TZ": "Asia/Tokyo"},
+    )
     assert "--from: 2026-01-02T00:00:00+09:00 (local)\n" in done.stderr
-    assert "--to: 2026-01-03T00:00:00+09:00 (local)\n" in done.stderr
 
 
-def test_quiet_says_nothing():
-    done = rmq("tail", "T", "-q", "--from", "@2026-01-02", zone="UTC")
-    assert "local" not in done.stderr
+def test_quiet_says_nothing(rmq):
+    err = rmq("tail", "T", "-q", "--from", "@2026-01-02", zone="UTC")
+    assert "local" not in err
 
 
 @pytest.mark.parametrize(

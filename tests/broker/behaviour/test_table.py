@@ -11,6 +11,7 @@ from tests.broker.behaviour.orders import Orders, check_orders
 from tests.broker.behaviour.sql92 import CHECKS_OFF
 from tests.broker.behaviour.stage import V4_6, V4_9, V5, Stage
 from tests.broker.behaviour.table import TABLE
+from tests.kit.rows import each_row
 
 
 @pytest.fixture(scope="module", params=[V4_6, V4_9, V5])
@@ -22,7 +23,7 @@ def staged(request):
         stage.close()
 
 
-@pytest.mark.parametrize("name", TABLE)
+@each_row("name", TABLE)
 def test_embedded_broker(staged, name):
     stage, version = staged
     check(stage, TABLE[name], version)
@@ -36,7 +37,7 @@ def stage_of_5():
         stage.close()
 
 
-@pytest.mark.parametrize("row", CHECKS_OFF, ids=lambda row: row.name)
+@each_row("row", CHECKS_OFF, ids=lambda row: row.name)
 def test_embedded_broker_without_sql92(stage_of_5, row):
     check(stage_of_5, row, V5)
 

@@ -6,6 +6,7 @@ import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.broker.proxy.behaviour import TABLE, Stage
+from tests.kit.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def stage():
         stage.close()
 
 
-@pytest.mark.parametrize("name", TABLE)
+@each_row("name", TABLE)
 def test_embedded_proxy(stage, name):
     row = TABLE[name]
     assert row.act(stage) == row.expected
