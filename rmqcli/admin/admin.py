@@ -85,12 +85,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.dlq.retries import WaitingMessages
     from rmqcli.admin.doctor.model import Diagnosis
     from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep
-    from rmqcli.admin.groups import (
-        GroupDetail,
-        GroupList,
-        GroupResult,
-        GroupSettings,
-    )
+    from rmqcli.admin.groups import GroupDetail, GroupList, GroupResult, GroupSettings
     from rmqcli.admin.kv import KVResult, KVValues
     from rmqcli.admin.lag.assemble import LagQuery
     from rmqcli.admin.lag.model import GroupLag, LagList
@@ -1582,12 +1577,7 @@ class Admin(InOneProcess):
         from rmqcli.admin.tail.bound import bound_by_time
         from rmqcli.admin.tail.filter import parse_filter
         from rmqcli.admin.tail.sql import for_brokers
-        from rmqcli.admin.witness import (
-            ANOTHER,
-            Witness,
-            first_witness,
-            read_witnesses,
-        )
+        from rmqcli.admin.witness import ANOTHER, Witness, first_witness, read_witnesses
         from rmqcli.queue_selector import select_queues, selectors_of
         from rmqcli.wire.subscription import parse_tags
 

@@ -26,12 +26,7 @@ from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
 from rmqcli.api.positions import BrokerClock, broker_clock
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
-from rmqcli.errors import (
-    NotFoundError,
-    PartialError,
-    RmqError,
-    UnsupportedError,
-)
+from rmqcli.errors import NotFoundError, PartialError, RmqError, UnsupportedError
 from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
 from rmqcli.units import DURATION_UNITS_MS, counted, read_count
 from rmqcli.wire.codes import RequestCode

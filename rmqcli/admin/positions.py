@@ -28,12 +28,7 @@ from rmqcli.dataclass import dataclass
 from rmqcli.errors import DeniedError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import OffsetRange
-from rmqcli.position import (
-    AtGroup,
-    AtTime,
-    PlusN,
-    Position,
-)
+from rmqcli.position import AtGroup, AtTime, PlusN, Position
 from rmqcli.tasks import All, Request, every, start
 from rmqcli.units import counted
 

@@ -14,12 +14,7 @@ from collections import Counter
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.admin.brokers import (
-    ask_each,
-    denial_of,
-    reader_addresses,
-    split_answers,
-)
+from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses, split_answers
 from rmqcli.admin.lag.memory import untold_errors_of
 from rmqcli.admin.read.range import RangeReader, ReadOptions
 from rmqcli.api.calls.producer import (

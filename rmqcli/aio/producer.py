@@ -51,9 +51,7 @@ if TYPE_CHECKING:
     )
     from rmqcli.producer.future import SendFuture
     from rmqcli.producer.message import ProducerMessage
-    from rmqcli.producer.transactions import (
-        LocalTransactionState,
-    )
+    from rmqcli.producer.transactions import LocalTransactionState
 
     Result = TypeVar("Result")
 

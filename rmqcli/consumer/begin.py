@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import ConfigError, TextError
-from rmqcli.position import (
-    Ago,
-    AtNow,
-    AtTime,
-    Earliest,
-    Latest,
-    Position,
-    position_of,
-)
+from rmqcli.position import Ago, AtNow, AtTime, Earliest, Latest, Position, position_of
 
 if TYPE_CHECKING:
     from rmqcli.engine.config import ConsumerConfig

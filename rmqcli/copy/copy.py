@@ -48,13 +48,7 @@ from rmqcli.admin.witness import (
     read_witnesses,
 )
 from rmqcli.api.calls.send import SendStatus
-from rmqcli.copy.log import (
-    BatchOutcome,
-    CopyIdentity,
-    SourceSpan,
-    StoredRun,
-    compact,
-)
+from rmqcli.copy.log import BatchOutcome, CopyIdentity, SourceSpan, StoredRun, compact
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,

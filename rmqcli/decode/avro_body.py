@@ -18,12 +18,7 @@ import pyarrow as pa
 
 from rmqcli.decode.avro import AvroReader, is_decimal, is_time, load_schema
 from rmqcli.decode.build import BodyReader, plain_leaf_of
-from rmqcli.decode.schema import (
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    check_type,
-    struct_of,
-)
+from rmqcli.decode.schema import TIMESTAMP, TIMESTAMP_NTZ, check_type, struct_of
 from rmqcli.errors import UsageError
 
 _PLAIN: Final = {

@@ -31,11 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli.engine.consume.concurrently import ConsumeMessageConcurrentlyService
 from rmqcli.engine.consume.orderly import ConsumeMessageOrderlyService
 from rmqcli.engine.process_queue import QueueState
-from rmqcli.engine.pull_message import (
-    PullMessageService,
-    has_carried_less,
-    may_undo,
-)
+from rmqcli.engine.pull_message import PullMessageService, has_carried_less, may_undo
 from rmqcli.engine.queue_locks import (
     FIRST_RENEWAL_MS,
     RENEW_INTERVAL_MS,

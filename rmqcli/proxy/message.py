@@ -19,11 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError
-from rmqcli.model import (
-    DLQ_GROUP_TOPIC_PREFIX,
-    RETRY_GROUP_TOPIC_PREFIX,
-    MessageQueue,
-)
+from rmqcli.model import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, MessageQueue
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.message.system_flag import COMPRESSED, CompressionType, compressed_with
 from rmqcli.wire.protobuf import definition_pb2 as pb

@@ -19,12 +19,7 @@ import grpc
 import grpc.aio
 
 from rmqcli import tasks
-from rmqcli.errors import (
-    DeadlineError,
-    DisconnectedError,
-    RmqError,
-    TransportError,
-)
+from rmqcli.errors import DeadlineError, DisconnectedError, RmqError, TransportError
 from rmqcli.log import get_logger
 from rmqcli.proxy import rpc as calls
 from rmqcli.proxy.io_thread import io_thread

@@ -23,12 +23,7 @@ import heapq
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.admin.brokers import (
-    ask_each,
-    denial_of,
-    reader_addresses,
-    split_answers,
-)
+from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses, split_answers
 from rmqcli.admin.delayed import clock_of_broker
 from rmqcli.admin.dlq.letter import FLUSHED_FROM, facts_of, place_of
 from rmqcli.admin.dlq.retries import delayed_retries

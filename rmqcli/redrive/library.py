@@ -30,12 +30,7 @@ from rmqcli.redrive.log import (
     open_log,
     read_log,
 )
-from rmqcli.redrive.redrive import (
-    RedrivePlan,
-    RedriveRequest,
-    RedriveRun,
-    plan_redrive,
-)
+from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest, RedriveRun, plan_redrive
 from rmqcli.units import counted
 
 if TYPE_CHECKING:

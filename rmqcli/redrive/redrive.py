@@ -51,11 +51,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.hint import Hint, Setting
-from rmqcli.model import (
-    MessageQueue,
-    pop_retry_topics,
-    retry_topic,
-)
+from rmqcli.model import MessageQueue, pop_retry_topics, retry_topic
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.message import (
     OutgoingMessage,
@@ -64,11 +60,7 @@ from rmqcli.producer.message import (
 )
 from rmqcli.producer.remoting.publisher import PRODUCER_GROUP
 from rmqcli.producer.remoting.target import PublishTarget, find_target
-from rmqcli.redrive.letter import (
-    Letter,
-    redriven_properties,
-    unique_key,
-)
+from rmqcli.redrive.letter import Letter, redriven_properties, unique_key
 from rmqcli.redrive.log import DOUBTFUL, SENT, LetterPlace, LetterResult
 from rmqcli.redrive.requests import RedriveRequests, failed, not_sent
 from rmqcli.transport.lookups import local_ip

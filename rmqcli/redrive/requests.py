@@ -22,13 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
 from rmqcli.api.runner import ClientRunner
-from rmqcli.errors import (
-    BrokerError,
-    ConnectError,
-    RmqError,
-    TransportError,
-    WireError,
-)
+from rmqcli.errors import BrokerError, ConnectError, RmqError, TransportError, WireError
 from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.lane import (
     ALONE_BYTES,

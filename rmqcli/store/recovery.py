@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.dataclass import dataclass
 from rmqcli.log import get_logger
-from rmqcli.store.log_scan import (
-    ScannedRecord,
-    names_of,
-    scan,
-    text_of,
-    too_large_at,
-)
+from rmqcli.store.log_scan import ScannedRecord, names_of, scan, text_of, too_large_at
 from rmqcli.store.message_store import QueueUnit, StoreError
 from rmqcli.wire.message import layout
 from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type

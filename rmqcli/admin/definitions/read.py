@@ -39,12 +39,7 @@ from rmqcli.api.calls.config import (
     get_topic_tables,
 )
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    BrokerError,
-    PartialError,
-    RmqError,
-    UnsupportedError,
-)
+from rmqcli.errors import BrokerError, PartialError, RmqError, UnsupportedError
 from rmqcli.hint import Argument, Hint
 from rmqcli.model import is_system_group
 from rmqcli.wire.bodies.config import (

@@ -14,11 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.bodies.config import (
-    RETRY_POLICY,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from rmqcli.wire.bodies.config import RETRY_POLICY, SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.version import V4_0_0, V5_0_0, V5_1_3, V5_3_0
 
 if TYPE_CHECKING:

@@ -472,11 +472,7 @@ def _read_delays(client: Client, facts: Facts) -> None:
     The offsets were reported with the runtime information. What is at one of them now
     may have been delivered since, so that it looks late by the time in between.
     """
-    from rmqcli.admin.delayed import (
-        LEVELS_PULLED_MAX,
-        delay_levels_ms,
-        waiting_levels,
-    )
+    from rmqcli.admin.delayed import LEVELS_PULLED_MAX, delay_levels_ms, waiting_levels
 
     questions: dict[tuple[str, int], tuple[str, Call[Any]]] = {}
     rows = {}

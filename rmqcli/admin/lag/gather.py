@@ -13,12 +13,7 @@ import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag.assemble import (
-    Assembler,
-    BrokerPart,
-    LagQuery,
-    SharedAnswers,
-)
+from rmqcli.admin.lag.assemble import Assembler, BrokerPart, LagQuery, SharedAnswers
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
 from rmqcli.admin.lag.model import BrokerFailure, PopLag, compute_lag
 from rmqcli.api.broker_errors import not_found

@@ -34,23 +34,11 @@ from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.namesrv import get_all_topic_list
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    BrokerError,
-    DecodeError,
-    NotFoundError,
-    RmqError,
-    UsageError,
-)
+from rmqcli.errors import BrokerError, DecodeError, NotFoundError, RmqError, UsageError
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.model import is_system_group
 from rmqcli.trace.codec import decode_records
-from rmqcli.trace.record import (
-    EndTransaction,
-    Pub,
-    Recall,
-    SubAfter,
-    SubBefore,
-)
+from rmqcli.trace.record import EndTransaction, Pub, Recall, SubAfter, SubBefore
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.units import counted, format_rfc3339
 

@@ -28,12 +28,7 @@ from rmqcli.admin.reset.cluster_identity import (
 )
 from rmqcli.admin.witness import Noted, Witness
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ConfigError,
-    NotFoundError,
-    RefusedError,
-    RmqError,
-)
+from rmqcli.errors import ConfigError, NotFoundError, RefusedError, RmqError
 from rmqcli.files import create_file, file_name_fault, read_regular, state_folder
 from rmqcli.hint import Hint, LibraryCall, Setting
 from rmqcli.log import get_logger

@@ -23,10 +23,7 @@ from rmqcli.admin.reset.method import (
 from rmqcli.admin.reset.plan import method_key, plan_queue
 from rmqcli.admin.reset.target import ToPosition
 from rmqcli.api.broker_errors import not_found
-from rmqcli.api.calls.config import (
-    get_all_subscription_group_config,
-    get_broker_config,
-)
+from rmqcli.api.calls.config import get_all_subscription_group_config, get_broker_config
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
 from rmqcli.api.runner import run_task

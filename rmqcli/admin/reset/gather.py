@@ -43,24 +43,10 @@ from rmqcli.admin.reset.target import (
 )
 from rmqcli.admin.witness import compare
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ConfigError,
-    NotFoundError,
-    RefusedError,
-    RmqError,
-    UsageError,
-)
+from rmqcli.errors import ConfigError, NotFoundError, RefusedError, RmqError, UsageError
 from rmqcli.hint import Hint, Setting
 from rmqcli.model import MessageQueue, retry_topic
-from rmqcli.position import (
-    Ago,
-    AtGroup,
-    AtNow,
-    AtOffset,
-    AtTime,
-    Earliest,
-    Latest,
-)
+from rmqcli.position import Ago, AtGroup, AtNow, AtOffset, AtTime, Earliest, Latest
 from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted
 

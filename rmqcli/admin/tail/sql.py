@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.tail.follow import is_refusal
 from rmqcli.admin.topics import batch_topics, topics_without_tag_filter
 from rmqcli.api.calls.consumer import check_client_config
-from rmqcli.errors import (
-    BrokerError,
-    FilterError,
-    RmqError,
-    UnsupportedError,
-)
+from rmqcli.errors import BrokerError, FilterError, RmqError, UnsupportedError
 from rmqcli.hint import Blank, Hint, Setting
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription

@@ -16,10 +16,7 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
-    from rmqcli.wire.bodies.consumer import (
-        ConsumerConnection,
-        ConsumerRunningInfo,
-    )
+    from rmqcli.wire.bodies.consumer import ConsumerConnection, ConsumerRunningInfo
     from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.subscription import SubscriptionData

@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.api.call import header_of, make_call, nothing
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.bodies.pop import (
-    BatchAck,
-    BatchAckMessageRequestBody,
-)
+from rmqcli.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers import pop as headers

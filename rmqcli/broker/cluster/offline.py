@@ -40,12 +40,7 @@ from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.broker import BrokerState
-from rmqcli.broker.state.topics import (
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
-    topic_with,
-)
+from rmqcli.broker.state.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, topic_with
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rmqcli.clock import SYSTEM_CLOCK, Clock, Now
 from rmqcli.dataclass import dataclass

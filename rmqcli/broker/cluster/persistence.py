@@ -28,10 +28,7 @@ from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.offset import split_keys
-from rmqcli.wire.bodies.pop import (
-    ConsumerOrderInfo,
-    MessageRequestModeSerializeWrapper,
-)
+from rmqcli.wire.bodies.pop import ConsumerOrderInfo, MessageRequestModeSerializeWrapper
 from rmqcli.wire.body import from_json, reader_of, to_int, to_object
 
 if TYPE_CHECKING:

@@ -33,11 +33,7 @@ from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.pop import NotifyUnsubscribeLiteRequestHeader
 from rmqcli.wire.protobuf import service_pb2 as service
-from rmqcli.wire.protobuf.definition_pb2 import (
-    ClientType,
-    Code,
-    LiteSubscriptionAction,
-)
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, LiteSubscriptionAction
 
 if TYPE_CHECKING:
     from rmqcli.broker.proxy.caller import Caller

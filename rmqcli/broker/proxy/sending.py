@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.message.delayed import is_delayed
 from rmqcli.broker.proxy.activity import Activity, Shared
 from rmqcli.broker.proxy.checks import check_topic
-from rmqcli.broker.proxy.message import (
-    kind_of,
-    properties_of,
-    sys_flag_of,
-)
+from rmqcli.broker.proxy.message import kind_of, properties_of, sys_flag_of
 from rmqcli.broker.proxy.status import (
     ProxyError,
     common_status,

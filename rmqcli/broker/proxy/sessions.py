@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.proxy.caller import Caller
     from rmqcli.broker.proxy.clients import KnownClient, StreamWriter
     from rmqcli.broker.proxy.transactions import ProxyTransactions
-    from rmqcli.wire.protobuf.definition_pb2 import (
-        FilterExpression,
-        Settings,
-    )
+    from rmqcli.wire.protobuf.definition_pb2 import FilterExpression, Settings
 
 
 class StreamError(Exception):

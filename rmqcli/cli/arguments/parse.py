@@ -17,11 +17,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from rmqcli.cli.arguments.table import (
-    COMMANDS,
-    COMMON,
-    COMMON_ENVIRONMENT,
-)
+from rmqcli.cli.arguments.table import COMMANDS, COMMON, COMMON_ENVIRONMENT
 from rmqcli.errors import UsageError
 
 #: How a text becomes a value: "text" leaves it unchanged, "module:name" is a function

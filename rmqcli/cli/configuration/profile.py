@@ -430,11 +430,7 @@ def _from_command(words: tuple[str, ...]) -> Credentials:
     """
     import subprocess  # only for profiles with a command
 
-    from rmqcli.credentials import (
-        FILE_BYTES_MAX,
-        parse_credentials,
-        without_secrets,
-    )
+    from rmqcli.credentials import FILE_BYTES_MAX, parse_credentials, without_secrets
 
     try:
         done = subprocess.run(  # noqa: S603  # the user's own command

@@ -9,13 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rmqcli.cli.export.folders import parse_folder
-from rmqcli.cli.options import (
-    Common,
-    argument,
-    command_options,
-    option,
-    size_option,
-)
+from rmqcli.cli.options import Common, argument, command_options, option, size_option
 from rmqcli.cli.ui.output import Column, emit_json, number_column, write_rows
 from rmqcli.dataclass import dataclass
 

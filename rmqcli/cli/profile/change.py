@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqcli.cli.configuration.file import (
-    PROFILES,
-    USE,
-    Config,
-    parse_config,
-    read_text,
-)
+from rmqcli.cli.configuration.file import PROFILES, USE, Config, parse_config, read_text
 from rmqcli.cli.configuration.places import config_path
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import open_locked, replace_file

@@ -8,11 +8,7 @@ from typing import Any
 
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
 from rmqcli.cli.configuration.places import NO_PROFILE
-from rmqcli.cli.configuration.profile import (
-    OUTPUTS,
-    check_name,
-    read_profile,
-)
+from rmqcli.cli.configuration.profile import OUTPUTS, check_name, read_profile
 from rmqcli.cli.confirm import confirm
 from rmqcli.cli.options import (
     SERVER_NAMES,

@@ -27,11 +27,7 @@ from rmqcli.cli.options import (
     store_option,
     switch,
 )
-from rmqcli.cli.ui.records.output import (
-    FORMATS,
-    HELP_FIELDS,
-    record_schema,
-)
+from rmqcli.cli.ui.records.output import FORMATS, HELP_FIELDS, record_schema
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import TextError, UsageError
 

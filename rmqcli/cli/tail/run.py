@@ -40,15 +40,7 @@ from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import ExitCode, RmqError
 from rmqcli.hint import command_line, with_options
 from rmqcli.model import OffsetRange
-from rmqcli.position import (
-    EPOCH_MS_MIN,
-    Ago,
-    AtGroup,
-    AtNow,
-    AtTime,
-    Earliest,
-    Latest,
-)
+from rmqcli.position import EPOCH_MS_MIN, Ago, AtGroup, AtNow, AtTime, Earliest, Latest
 from rmqcli.queue_selector import select_queues
 from rmqcli.units import counted, listed
 

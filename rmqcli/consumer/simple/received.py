@@ -58,7 +58,6 @@ class MessageLease:
         self.invisible_until_epoch_ms = clock.epoch_ms() + invisible_ms
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ReceivedMessage:
     """A message that `SimpleConsumer.receive` returned, to be acknowledged with `ack`.
 
@@ -66,8 +65,13 @@ class ReceivedMessage:
     immutable; only `change_invisible` replaces its handle and that time.
     """
 
-    content: StoredMessage | ProxyMessage
-    lease: MessageLease
+    __slots__ = ("content", "lease")
+
+    def __init__(
+        self, content: StoredMessage | ProxyMessage, lease: MessageLease
+    ) -> None:
+        self.content = content
+        self.lease = lease
 
     @property
     def topic(self) -> str:

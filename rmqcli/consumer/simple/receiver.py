@@ -27,11 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rmqcli import tasks
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ReceiptHandleError,
-    RmqError,
-    TimeLimitError,
-)
+from rmqcli.errors import ReceiptHandleError, RmqError, TimeLimitError
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:

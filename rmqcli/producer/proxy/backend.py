@@ -11,19 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ConfigError,
-    RmqError,
-    UnsupportedError,
-)
+from rmqcli.errors import ConfigError, RmqError, UnsupportedError
 from rmqcli.hint import Argument, Hint, Setting
 from rmqcli.producer.accumulator import Accumulator, Entry
-from rmqcli.producer.backend import (
-    HalfMessage,
-    QueueChoice,
-    SendResult,
-    one_topic_of,
-)
+from rmqcli.producer.backend import HalfMessage, QueueChoice, SendResult, one_topic_of
 from rmqcli.producer.ids import ProxyMessageIds
 from rmqcli.producer.lane import ALONE_BYTES
 from rmqcli.producer.message import OutgoingMessage, check_message

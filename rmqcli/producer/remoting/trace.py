@@ -30,12 +30,7 @@ from rmqcli.producer.config import ProducerConfig
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.remoting.publisher import Prepared, Publisher
 from rmqcli.trace.codec import encode_records, trace_keys
-from rmqcli.trace.record import (
-    DEFAULT_REGION_ID,
-    EndTransaction,
-    Pub,
-    TraceMessageType,
-)
+from rmqcli.trace.record import DEFAULT_REGION_ID, EndTransaction, Pub, TraceMessageType
 from rmqcli.transport.lookups import local_ip
 from rmqcli.units import counted
 from rmqcli.wire.message.batch import split_batch

@@ -16,11 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import (
-    ConfigError,
-    PartialError,
-    RefusedError,
-)
+from rmqcli.errors import ConfigError, PartialError, RefusedError
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.disk import check_real_folder, write_all
 from rmqcli.spark.export.document import parse_document, read_as

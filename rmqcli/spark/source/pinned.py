@@ -58,11 +58,7 @@ def pin(client: Client, options: SourceOptions, *, start: Position) -> Pinned:
     queue that does not exist or when a range ends before it starts. When positions
     cannot be resolved, raises the error of the first such queue.
     """
-    from rmqcli.admin.positions import (
-        all_or_raise,
-        check_groups,
-        resolve_ranges_each,
-    )
+    from rmqcli.admin.positions import all_or_raise, check_groups, resolve_ranges_each
 
     queues = options.subscription.queues(client)
     options.subscription.check(queues)

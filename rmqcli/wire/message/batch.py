@@ -16,10 +16,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.dataclass import dataclass
-from rmqcli.wire.message.properties import (
-    PROPERTIES_BYTES_MAX,
-    encode_properties,
-)
+from rmqcli.wire.message.properties import PROPERTIES_BYTES_MAX, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from rmqcli.dataclass import dataclass
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.ids import host_text
-from rmqcli.wire.message.layout import (
-    BODY_AT,
-    BORN_HOST_AT,
-    MAGIC_V2,
-    STORE_HOST_AT,
-)
+from rmqcli.wire.message.layout import BODY_AT, BORN_HOST_AT, MAGIC_V2, STORE_HOST_AT
 from rmqcli.wire.message.properties import parse_properties
 from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
 

@@ -14,13 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import (
-    Reply,
-    no_group,
-    no_permission,
-    no_topic,
-    system_error,
-)
+from rmqcli.broker.request import Reply, no_group, no_permission, no_topic, system_error
 from rmqcli.broker.state.request_modes import MODES_MAX
 from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.model import MessageQueue
