@@ -15,7 +15,7 @@ from rmqcli.decode.protobuf_body import canonical
 from rmqcli.errors import ConfigError, RefusedError, UsageError
 from rmqcli.spark.export.compact import FileLimits, compact
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.executors import PACKAGES, look
+from rmqcli.spark.export.executors import PACKAGES, look, packages_of
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.decode.shop import descriptor_set, message_class
@@ -258,7 +258,8 @@ def test_a_request_that_makes_no_sense(fields, words):
 def test_workers_are_asked_for_the_packages_of_the_format(tmp_path):
     runner = InlineRunner()
     export_of(tmp_path, cluster_of(5), request=GIVEN, runner=runner).run()
-    assert runner.starts[0].packages == PACKAGES
+    decoding = runner.starts[0].files.request.decoding
+    assert packages_of(decoding) == PACKAGES
     report = look(0, folder=str(tmp_path), packages=(*PACKAGES, "no_such_package"))
     assert report.missing == ("no_such_package",)
 
