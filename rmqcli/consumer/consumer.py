@@ -317,8 +317,14 @@ class Consumer(InOneProcess):
         )
 
     def __enter__(self) -> Self:
-        if not self._is_started or self._closed.is_set:
-            self.start()
+        try:
+            if not self._is_started or self._closed.is_set:
+                self.start()
+        except BaseException:
+            # An interrupt that comes as `start` returns finds no block to leave.
+            if not self._closed.is_set:
+                self.close()
+            raise
         return self
 
     def __exit__(self, kind: object, *exc_info: object) -> None:

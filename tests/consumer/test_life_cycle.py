@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 from contextlib import suppress
 
 import pytest
 
+from rmqcli.consumer.consumer import Consumer
 from rmqcli.engine.allocate import AllocateMessageQueueAveragely
 from rmqcli.engine.config import MessageModel
 from tests.consumer.collecting import Seen, committed, consumer
@@ -202,6 +204,27 @@ def test_a_consumer_that_was_closed_before_its_start_does_not_start(rmq_cluster)
 
 
 # Interrupts
+
+
+def test_an_interrupt_as_a_start_returns_leaves_nothing_behind(rmq_cluster, rmq_topic):
+    """Of thousands of starts that were interrupted, one left its consumer running."""
+    running = consumer(rmq_cluster, "g", rmq_topic, Seen())
+
+    def interrupt(frame, event, _value):
+        caller = frame.f_back and frame.f_back.f_code
+        if event == "return" and caller is Consumer.__enter__.__code__:
+            raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt), running:
+            raise AssertionError("the start was not interrupted")
+    finally:
+        sys.settrace(before)
+    assert running.wait(0)
+    assert not [each for each in threading.enumerate() if "rmq-engine" in each.name]
 
 
 def test_ctrl_c_at_any_moment_of_a_start_leaves_nothing_behind(program):
