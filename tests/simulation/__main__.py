@@ -276,4 +276,7 @@ def _to_stderr(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Processes of --jobs cannot import what the module __main__ defines.
+    from tests.simulation import __main__ as importable
+
+    sys.exit(importable.main())
