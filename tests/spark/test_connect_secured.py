@@ -24,7 +24,7 @@ from tests.transport.test_tls import CA, CERTS, server_context
 
 pytest.importorskip("moto", reason="the extra dev has moto")
 # The markers are named here, where `pytest -m java` and `-m slow` look for them.
-pytestmark = [pytest.mark.java, pytest.mark.slow, *of_connect]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.nightly, *of_connect]
 
 TOKEN = "let-me-in"
 

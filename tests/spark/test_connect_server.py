@@ -39,6 +39,7 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(_not_here() is not None, reason=_not_here() or ""),
     pytest.mark.xdist_group("spark-connect"),
 ]

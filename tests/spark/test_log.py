@@ -23,7 +23,7 @@ from tests.kit.waiting import PATIENCE_S, wait_until
 def needs_spark(test):
     """Mark a test that starts Spark."""
     skip = pytest.mark.skipif(no_java() is not None, reason=no_java() or "")
-    return pytest.mark.spark(pytest.mark.slow(skip(test)))
+    return pytest.mark.spark(pytest.mark.slow(pytest.mark.nightly(skip(test))))
 
 
 def test_every_logger_of_pyspark_with_a_handler_of_its_own_is_known():

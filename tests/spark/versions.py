@@ -5,10 +5,10 @@ them supports that version, and `sql/test_only_queries.py` what `rmq sql` refuse
 latter pytest runs with the installed version, so that here it has the others.
 
     python -m tests.spark.versions [VERSION...]
-    python -m tests.spark.versions --ends
+    python -m tests.spark.versions --oldest
     python -m tests.spark.versions --queries 300
 
-The second command takes the oldest and the newest version only. The third one runs that
+The second command takes the oldest version only. The third one runs that
 many random queries (`sql/scans.py`) with the installed version, and a sixth of them
 with each other, in place of the tests.
 
@@ -108,13 +108,10 @@ def main() -> int:
     """Test all versions, or those that are named as arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", nargs="*", help="e.g. 4.1.4; all by default")
-    parser.add_argument(
-        "--ends", action="store_true", help="only the oldest and the newest"
-    )
+    parser.add_argument("--oldest", action="store_true", help="only the oldest version")
     parser.add_argument("--queries", type=int, help="random queries, e.g. 300")
     arguments = parser.parse_args()
-    ends = (VERSIONS[0], VERSIONS[-1])
-    chosen = arguments.version or (ends if arguments.ends else VERSIONS)
+    chosen = arguments.version or (VERSIONS[:1] if arguments.oldest else VERSIONS)
     with ThreadPoolExecutor(_AT_ONCE) as executor:
         passed = list(executor.map(partial(run, queries=arguments.queries), chosen))
     failed = [version for version, good in zip(chosen, passed, strict=True) if not good]

@@ -285,6 +285,7 @@ def test_a_day_of_a_cluster_has_no_false_alarm_and_every_fault_is_found():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_many_days_have_no_false_alarm_and_every_fault_is_found():
     for seed in range(2, 12):
         judge_days(seed)

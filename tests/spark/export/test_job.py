@@ -146,6 +146,7 @@ def spark_cluster(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
     path = tmp_path / "out"
     env = {"PYSPARK_PYTHON": sys.executable}
@@ -161,6 +162,7 @@ def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_without_free_resources_exits_5_and_nothing_is_written(
     tmp_path, spark_cluster
 ):
@@ -181,6 +183,7 @@ def test_a_cluster_without_free_resources_exits_5_and_nothing_is_written(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
     path, bare = tmp_path / "out", tmp_path / "bare"
     venv.create(bare, symlinks=True)

@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_kill_at_each_disk_call_then_rerun_gives_each_row_once(tmp_path, partition_by):
     done = subprocess.run(
@@ -28,6 +29,7 @@ def test_kill_at_each_disk_call_then_rerun_gives_each_row_once(tmp_path, partiti
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("scheme", "partition_by"), [("s3", "none"), ("hdfs", "date")])
 def test_kill_at_each_call_to_a_remote_storage_then_rerun_gives_each_row_once(
     tmp_path, scheme, partition_by
@@ -50,6 +52,7 @@ def test_kill_at_each_call_to_a_remote_storage_then_rerun_gives_each_row_once(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_kill_at_each_disk_call_of_a_compaction_loses_no_row(tmp_path, partition_by):
     done = subprocess.run(

@@ -16,7 +16,7 @@ from tests.spark.export.processes import ExportProcess
 from tests.spark.export.test_job import spark_cluster  # noqa: F401  # a fixture
 
 pytest.importorskip("moto", reason="the extra dev has moto")
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.nightly]
 
 QUEUES = {0: (0, 30_000), 1: (500, 30_000)}
 

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
     pytest.mark.xdist_group("spark-standalone"),
 ]

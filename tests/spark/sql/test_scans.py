@@ -113,6 +113,7 @@ def columns_of_scans(frame):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_random_queries_give_what_python_gives(session, cluster):
     """For hundreds, run `python -m tests.spark.versions --queries 300`."""
     assert check_queries(session, cluster, seed=1, count=30) == 48
