@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tests.kit import raw
+from tests.kit.artefacts import UnavailableError
 from tests.kit.cluster import RealCluster, RunningCluster
 from tests.kit.guard import MARK
 from tests.kit.proxy.real import RealProxy, RunningProxy
@@ -136,7 +137,7 @@ def main() -> None:
         state: dict[str, str | int]
         try:
             server = _start(stack, arguments, directory)
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError, UnavailableError):
             state = {"error": traceback.format_exc()}
         else:
             state = {"first_port": server.first_port, "directory": str(directory)}
