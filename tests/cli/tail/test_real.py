@@ -55,7 +55,7 @@ def test_a_whole_topic_comes_once_in_order(filled, capfdbinary):
 
 @pytest.mark.rmq_versions("4.6.0", "5.5.0")
 def test_no_group_is_left_behind(fresh_cluster, capfdbinary):
-    """A broker keeps any group that pulls from it; other tests make groups elsewhere."""
+    """A broker keeps any group that pulls. Elsewhere, other tests make groups."""
     cluster = fresh_cluster()
     topic = cluster.create_topic()
     fill(cluster, topic, messages=10, body_bytes=64)
