@@ -15,7 +15,7 @@ import pkgutil
 import signal
 import socket
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ from tests.kit import (
     java_program,
     long_tests,
     selection,
+    shared,
 )
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 from tests.kit.failures import no_failures
 from tests.kit.guard import GUARD, children, command_of, is_zombie, kill
-from tests.kit.proxy.real import RealProxy
 
 #: The folders whose tests must cover the `source` of [tool.coverage.run].
 MEASURED = ("broker", "engine", "wire")
@@ -278,22 +278,61 @@ def pytest_generate_tests(metafunc):
 
 def start_cluster(version, directory, **options):
     """Start a cluster; if that is impossible, skip, or fail if it is demanded."""
-    try:
-        class_archive.make(CLIENT_VERSION if version == EMBEDDED else version)
+    with _available(version):
         if version == EMBEDDED:
             return JavaOnEmbedded(CLIENT_VERSION, directory, **options)
         cluster = RealCluster(version, directory, is_brief=True, **options)
+    _forget_lag_of(cluster)
+    return cluster
+
+
+@contextmanager
+def _available(version):
+    """Skip if there is no real RocketMQ of this version, or fail if it is demanded."""
+    try:
+        class_archive.make(CLIENT_VERSION if version == EMBEDDED else version)
+        yield
     except artefacts.UnavailableError as error:
         if os.environ.get("RMQ_REQUIRE_JAVA"):
             pytest.fail(
                 f"RMQ_REQUIRE_JAVA is set, but real RocketMQ is not available: {error}"
             )
         pytest.skip(f"no real RocketMQ: {error}")
-    # An earlier cluster at these ports may have had other brokers.
+
+
+def _forget_lag_of(cluster):
+    """An earlier cluster at these ports may have had other brokers."""
     folder = memory_directory(os.environ)
     assert folder is not None
     LagMemory(folder, [cluster.namesrv], now_ms=0).forget()
-    return cluster
+
+
+@pytest.fixture(scope="session")
+def borrow(tmp_path_factory):
+    """A function that lends a cluster of a kind to all workers (see kit/shared.py)."""
+    folder_of_run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder_of_run = folder_of_run.parent
+
+    @contextmanager
+    def lend(kind, version):
+        if version == EMBEDDED:
+            options = shared.OPTIONS[kind]
+            folder = tmp_path_factory.mktemp(kind)
+            with start_cluster(version, folder, **options) as cluster:
+                yield cluster
+            return
+        with _available(version):
+            artefacts.class_path(version)
+        if kind == shared.CLUSTER_PROXY:
+            with shared.borrow_proxy(folder_of_run, version) as proxy:
+                yield proxy
+            return
+        with shared.borrow_cluster(folder_of_run, kind, version) as cluster:
+            _forget_lag_of(cluster)
+            yield cluster
+
+    return lend
 
 
 @pytest.fixture(autouse=True)
@@ -385,29 +424,26 @@ def start_shared(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def real_cluster(rmq_version, tmp_path_factory):
+def real_cluster(rmq_version, borrow):
     """One broker of `rmq_version`, shared: tests create their own topics and groups."""
-    directory = tmp_path_factory.mktemp(f"rocketmq-{rmq_version}")
-    with start_cluster(rmq_version, directory) as cluster:
+    with borrow(shared.CLUSTER, rmq_version) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def cluster_proxy(real_cluster):
+def cluster_proxy(real_cluster, borrow):
     """A proxy in cluster mode in front of `real_cluster` (5.x), and shared like it."""
-    with RealProxy(real_cluster) as proxy:
+    with borrow(shared.CLUSTER_PROXY, real_cluster.version) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="session")
-def local_proxy(rmq_version, tmp_path_factory):
+def local_proxy(rmq_version, borrow):
     """One broker of `rmq_version` (5.x) inside a proxy, shared like `real_cluster`.
 
     It asks each second, instead of each half minute, what became of transactions.
     """
-    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    conf = {"transactionCheckInterval": 1_000}
-    with start_cluster(rmq_version, directory, proxy=True, conf=conf) as cluster:
+    with borrow(shared.LOCAL_PROXY, rmq_version) as cluster:
         yield cluster
 
 

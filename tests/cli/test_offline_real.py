@@ -51,11 +51,14 @@ def place_of(record):
 
 
 def test_topics_are_those_that_the_broker_tells(real_cluster, new_topic, capfd):
-    topic = new_topic(queues=3)
+    """Its own ones, which no other test changes between the two listings."""
+    ours = [new_topic(queues=3), new_topic(queues=1, perm=4), new_topic(order=True)]
     folder = real_cluster.store_directory()
-    served = lines_of(capfd, "topics", "-n", real_cluster.namesrv)
-    found = lines_of(capfd, "topics", "--store", folder)
-    assert topic in {row["topic"] for row in found}
+    served, found = (
+        [row for row in lines_of(capfd, "topics", *where) if row["topic"] in ours]
+        for where in (("-n", real_cluster.namesrv), ("--store", folder))
+    )
+    assert [row["topic"] for row in found] == sorted(ours)
     assert found == served
 
 

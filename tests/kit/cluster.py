@@ -2,7 +2,7 @@
 
 `RealCluster` starts them, waits until the name server knows every broker, and can
 stop, kill, suspend and restart a broker. Its servers never outlive the process that
-started them.
+started them. `RunningCluster` is one that another process started (see shared.py).
 """
 
 from __future__ import annotations
@@ -40,19 +40,11 @@ BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER
 _NAMESRV_PORT, _CONTROLLER_PORT, _PROXY_GRPC_PORT, _PROXY_REMOTING_PORT = 1, 5, 9, 13
 
 
-class RealCluster:
-    """A running cluster. Files and logs lie in `directory`; not safe across threads.
+class RunningCluster:
+    """A cluster that runs, whoever started it; not safe across threads.
 
-    `conf` goes into every broker.conf over the kit's defaults. With `proxy` the only
-    broker runs inside a proxy (local mode, from 5.0 on), which serves gRPC at
-    `endpoints`, TLS and plaintext alike; to stop or kill the broker is then to stop or
-    kill the proxy. With `superuser` (5.3 or later) the broker and the proxy serve
-    accounts only: this one, which may do everything, and those of `create_account`.
-    `is_brief` suits a cluster that is closed after a few tests: Java compiles less
-    thoroughly, which costs less CPU at the start and more under load. With `controller`
-    (5.0 or later) the brokers are replicas of broker-a, of which a controller in the
-    name server elects the master.
-    Raises RuntimeError with the end of the log when a server does not start.
+    Its files and logs lie in `directory`, its ports begin at `first_port`. Of its
+    `count` brokers the first `masters` are masters, all of them by default.
     """
 
     def __init__(
@@ -60,65 +52,37 @@ class RealCluster:
         version: str,
         directory: Path,
         *,
-        brokers: int = 1,
-        conf: Mapping[str, str | int] | None = None,
-        heap_mb: int = 384,
-        log_level: str = "WARN",
+        first_port: int,
+        count: int = 1,
+        masters: int | None = None,
         proxy: bool = False,
-        superuser: Account | None = None,
         is_brief: bool = False,
-        controller: bool = False,
-        slaves: Sequence[Mapping[str, str | int]] = (),
     ) -> None:
-        count = brokers + len(slaves)
-        if not 1 <= brokers <= count <= (1 if proxy else BROKERS_MAX):
-            raise ValueError(f"brokers {count} not in 1 to {BROKERS_MAX}")
         self.version = version
-        self._is_proxy = proxy
-        self.is_brief = is_brief
         self.directory = directory
+        self.first_port = first_port
+        self.is_brief = is_brief
+        self._count = count
+        self._masters = count if masters is None else masters
+        self._is_proxy = proxy
         self._class_path = class_path(version)
-        self._superuser = superuser
-        self._conf = dict(conf or {})
-        self._heap_mb = heap_mb
-        self._namesrv: ServerProcess | None = None
-        self._brokers: list[ServerProcess | None] = [None] * count
-        self._slaves = slaves
-        self._ports = PortBlock()
-        self._controller: dict[str, str] = {}
-        if controller:
-            address = f"127.0.0.1:{self._ports.first + _CONTROLLER_PORT}"
-            self._conf |= configuration.replica(address)
-            self._controller = configuration.controller(
-                address, folder=directory / "controller"
-            )
-        self._lay_out(log_level)
-        try:
-            self.start_namesrv()
-            for index in range(count):
-                self._launch_broker(index)
-            for index in range(count):
-                self._await_broker(index)
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def namesrv(self) -> str:
         """`127.0.0.1:port` of the name server."""
-        return f"127.0.0.1:{self._ports.first + _NAMESRV_PORT}"
+        return f"127.0.0.1:{self.first_port + _NAMESRV_PORT}"
 
     @property
     def endpoints(self) -> str:
         """`127.0.0.1:port` at which the proxy serves gRPC."""
         if not self._is_proxy:
             raise ValueError("this cluster has no proxy; start it with proxy=True")
-        return f"127.0.0.1:{self._ports.first + _PROXY_GRPC_PORT}"
+        return f"127.0.0.1:{self.first_port + _PROXY_GRPC_PORT}"
 
     @property
     def broker_count(self) -> int:
         """Number of masters, running or not."""
-        return len(self._brokers) - len(self._slaves)
+        return self._masters
 
     def broker_address(self, index: int = 0) -> str:
         """`127.0.0.1:port` of a broker, whether it runs or not."""
@@ -127,10 +91,6 @@ class RealCluster:
     def broker_name(self, index: int = 0) -> str:
         """`broker-a` for 0, and so on."""
         return configuration.broker_name(index)
-
-    def broker_pid(self, index: int = 0) -> int:
-        """Process id of a running broker."""
-        return self._running(index).pid
 
     def store_directory(self, index: int = 0) -> Path:
         """The broker's storePathRootDir: `config/`, `commitlog/`, `consumequeue/`."""
@@ -143,56 +103,6 @@ class RealCluster:
     def class_path(self) -> str:
         """The `-cp` for Java programs of this cluster's version."""
         return self._class_path
-
-    def start_namesrv(self) -> None:
-        """Start the name server again after `stop_namesrv`, and wait until it answers.
-
-        It knows no broker until each registers again, up to 30 s later.
-        """
-        self._namesrv = self._launch(
-            _NAMESRV_MAIN,
-            name="namesrv",
-            heap_mb=128,
-            arguments=["-c", str(self.tools_home() / "conf" / "namesrv.conf")],
-        )
-        self._await(
-            self._namesrv,
-            lambda: raw.ask(self.namesrv, raw.GET_BROKER_CLUSTER_INFO).code == 0,
-        )
-
-    def stop_namesrv(self) -> None:
-        """Stop the name server, waiting for its process to end."""
-        if self._namesrv is not None:
-            self._namesrv.stop()
-            self._namesrv = None
-
-    def start_broker(
-        self, index: int = 0, *, conf: Mapping[str, str | int] | None = None
-    ) -> None:
-        """Start a stopped or killed broker on its old store; wait until registered.
-
-        `conf` goes over the settings of the cluster, for this broker and this start.
-        """
-        self._launch_broker(index, conf)
-        self._await_broker(index)
-
-    def stop_broker(self, index: int = 0) -> None:
-        """Stop a broker cleanly, waiting for its process to end."""
-        self._running(index).stop()
-        self._brokers[index] = None
-
-    def kill_broker(self, index: int = 0) -> None:
-        """SIGKILL a broker: connections break, nothing is flushed or deregistered."""
-        self._running(index).kill()
-        self._brokers[index] = None
-
-    def suspend_broker(self, index: int = 0) -> None:
-        """SIGSTOP a broker: connections stay open and nothing is answered."""
-        self._running(index).send(signal.SIGSTOP)
-
-    def resume_broker(self, index: int = 0) -> None:
-        """SIGCONT a suspended broker."""
-        self._running(index).send(signal.SIGCONT)
 
     def create_topic(
         self,
@@ -283,6 +193,149 @@ class RealCluster:
         """Send a request to a broker by its code, and return the raw answer."""
         return raw.ask(self.broker_address(broker), code, ext_fields, body=body)
 
+    def _broker_port(self, index: int) -> int:
+        if not 0 <= index < self._count:
+            raise ValueError(f"broker {index} not in 0 to {self._count - 1}")
+        return self.first_port + _PORTS_PER_BROKER * index + 2
+
+    def _until(self, claim: raw.Claim, what: str) -> None:
+        raw.wait_until(claim, timeout_ms=60_000, what=lambda: what)
+
+    def _route_has(self, topic: str, names: Sequence[bytes]) -> bool:
+        answer = raw.ask(self.namesrv, raw.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        return answer.code == 0 and all(name in answer.body for name in names)
+
+    def _must(
+        self, address: str, code: int, ext_fields: dict[str, str], *, body: bytes = b""
+    ) -> raw.Answer:
+        answer = raw.ask(address, code, ext_fields, body=body)
+        if answer.code != 0:
+            raise RuntimeError(f"{address} code {code}: {answer.code} {answer.remark}")
+        return answer
+
+
+class RealCluster(RunningCluster):
+    """A cluster of this process. Files and logs lie in `directory`.
+
+    `conf` goes into every broker.conf over the kit's defaults. With `proxy` the only
+    broker runs inside a proxy (local mode, from 5.0 on), which serves gRPC at
+    `endpoints`, TLS and plaintext alike; to stop or kill the broker is then to stop or
+    kill the proxy. With `superuser` (5.3 or later) the broker and the proxy serve
+    accounts only: this one, which may do everything, and those of `create_account`.
+    `is_brief` suits a cluster that is closed after a few tests: Java compiles less
+    thoroughly, which costs less CPU at the start and more under load. With `controller`
+    (5.0 or later) the brokers are replicas of broker-a, of which a controller in the
+    name server elects the master.
+    Raises RuntimeError with the end of the log when a server does not start.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        conf: Mapping[str, str | int] | None = None,
+        heap_mb: int = 384,
+        log_level: str = "WARN",
+        proxy: bool = False,
+        superuser: Account | None = None,
+        is_brief: bool = False,
+        controller: bool = False,
+        slaves: Sequence[Mapping[str, str | int]] = (),
+    ) -> None:
+        count = brokers + len(slaves)
+        if not 1 <= brokers <= count <= (1 if proxy else BROKERS_MAX):
+            raise ValueError(f"brokers {count} not in 1 to {BROKERS_MAX}")
+        class_path(version)  # before any port is held
+        self._ports = PortBlock()
+        super().__init__(
+            version,
+            directory,
+            first_port=self._ports.first,
+            count=count,
+            masters=brokers,
+            proxy=proxy,
+            is_brief=is_brief,
+        )
+        self._superuser = superuser
+        self._conf = dict(conf or {})
+        self._heap_mb = heap_mb
+        self._namesrv: ServerProcess | None = None
+        self._brokers: list[ServerProcess | None] = [None] * count
+        self._slaves = slaves
+        self._controller: dict[str, str] = {}
+        if controller:
+            address = f"127.0.0.1:{self.first_port + _CONTROLLER_PORT}"
+            self._conf |= configuration.replica(address)
+            self._controller = configuration.controller(
+                address, folder=directory / "controller"
+            )
+        self._lay_out(log_level)
+        try:
+            self.start_namesrv()
+            for index in range(count):
+                self._launch_broker(index)
+            for index in range(count):
+                self._await_broker(index)
+        except BaseException:
+            self.close()
+            raise
+
+    def broker_pid(self, index: int = 0) -> int:
+        """Process id of a running broker."""
+        return self._running(index).pid
+
+    def start_namesrv(self) -> None:
+        """Start the name server again after `stop_namesrv`, and wait until it answers.
+
+        It knows no broker until each registers again, up to 30 s later.
+        """
+        self._namesrv = self._launch(
+            _NAMESRV_MAIN,
+            name="namesrv",
+            heap_mb=128,
+            arguments=["-c", str(self.tools_home() / "conf" / "namesrv.conf")],
+        )
+        self._await(
+            self._namesrv,
+            lambda: raw.ask(self.namesrv, raw.GET_BROKER_CLUSTER_INFO).code == 0,
+        )
+
+    def stop_namesrv(self) -> None:
+        """Stop the name server, waiting for its process to end."""
+        if self._namesrv is not None:
+            self._namesrv.stop()
+            self._namesrv = None
+
+    def start_broker(
+        self, index: int = 0, *, conf: Mapping[str, str | int] | None = None
+    ) -> None:
+        """Start a stopped or killed broker on its old store; wait until registered.
+
+        `conf` goes over the settings of the cluster, for this broker and this start.
+        """
+        self._launch_broker(index, conf)
+        self._await_broker(index)
+
+    def stop_broker(self, index: int = 0) -> None:
+        """Stop a broker cleanly, waiting for its process to end."""
+        self._running(index).stop()
+        self._brokers[index] = None
+
+    def kill_broker(self, index: int = 0) -> None:
+        """SIGKILL a broker: connections break, nothing is flushed or deregistered."""
+        self._running(index).kill()
+        self._brokers[index] = None
+
+    def suspend_broker(self, index: int = 0) -> None:
+        """SIGSTOP a broker: connections stay open and nothing is answered."""
+        self._running(index).send(signal.SIGSTOP)
+
+    def resume_broker(self, index: int = 0) -> None:
+        """SIGCONT a suspended broker."""
+        self._running(index).send(signal.SIGCONT)
+
     def close(self) -> None:
         """Stop everything and give the ports back. Idempotent; keeps `directory`."""
         for index, broker in enumerate(self._brokers):
@@ -315,15 +368,10 @@ class RealCluster:
             )
             (conf / f"logback_{name}.xml").write_text(text)
         (conf / "namesrv.conf").write_text(
-            f"listenPort={self._ports.first + _NAMESRV_PORT}\n"
+            f"listenPort={self.first_port + _NAMESRV_PORT}\n"
             "bindAddress=127.0.0.1\n"
             + "".join(f"{name}={each}\n" for name, each in self._controller.items())
         )
-
-    def _broker_port(self, index: int) -> int:
-        if not 0 <= index < len(self._brokers):
-            raise ValueError(f"broker {index} not in 0 to {len(self._brokers) - 1}")
-        return self._ports.first + _PORTS_PER_BROKER * index + 2
 
     def _launch_broker(
         self, index: int, own_conf: Mapping[str, str | int] | None = None
@@ -362,8 +410,8 @@ class RealCluster:
         file = self.tools_home() / "conf" / "rmq-proxy.json"
         text = configuration.proxy_json(
             namesrv=self.namesrv,
-            grpc_port=self._ports.first + _PROXY_GRPC_PORT,
-            remoting_port=self._ports.first + _PROXY_REMOTING_PORT,
+            grpc_port=self.first_port + _PROXY_GRPC_PORT,
+            remoting_port=self.first_port + _PROXY_REMOTING_PORT,
             superuser=self._superuser,
         )
         file.write_text(text)
@@ -441,21 +489,6 @@ class RealCluster:
             timeout_ms=_START_TIMEOUT_MS,
             what=lambda: f"start of {process.log.stem}:\n{process.last_lines()}",
         )
-
-    def _until(self, claim: raw.Claim, what: str) -> None:
-        raw.wait_until(claim, timeout_ms=60_000, what=lambda: what)
-
-    def _route_has(self, topic: str, names: Sequence[bytes]) -> bool:
-        answer = raw.ask(self.namesrv, raw.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-        return answer.code == 0 and all(name in answer.body for name in names)
-
-    def _must(
-        self, address: str, code: int, ext_fields: dict[str, str], *, body: bytes = b""
-    ) -> raw.Answer:
-        answer = raw.ask(address, code, ext_fields, body=body)
-        if answer.code != 0:
-            raise RuntimeError(f"{address} code {code}: {answer.code} {answer.remark}")
-        return answer
 
     def _running(self, index: int) -> ServerProcess:
         broker = self._brokers[index]

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 
 
 def send_half(
-    client: Client, address: str, topic: str, *, key: str, born_ms: int
+    client: Client,
+    address: str,
+    topic: str,
+    *,
+    key: str,
+    born_ms: int,
+    group: str = "shop",
 ) -> SendAnswer:
-    """Send a half message of the group shop, with this id and born time."""
+    """Send a half message of a producer group, with this id and born time."""
     header = SendMessageRequestHeaderV2(
-        producer_group="shop",
+        producer_group=group,
         topic=topic,
         default_topic="TBW102",
         default_topic_queue_nums=4,
@@ -32,17 +38,19 @@ def send_half(
         born_timestamp=born_ms,
         flag=0,
         properties=encode_properties(
-            {"UNIQ_KEY": key, "KEYS": key, "TRAN_MSG": "true", "PGROUP": "shop"}
+            {"UNIQ_KEY": key, "KEYS": key, "TRAN_MSG": "true", "PGROUP": group}
         ),
     )
     return client.invoke(address, send_message(header, b"x"))
 
 
-def roll_back(client: Client, address: str, sent: SendAnswer) -> None:
+def roll_back(
+    client: Client, address: str, sent: SendAnswer, *, group: str = "shop"
+) -> None:
     """End a half message."""
     (msg_id,) = sent.offset_msg_ids
     header = EndTransactionRequestHeader(
-        producer_group="shop",
+        producer_group=group,
         tran_state_table_offset=sent.queue_offset,
         commit_log_offset=decode_offset_msg_id(msg_id).commit_log_offset,
         commit_or_rollback=12,

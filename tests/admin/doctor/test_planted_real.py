@@ -257,6 +257,9 @@ def test_slaves_disks_and_messages_that_nobody_gets_are_found(
     conf = {
         "transactionCheckInterval": 1_000,
         "transactionTimeOut": 1_000,
+        # After 15 checks, the default, the broker would discard the half message,
+        # maybe before the slave has copied all.
+        "transactionCheckMax": 100_000,
         "diskMaxUsedSpaceRatio": 10,
         limit: 4_000,
     }

@@ -162,7 +162,9 @@ def test_retries_and_dead_letters_are_shown_without_a_commit(
         (retry,) = queues_of(found[group], f"%RETRY%{group}").values()
         assert pick(retry, "committed", "lag", "state") == (None, 3, "NO_COMMIT")
         assert 0 < retry["age_ms"] < 300_000
-        assert code == 0
+        # Of all groups it may be 6: a broker does not tell how old messages are in a
+        # topic of batches with an empty queue, which other tests leave behind.
+        assert code in ((0,) if named else (0, 6))
 
 
 def test_messages_in_queues_that_were_removed_are_not_lag(real_cluster, lag):

@@ -323,13 +323,16 @@ def run(scene: Callable[[Stage], None], address: str) -> None:
 
 SCENES = [
     a_popped_message_that_is_forwarded_has_its_own_handle,
-    the_answers_to_a_recall_name_the_region,
-    a_topic_for_all_kinds_needs_a_setting,
     every_kind_of_topic_can_be_made,
     a_priority_chooses_the_queue,
     a_message_of_another_kind_loses_its_priority,
     the_highest_priority_is_received_first,
-    a_lower_number_can_be_the_higher_priority,
     a_group_without_a_priority_factor_begins_anywhere,
+]
+#: Those that change a broker's settings, which must not be in use elsewhere meanwhile.
+CHANGING_SCENES = [
+    the_answers_to_a_recall_name_the_region,
+    a_topic_for_all_kinds_needs_a_setting,
+    a_lower_number_can_be_the_higher_priority,
     messages_that_come_back_have_the_lowest_priority,
 ]

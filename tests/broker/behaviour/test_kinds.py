@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
-from tests.broker.behaviour.kinds import SCENES, run
+from tests.broker.behaviour.kinds import CHANGING_SCENES, SCENES, run
 
 
 @pytest.fixture(scope="module")
@@ -14,6 +14,8 @@ def address():
         yield cluster.broker().address
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@pytest.mark.parametrize(
+    "scene", SCENES + CHANGING_SCENES, ids=lambda scene: scene.__name__
+)
 def test_embedded_broker(address, scene):
     run(scene, address)

@@ -19,22 +19,27 @@ from tests.kit.waiting import wait_until
 pytestmark = pytest.mark.java
 
 
-def test_the_archive_is_complete(real_cluster, tmp_path, capsys):
-    real_cluster.create_topic("bundled", queues=2)
+@pytest.fixture(scope="module")
+def cluster(rmq_version, start_shared):
+    """A cluster of these tests only: what others do may keep it from telling all."""
+    return start_shared(rmq_version)
+
+
+def test_the_archive_is_complete(cluster, tmp_path, capsys):
+    cluster.create_topic("bundled", queues=2)
     path = tmp_path / "b.tar.gz"
-    words = ["bundle", "--out", str(path), "-n", real_cluster.namesrv, "-o", "json"]
+    words = ["bundle", "--out", str(path), "-n", cluster.namesrv, "-o", "json"]
     code = run(words)
     shown = json.loads(capsys.readouterr().out)
     # 4.6.0 lists producers of a given group only.
-    is_old = real_cluster.version == "4.6.0"
+    is_old = cluster.version == "4.6.0"
     with tarfile.open(path) as archive:
         read = {}
         for member in archive.getmembers():
             file = archive.extractfile(member)
             assert file is not None
             read[member.name.partition("/")[2]] = json.load(file)
-    # A 4.6.0 that has just started does not report its disk, and what other tests
-    # leave in the cluster they share may keep a check from being made.
+    # A 4.6.0 that has just started does not report its disk.
     findings = [
         each for check in read["doctor.json"]["checks"] for each in check["findings"]
     ]
@@ -43,7 +48,7 @@ def test_the_archive_is_complete(real_cluster, tmp_path, capsys):
     assert partial == doctor + (["producers.json"] if is_old else [])
     assert code == (6 if partial else 0)
     (server,) = read["name-servers.json"]
-    assert server["settings"]["listenPort"] == real_cluster.namesrv.partition(":")[2]
+    assert server["settings"]["listenPort"] == cluster.namesrv.partition(":")[2]
     (broker,) = read["brokers.json"]
     assert broker["settings"]["brokerName"] == broker["broker_name"]
     assert "bundled" in [each["topicName"] for each in read["topics.json"]]
@@ -76,10 +81,9 @@ def texts_of(secrets):
 
 @pytest.mark.real_only
 def test_of_fifty_planted_secrets_none_is_in_the_archive(
-    start_shared, rmq_version, tmp_path, monkeypatch
+    cluster, tmp_path, monkeypatch
 ):
     """In settings of both servers, bodies, properties, and the environment."""
-    cluster = start_shared(rmq_version)
     topic = cluster.create_topic(queues=1)
     s = [secret(number) for number in range(50)]
     for number, each in enumerate(s[:10]):

@@ -75,24 +75,28 @@ def check_owners(cluster, topic, group, found_by):
     show = f"rmq lag {group} --process-queues"
     shared = f"1 queue held by two members, such as {topic}@broker-a:0 by"
     nobody = f"no member holds 1 queue with messages: {topic}@broker-a:1"
+
+    def found():
+        code, findings = found_by(cluster, "queue-owners")
+        assert code == (1 if findings else 0)
+        # On a shared cluster, other tests have groups in which members hang.
+        return [each for each in findings if each[1] == group]
+
     with (
         member(cluster, group, topic, 1, [0]),
         member(cluster, group, topic, 2, [0]),
     ):
-        expected = (
-            1,
-            [
-                ("warning", group, f"{shared} 10.0.0.1@one, 10.0.0.2@one", show),
-                ("warning", group, nobody, show),
-            ],
-        )
+        expected = [
+            ("warning", group, f"{shared} 10.0.0.1@one, 10.0.0.2@one", show),
+            ("warning", group, nobody, show),
+        ]
         # Asked too often, a member answers only some times in a second.
-        wait_until(lambda: found_by(cluster, "queue-owners") == expected)
+        wait_until(lambda: found() == expected)
     with (
         member(cluster, group, topic, 1, [0]),
         member(cluster, group, topic, 2, [1]),
     ):
-        wait_until(lambda: found_by(cluster, "queue-owners") == (0, []))
+        wait_until(lambda: found() == [])
 
 
 def test_queues_that_two_members_hold_or_nobody_are_found(rmq_cluster, found_by):

@@ -10,24 +10,42 @@ from tests.kit.ports import PortBlock
 from tests.kit.process import ServerProcess, java_command
 
 if TYPE_CHECKING:
-    from tests.kit.cluster import RealCluster
+    from tests.kit.cluster import RunningCluster
 
 _PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 _START_TIMEOUT_MS = 180_000
 
 
-class RealProxy:
+class RunningProxy:
+    """A proxy that runs, whoever started it; its ports begin at `first_port`."""
+
+    def __init__(self, first_port: int) -> None:
+        self.first_port = first_port
+
+    @property
+    def endpoints(self) -> str:
+        """`127.0.0.1:port` at which the proxy serves gRPC."""
+        return f"127.0.0.1:{self.first_port}"
+
+    @property
+    def remoting_address(self) -> str:
+        """`127.0.0.1:port` at which the proxy serves remoting clients."""
+        return f"127.0.0.1:{self.first_port + 1}"
+
+
+class RealProxy(RunningProxy):
     """A proxy of the cluster's version (5.x only), which serves gRPC at `endpoints`."""
 
-    def __init__(self, cluster: RealCluster, *, heap_mb: int = 256) -> None:
+    def __init__(self, cluster: RunningCluster, *, heap_mb: int = 256) -> None:
         self._ports = PortBlock()
+        super().__init__(self._ports.first)
         home = cluster.tools_home()
-        conf = home / "conf" / f"rmq-proxy-{self._ports.first}.json"
+        conf = home / "conf" / f"rmq-proxy-{self.first_port}.json"
         conf.write_text(
             configuration.proxy_json(
                 namesrv=cluster.namesrv,
-                grpc_port=self._ports.first,
-                remoting_port=self._ports.first + 1,
+                grpc_port=self.first_port,
+                remoting_port=self.first_port + 1,
             )
         )
         flags = [
@@ -45,7 +63,7 @@ class RealProxy:
                 arguments=["-pm", "cluster", "-pc", str(conf)],
                 is_brief=cluster.is_brief,
             ),
-            log=cluster.directory / f"proxy-{self._ports.first}.log",
+            log=cluster.directory / f"proxy-{self.first_port}.log",
             home=home,
         )
         try:
@@ -58,21 +76,11 @@ class RealProxy:
             self.close()
             raise
 
-    @property
-    def endpoints(self) -> str:
-        """`127.0.0.1:port` at which the proxy serves gRPC."""
-        return f"127.0.0.1:{self._ports.first}"
-
-    @property
-    def remoting_address(self) -> str:
-        """`127.0.0.1:port` at which the proxy serves remoting clients."""
-        return f"127.0.0.1:{self._ports.first + 1}"
-
     def _accepts(self) -> bool:
         code = self._process.exit_code()
         if code is not None:
             raise RuntimeError(f"the proxy exited {code}\n{self._process.last_lines()}")
-        with socket.create_connection(("127.0.0.1", self._ports.first), 1):
+        with socket.create_connection(("127.0.0.1", self.first_port), 1):
             return True
 
     def __enter__(self) -> Self:
