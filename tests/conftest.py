@@ -425,7 +425,11 @@ def start_shared(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def real_cluster(rmq_version, borrow):
-    """One broker of `rmq_version`, shared: tests create their own topics and groups."""
+    """One broker of `rmq_version`, shared with tests that run at the same time.
+
+    A test makes topics and groups of its own, expects others beside them that come and
+    go, and leaves the settings of the servers as they are.
+    """
     with borrow(shared.CLUSTER, rmq_version) as cluster:
         yield cluster
 

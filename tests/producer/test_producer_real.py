@@ -45,7 +45,11 @@ def test_a_body_of_the_largest_size_arrives_although_it_cannot_be_compressed(
 
 @pytest.mark.real_only
 def test_messages_go_to_the_queues_that_the_name_server_has_fixed(real_cluster, capfd):
-    """They went to all queues, and a key to another one than from Java's producer."""
+    """They went to all queues, and a key to another one than from Java's producer.
+
+    The setting of the shared name server matters for topics with fixed queues only, and
+    other tests send nothing to theirs.
+    """
     topic = real_cluster.create_topic()
     broker = real_cluster.broker_name(0)
     to = ["-n", real_cluster.namesrv]
