@@ -209,8 +209,8 @@ class MetricsCollector:
             cluster = label_text(detail.row.cluster)
             read = _Read(cluster, _reserved_ms(detail))
             brokers.setdefault(detail.row.broker_name, read)
-        then_ms, before = self._samples.baseline(at_ms=reading.at_ms)
-        elapsed_ms = reading.at_ms - then_ms
+        then_ms, before = self._samples.baseline(at_ms=reading.monotonic_ms)
+        elapsed_ms = reading.monotonic_ms - then_ms
         rows = _GroupRows(found.rows, brokers, of_queues, reading.at_ms)
         # One that has left the route is not up, and is no error of this collection.
         listed = set(self._client.cluster_info().brokers)
@@ -246,7 +246,7 @@ class MetricsCollector:
         rows.end()
         # Without an answer of any broker, they are those that are remembered.
         found.groups = len(sample) if found.has_values else None
-        self._samples.add(sample, at_ms=reading.at_ms)
+        self._samples.add(sample, at_ms=reading.monotonic_ms)
         for labels, values in self._rows.get(GROUP_TOPICS, {}).items():
             if labels[0] in kept:
                 found.rows[GROUP_TOPICS].setdefault(labels, values)

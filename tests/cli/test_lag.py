@@ -21,6 +21,7 @@ from rmqcli.admin.lag.model import (
 )
 from rmqcli.admin.lag.process_queues import ClientQueues
 from rmqcli.admin.lag.trend import compare
+from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.lag.command import LagOptions, _exit_code, sort_groups
 from rmqcli.cli.lag.view import (
     GROUP_COLUMNS,
@@ -33,14 +34,17 @@ from rmqcli.cli.lag.view import (
 from rmqcli.cli.lag.watch import _Watcher, sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
+from rmqcli.clock import SystemClock
 from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import ConnectError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.bodies.stats import QueueTimeSpan
+from tests.admin.lag.test_embedded import commit
 from tests.kit.terminal import Terminal
 
 NOW_MS = 1_767_322_800_000
+SAMPLE_MS = 1_237  # no other wait takes as long
 LONG = "a-topic-with-a-name-that-other-tools-cut-off-somewhere-in-the-middle"
 
 
@@ -66,7 +70,13 @@ def group(name, *queues, **more):
 
 
 def reading(*groups):
-    return LagReading(at_ms=NOW_MS, groups=list(groups), missing=[], failures=[])
+    return LagReading(
+        at_ms=NOW_MS,
+        monotonic_ms=0,
+        groups=list(groups),
+        missing=[],
+        failures=[],
+    )
 
 
 def members_of(model):
@@ -489,6 +499,7 @@ def watch(*looks):
 def test_watch_writes_json_lines_in_a_pipe(capsys):
     later = reading(group("G", queue(3, 5)))
     later.at_ms += 10_000
+    later.monotonic_ms += 10_000
     watch(reading(group("G", queue(1, 5))), later)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["at"], line["total_lag"]) for line in lines] == [
@@ -573,6 +584,7 @@ def test_what_is_watched_has_rates_from_the_second_reading_on(options, title):
     assert picture.warnings == []
     later = reading(group("G", queue(3, 6), queue(0, 0, topic="%RETRY%G")))
     later.at_ms += 10_000
+    later.monotonic_ms += 10_000
     watcher.take(later)
     picture = watcher.picture(interval_ms=2_000, error="no answer")
     assert picture.words == ("2026-01-02T03:00:10.000Z", "every 2s", "Ctrl-C to stop")
@@ -615,3 +627,30 @@ def test_empty_retry_queues_are_left_out_unless_there_is_nothing_else():
     rows: list[dict[str, Any]] = [empty, full, unknown, other]
     assert without_empty_retries(rows) == [full, unknown, other]
     assert without_empty_retries([empty]) == [empty]
+
+
+@pytest.mark.parametrize("by_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_between_two_samples_changes_no_rate(
+    rmq_cluster, monkeypatch, capsys, by_ms
+):
+    """A clock that was set back made three messages 3,000 per second."""
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send("orders", [Seed(body=b"x")])
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    epoch_ms, wait_ms = SystemClock.epoch_ms, SystemClock.wait_ms
+    set_by_ms = 0
+
+    def wait(clock, event, timeout_ms):
+        nonlocal set_by_ms
+        if timeout_ms == SAMPLE_MS:
+            rmq_cluster.send("orders", [Seed(body=b"x") for _ in range(3)])
+            set_by_ms = by_ms
+        return wait_ms(clock, event, timeout_ms)
+
+    monkeypatch.setattr(SystemClock, "wait_ms", wait)
+    monkeypatch.setattr(SystemClock, "epoch_ms", lambda it: epoch_ms(it) + set_by_ms)
+    words = ["lag", "billing", "--sample", f"{SAMPLE_MS}ms", "-o", "json"]
+    run([*words, "-n", rmq_cluster.namesrv])
+    (group,) = json.loads(capsys.readouterr().out)
+    # Three in 1.237 s; a busy machine takes longer, but not an hour.
+    assert 0.02 < group["trend"]["rate_in"] < 2.5

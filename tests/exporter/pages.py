@@ -24,13 +24,16 @@ GZIP = 31
 
 
 class ShiftedClock(SystemClock):
-    """The system's clock, whose time of day a test moves."""
+    """The system's clock, which a test moves: time passes."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
 
     def epoch_ms(self) -> int:
         return super().epoch_ms() + self.ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.ahead_ms
 
 
 def inflated(page: CompressedPage) -> str:

@@ -59,10 +59,13 @@ _NAMESRV_TIMEOUT_MS = 1_000
 class LagReading:
     """Everything read at one moment. `missing`: queried groups that no broker knows.
 
-    `hidden` counts RocketMQ's own groups that the query leaves out.
+    The moment is `at_ms` by the clock (epoch ms), which may be set meanwhile; the time
+    between two readings is that between their `monotonic_ms`. `hidden` counts
+    RocketMQ's own groups that the query leaves out.
     """
 
     at_ms: int
+    monotonic_ms: int
     groups: list[GroupReading]
     missing: list[str]
     failures: list[BrokerFailure]
@@ -95,7 +98,7 @@ class LagGatherer:
         timeout_ms = client.config.timeout_ms
         deadline = Deadline(client.clock, max(1, int(timeout_ms * _BROKER_SHARE)))
         last_deadline = Deadline(client.clock, timeout_ms)
-        at_ms = client.clock.epoch_ms()
+        at_ms, monotonic_ms = client.clock.epoch_ms(), client.clock.monotonic_ms()
         parts = self._parts()
         shared = SharedAnswers()
         outcomes = run_tasks(
@@ -157,6 +160,7 @@ class LagGatherer:
         gone = {q.broker_name for group in groups for q in lost.get(group, ())}
         return LagReading(
             at_ms=at_ms,
+            monotonic_ms=monotonic_ms,
             groups=readings,
             missing=missing,
             hidden=found - len(groups),

@@ -13,11 +13,11 @@ compare over that time.
 | STOPPED | messages wait, nothing was committed in any queue, no active member |
 | STALLED | nothing was committed in this queue, though members are active |
 | REWOUND | the committed offset moved back |
-| UNKNOWN | one of the two lags is unknown |
+| UNKNOWN | one of the two lags is unknown, or its topic or the queue is new |
 
 What is shown for a queue is the worse of this verdict and the queue's state, so that
-they never contradict each other. There is no verdict (None) while only the first of the
-two lags is unknown.
+they never contradict each other. There is no verdict (None) for a queue whose lag is
+known now and cannot be compared with the first sample.
 
 A group's verdict is the worst of its queues' verdicts and of its own state in the
 second sample (`model`). It is also GROWING when its BEHIND queues together grew by more
@@ -80,12 +80,15 @@ class GroupTrend:
 
 
 class Samples:
-    """Samples of some groups, back to one that is old enough to compare with."""
+    """Samples of some groups, back to one that is old enough to compare with.
+
+    Its times, `at_ms`, are those of a clock that is never set (`monotonic_ms`).
+    """
 
     def __init__(self, *, apart_ms: int = 0) -> None:
         """`apart_ms`: the next sample is taken no earlier; saves memory."""
         self._apart_ms = apart_ms
-        #: (epoch ms, sample), oldest first. A list, because `rmq top` keeps one for
+        #: (monotonic ms, sample), oldest first. A list, because `rmq top` keeps one for
         #: each of thousands of groups, and an empty deque has room for 64 samples.
         self._samples: list[tuple[int, Sample]] = []
 
@@ -109,7 +112,9 @@ class Samples:
         return trends
 
     def baseline(self, *, at_ms: int) -> tuple[int, dict[str, tuple[QueueLag, ...]]]:
-        """Return the sample to compare one of `at_ms` with: empty if there is none.
+        """Return the time and the queues of the sample to compare one of `at_ms` with.
+
+        They are `at_ms` and an empty dict if there is none.
 
         The caller may take groups out of it, which saves memory.
         """
@@ -142,14 +147,18 @@ def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
 def compare(
     before: Iterable[QueueLag], after: GroupLag, *, elapsed_ms: int
 ) -> GroupTrend:
-    """Return the trend of a group between two samples, `elapsed_ms` apart."""
+    """Return the trend of a group between two samples, `elapsed_ms` apart.
+
+    Queues that only `before` has are ignored. Less than 1 ms counts as 1 ms.
+    """
     return _Comparison(before, after, max(1, elapsed_ms)).trend()
 
 
-def shown_verdict(state: LagState, verdict: GroupState | None) -> GroupState | None:
+def _shown_verdict(state: LagState, verdict: GroupState | None) -> GroupState | None:
     """Return the verdict to show beside a queue's state in the second sample.
 
-    It is the worse of both; None for a queue whose lag is known now and was not before.
+    It is the worse of both; None for a queue whose lag is known now and that cannot be
+    compared with the first sample.
     """
     if state is LagState.OK:
         return GroupState.OK
@@ -194,7 +203,7 @@ class _Comparison:
                 queue.key: self._trend(
                     queue.lag,
                     self._moves[queue.key],
-                    shown_verdict(queue.state, verdicts[queue.key]),
+                    _shown_verdict(queue.state, verdicts[queue.key]),
                 )
                 for queue in after.queues
             },
@@ -271,8 +280,8 @@ class _Comparison:
             return GroupState.STALLED
         grown = queue.lag - before.lag
         # Messages that arrived since the last commit may still wait.
-        ebb = came * COMMIT_INTERVAL_MS // self._elapsed_ms
-        is_growing = self._is_long and grown > max(GROWTH_FLOOR, ebb)
+        uncommitted = came * COMMIT_INTERVAL_MS // self._elapsed_ms
+        is_growing = self._is_long and grown > max(GROWTH_FLOOR, uncommitted)
         if done >= before.lag and not is_growing:
             return GroupState.OK
         if self._is_long and grown > GROWTH_FLOOR:

@@ -206,7 +206,7 @@ def _look(
     before = {item.group: item.queues for item in lags}
     again = gatherer.read()
     lags = [compute_lag(group) for group in again.groups]
-    elapsed_ms = again.at_ms - reading.at_ms
+    elapsed_ms = again.monotonic_ms - reading.monotonic_ms
     trends = {
         item.group: compare(before[item.group], item, elapsed_ms=elapsed_ms)
         for item in lags

@@ -140,7 +140,7 @@ class _Watcher:
     def take(self, reading: LagReading) -> None:
         """Add a reading."""
         found = [compute_lag(group) for group in reading.groups]
-        trends = self._samples.take(found, at_ms=reading.at_ms)
+        trends = self._samples.take(found, at_ms=reading.monotonic_ms)
         lags = self._options.ordered(
             [judge(lag, trends.get(lag.group)) for lag in found]
         )

@@ -176,7 +176,7 @@ class GroupsView(View):
         reading.groups.reverse()
         while reading.groups:
             lag = compute_lag(reading.groups.pop())
-            rows[lag.group] = self._summary(lag, reading.at_ms, is_rare=is_rare)
+            rows[lag.group] = self._summary(lag, reading.monotonic_ms, is_rare=is_rare)
             for reason in unknown_of(lag, told):
                 unknown.setdefault(reason, []).append(lag.group)
             for detail in (lag.reading.dead_letters_unknown, lag.reading.ages_unknown):
@@ -310,7 +310,7 @@ class GroupView(View):
         if reading.missing or not reading.groups:
             raise not_found("group", self.group)
         lag = compute_lag(reading.groups[0])
-        trend = self._trends.take(lag, reading.at_ms)
+        trend = self._trends.take(lag, reading.monotonic_ms)
         lag = judge(lag, trend)
         view = LagView(groups=(), trends={} if trend is None else {self.group: trend})
         queues = []
