@@ -24,7 +24,7 @@ from rmqcli.api.calls.producer import (
 from rmqcli.api.calls.pull import MSG_NUMS_MAX
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import RmqError, UnsupportedError
+from rmqcli.errors import DecodeError, RmqError, UnsupportedError
 from rmqcli.hint import Argument, Hint
 from rmqcli.model import OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.errors import DeniedError
 
 #: Every Java client is in this group, too: MixAll.CLIENT_INNER_PRODUCER_GROUP.
-INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+_INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 #: The newest messages of each queue that are read to find their senders.
 MESSAGES_PER_QUEUE: Final = MSG_NUMS_MAX
 
@@ -184,7 +184,10 @@ def _senders(
     addresses: Mapping[str, str],
     errors: dict[str, RmqError],
 ) -> tuple[dict[tuple[str, str], ProducerRow], int]:
-    """Return the senders of the newest messages by place, and how many were read."""
+    """Return the senders of the newest messages by place, and how many were read.
+
+    Adds the errors of brokers, and of records that cannot be read, to `errors`.
+    """
     stats = ask_each(client, addresses, get_topic_stats_info(topic))
     told, failed = split_answers(stats)
     errors |= failed
@@ -205,6 +208,10 @@ def _senders(
                 counts[place] += 1
                 if group := message.properties.get("PGROUP"):
                     groups[place] = group
+            else:
+                name = chunk.queue.broker_name
+                why = f"a record of {chunk.queue} cannot be read: {message.error}"
+                errors.setdefault(name, DecodeError(why))
     errors.update((q.broker_name, error) for q, error in reader.abandoned.items())
     rows = {
         place: ProducerRow(
@@ -221,12 +228,12 @@ def _senders(
 def _without_inner(rows: list[ProducerRow]) -> list[ProducerRow]:
     """Leave the inner group out where the client has another one on the connection."""
     others = {
-        (row.broker_name, row.address) for row in rows if row.group != INNER_GROUP
+        (row.broker_name, row.address) for row in rows if row.group != _INNER_GROUP
     }
     return [
         row
         for row in rows
-        if row.group != INNER_GROUP or (row.broker_name, row.address) not in others
+        if row.group != _INNER_GROUP or (row.broker_name, row.address) not in others
     ]
 
 

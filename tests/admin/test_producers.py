@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli import Admin, Producer, ProducerMessage
+from rmqcli import Admin, MessageQueue, Producer, ProducerMessage
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.errors import DeniedError, NotFoundError, UnsupportedError
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
+from tests.admin.message.damage import damage_record
 from tests.broker.wire_client import WireClient
 from tests.kit.waiting import wait_until
 
@@ -55,6 +56,17 @@ def test_a_sender_that_is_gone_is_an_address_and_not_left_out(start):
         (row,) = admin.producers("orders").producers
     assert (row.client_id, row.group, row.messages) == (None, None, 1)
     assert row.address
+
+
+def test_a_record_that_cannot_be_read_is_named_because_its_sender_is_not_listed(start):
+    cluster = start()
+    cluster.send("orders", [Seed(body=b"good"), Seed(body=b"broken"), Seed(body=b"x")])
+    damage_record(cluster, MessageQueue("orders", "broker-a", 0), "broken")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        found = admin.producers("orders")
+    assert found.messages_read == 2
+    assert "a record of orders" in found.errors["broker-a"].message
+    assert "cannot be read" in found.errors["broker-a"].message
 
 
 def test_an_old_broker_lists_the_producers_of_a_group_only(start):
