@@ -1,7 +1,9 @@
-"""Reads the user's file of profiles.
+"""Reads the user's file of profiles, `config.toml`.
 
 It is read only if other users cannot have written it, and with secrets only if other
-users cannot read it. The settings of a profile are checked when it is used.
+users cannot read it. The settings of a profile are checked when it is used. How a file
+of settings is opened and parsed is here, too: a project's file (`project.py`) is read
+in the same way.
 """
 
 from __future__ import annotations
@@ -79,7 +81,10 @@ def _config(table: dict[str, Any], path: str) -> Config:
 
 
 def table_of(text: str, path: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what `parse_toml` does, from the copy of this text if there is one."""
+    """Return what `parse_toml` does, from the copy of this text if there is one.
+
+    A copy is kept otherwise. Raises ConfigError.
+    """
     table = parsed_copy(text, path, environ)
     if table is None:
         table = parse_toml(text, path)
@@ -93,7 +98,7 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also for an integer of thousands of digits
         # The rest of tomllib's message may quote a secret.
         place = re.search(_PLACE, str(error))
         at = f" {place[1]}" if place else ""
@@ -170,7 +175,7 @@ def holds_secret(text: str) -> bool:
 
     try:
         pending: list[object] = [tomllib.loads(text)]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         lines = (line.strip() for line in text.splitlines())
         return any(line.startswith(SECRETS) for line in lines)
     while pending:

@@ -161,18 +161,19 @@ def _use(common: Common, name: str) -> None:
     with locked_config(os.environ) as file:
         if name == NO_PROFILE:
             use_profile(file, None)
-            common.messages.info(
-                f"commands use no profile: without servers, {NAMESRV_DEFAULT}"
-            )
-            return
-        profile = file.read().profile(name)
-        use_profile(file, name)
-    common.messages.info(f"commands use {profile.title} ({profile.servers})")
+            used = f"no profile, and {NAMESRV_DEFAULT} unless servers are named"
+        else:
+            profile = file.read().profile(name)
+            use_profile(file, name)
+            used = f"{profile.title} ({profile.servers})"
+    common.messages.info(f"commands use {used}")
     named = os.environ.get(PROFILE_VARIABLE)
     if named and named != name:
         common.messages.warn(f"{PROFILE_VARIABLE}={named} takes precedence over it")
-    else:
-        choose({}, frozenset(), os.environ, common.messages.warn)
+        return
+    chosen = choose({}, frozenset(), os.environ, common.messages.warn)
+    if chosen is not None and chosen.profile.name != name:
+        common.messages.warn(f"{chosen.by} takes precedence over it")
 
 
 @command_options(connects=False)

@@ -162,7 +162,31 @@ def test_using_changes_one_line(commented, capfd):
 def test_using_none_removes_the_line(commented, capfd):
     assert run(["profile", "use", "none"]) == 0
     assert "use" not in tomllib.loads(commented.read_text())
-    assert "without servers, 127.0.0.1:9876" in capfd.readouterr().err
+    assert capfd.readouterr().err == (
+        "commands use no profile, and 127.0.0.1:9876 unless servers are named\n"
+    )
+
+
+def test_using_none_says_which_profile_is_used_all_the_same(
+    commented, capfd, monkeypatch
+):
+    monkeypatch.setenv("RMQ_PROFILE", "prod")
+    assert run(["profile", "use", "none"]) == 0
+    err = capfd.readouterr().err
+    assert err.endswith("warning: RMQ_PROFILE=prod takes precedence over it\n")
+
+
+@pytest.mark.parametrize("name", ["none", "prod"])
+def test_using_says_that_the_file_of_the_project_takes_precedence(
+    commented, capfd, monkeypatch, tmp_path, name
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".rmq.toml").write_text('profile = "dev"\n')
+    assert run(["profile", "use", name]) == 0
+    warning = f"warning: {tmp_path / '.rmq.toml'} takes precedence over it\n"
+    assert capfd.readouterr().err.endswith(warning)
+    assert run(["profile", "show"]) == 0
+    assert "dev:1" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

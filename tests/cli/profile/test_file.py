@@ -16,6 +16,7 @@ PRIVATE = '[profiles.p]\nnamesrv = "p:1"\naccess_key = "a"\nsecret_key = "s3cret
         ('use = "p"\n[profiles.p\n', "not valid TOML at line 2, column 12"),
         ('use = "p"\nuse = "s3cret"\n', "not valid TOML at line 2, column 15"),
         ("a = [", "not valid TOML at end of document"),
+        (f'use = "s3cret"\nx = {"9" * 5_000}', "not valid TOML"),
         ("x = 1", "x is neither use nor profiles"),
         ("use = 1", "use must be the name of a profile"),
         ("profiles = 1", "profiles must be a table of profiles"),
@@ -243,6 +244,10 @@ def test_a_relative_xdg_folder_and_no_home_are_no_file(probe, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", "/no/such")
     assert probe()[1]["servers"] == "namesrv='127.0.0.1:9876'"
+
+
+def test_a_secret_beside_a_number_that_is_too_long_is_found():
+    assert holds_secret(f'[profiles.p]\nsecret_key = "s"\nx = {"9" * 5_000}\n')
 
 
 def test_a_secret_beside_a_list_is_found():
