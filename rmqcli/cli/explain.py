@@ -38,6 +38,7 @@ _LINE_MAX: Final = 100
 _VERBOSE = "Run the command again with -v, which shows the server's own text."
 _NEVER = "No server of the open source RocketMQ is known to answer with it."
 _BROKER, _PROXY, _CONTROLLER = "a broker", "a proxy", "a controller"
+_GRPC = "a proxy, or gRPC in the client"
 _ANY = "a broker, a name server or a proxy"
 _LATER = "Try again in a moment."
 _STORED = "The message need not be sent again."
@@ -142,7 +143,7 @@ _RESPONSE_CODES = (
      "The offset is not in the queue; the answer says where to continue.",
      ("Messages were removed before the group consumed them, or the topic was created"
      " again."), "See what was lost with: rmq lag GROUP"),
-    (22, "QUERY_NOT_FOUND", "a broker or a name server",
+    (22, "QUERY_NOT_FOUND", "rmq, a broker or a name server",
      "What was asked for is not there.",
      ("The group has committed no offset in the queue, no message has the key, or the"
      " key-value store has no such key."), None),
@@ -183,9 +184,10 @@ _RESPONSE_CODES = (
      "A member did not answer in time what the broker asked it.",
      "Its listener is slow, or the member hangs.",
      "See what it does with: rmq group stack GROUP"),
-    (208, "NO_MESSAGE", _BROKER, "The queue has no message for the receipt handle.",
-     "The message is no longer stored, or the topic was created again.",
-     "Nothing can be acknowledged any more: receive again."),
+    (208, "NO_MESSAGE", "rmq or a broker", "There is no such message.",
+     ("It was deleted or not sent yet, its topic was created again, or its receipt"
+     " handle names a message that is no longer stored."),
+     "See the topic's offsets with: rmq topic show TOPIC"),
     (209, "POLLING_FULL", _BROKER, "Too many requests wait for messages.",
      "More clients than the broker lets wait at once." + _ACL_4, _LATER),
     (210, "POLLING_TIMEOUT", _BROKER,
@@ -462,7 +464,7 @@ def meanings() -> list[Meaning]:
             ("exit code", _EXIT_CODES),
             ("response code", _RESPONSE_CODES),
             ("proxy code", ((*row[:2], _PROXY, *row[2:]) for row in _PROXY_CODES)),
-            ("gRPC status", ((*row[:2], _PROXY, *row[2:]) for row in _GRPC_STATUSES)),
+            ("gRPC status", ((*row[:2], _GRPC, *row[2:]) for row in _GRPC_STATUSES)),
         )
         for code, name, said_by, meaning, cause, advice in rows
     ]

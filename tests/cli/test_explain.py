@@ -80,6 +80,15 @@ def test_exit_codes_of_monitors_are_told_from_the_others(capsys):
     ]
 
 
+def test_what_rmq_and_grpc_say_themselves_is_not_said_to_be_a_server_s(capsys):
+    """A client without a connection was said to have heard so from a proxy."""
+    code, found, err = explained(capsys, "NO_MESSAGE")
+    assert (code, found[0]["said_by"]) == (0, "rmq or a broker"), err
+    code, found, err = explained(capsys, "UNAVAILABLE")
+    said = [each["said_by"] for each in found if each["kind"] == "gRPC status"]
+    assert (code, said) == (0, ["a proxy, or gRPC in the client"]), err
+
+
 @pytest.mark.parametrize("name", ["TOPIC_NOT_FOUND", "topic-not-found", "40402"])
 def test_a_name_or_a_number_finds_a_proxy_s_code(capsys, name):
     code, (found,), err = explained(capsys, name)
