@@ -24,6 +24,7 @@ from rmqcli.spark.tables.record import (
     record_to_json,
 )
 from rmqcli.spark.tables.table import Commit, TableState, state_of
+from rmqcli.units import read_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 #: How many commits are read first: the newest record is almost always among them.
 _RECENT: Final = 100
-#: The files that a run that was killed before its commit may leave in a folder.
-_LEFTOVER = re.compile(r"_delta_log|\.?part-\d+-[0-9a-f-]+.*\.parquet(\.crc)?")
+#: What a run that was killed before its commit may leave in a folder: also the folder
+#: by which it asked whether the executors see this one.
+_LEFTOVER = re.compile(
+    r"_delta_log|\.rmq-[0-9a-f]{16}|\.?part-\d+-[0-9a-f-]+.*\.parquet(\.crc)?"
+)
 _SHOWN_MAX: Final = 3
 
 
@@ -110,9 +114,9 @@ class DeltaTable:
                 metrics: dict[str, str] = row.operationMetrics or {}
                 return Commit(
                     version=str(row.version),
-                    rows=_number(metrics.get("numOutputRows")),
-                    files=_number(metrics.get("numFiles")),
-                    file_bytes=_number(metrics.get("numOutputBytes")),
+                    rows=read_count(metrics.get("numOutputRows")),
+                    files=read_count(metrics.get("numFiles")),
+                    file_bytes=read_count(metrics.get("numOutputBytes")),
                 )
         raise RefusedError(
             f"another export committed to {self.name} first, and nothing was written",
@@ -165,7 +169,3 @@ class DeltaTable:
         history = self._spark.sql(f"DESCRIBE HISTORY {self._sql}{limit}")
         rows: list[Any] = history.collect()
         return rows
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
