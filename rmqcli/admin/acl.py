@@ -49,7 +49,7 @@ from rmqcli.wire.version import V5_3_0, version_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from rmqcli.admin.definitions.compare import ClusterEntries
+    from rmqcli.admin.definitions.entries import ClusterEntries
     from rmqcli.admin.definitions.model import Kind
     from rmqcli.admin.definitions.settings import Settings
     from rmqcli.api.client import Client

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import split_answers
 from rmqcli.admin.definitions.compare import (
-    ClusterEntries,
     DefinitionChange,
     SettingDifference,
 )
@@ -34,6 +33,7 @@ from rmqcli.wire.bodies.acl import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rmqcli.admin.definitions.entries import ClusterEntries
     from rmqcli.admin.definitions.plan import DefinitionsPlan
     from rmqcli.admin.definitions.requests import EntryKey
     from rmqcli.admin.definitions.settings import Settings, Value

@@ -16,7 +16,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from rmqcli.admin.definitions.accounts import write_accounts, wrong_passwords
-from rmqcli.admin.definitions.compare import ClusterEntries, DefinitionChange, compare
+from rmqcli.admin.definitions.compare import DefinitionChange, compare
+from rmqcli.admin.definitions.entries import ClusterEntries
 from rmqcli.admin.definitions.model import parts_of_rule
 from rmqcli.admin.definitions.plan import is_named, plan_from_cluster, read_for
 from rmqcli.admin.definitions.requests import BATCH, parts, send

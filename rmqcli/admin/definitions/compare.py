@@ -1,7 +1,7 @@
-"""Compares definitions with what a cluster has: what is missing, different, too much.
+"""Compares definitions with what a cluster has: what it lacks, has changed, or adds.
 
-A difference that cannot be ended, because a broker's version does not know a setting
-for example, has the reason. Pure.
+A difference that cannot be removed, for example because a broker's version does not
+know a setting, says why. Pure.
 """
 
 from __future__ import annotations
@@ -13,58 +13,23 @@ from rmqcli.admin.definitions.model import (
     SETTINGS,
     Definition,
     Definitions,
-    sorted_definitions,
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import StaticTopicError
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from rmqcli.admin.definitions.entries import BrokerEntries, ClusterEntries
     from rmqcli.admin.definitions.model import Kind
-    from rmqcli.admin.definitions.settings import Settings, Value
-    from rmqcli.errors import DeniedError, RmqError
-    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+    from rmqcli.admin.definitions.settings import Value
 
 #: `create`: the cluster lacks it. `change`: it has other settings. `extra`: only the
 #: cluster has it. `delete`: an extra one that is to be deleted. `skip`: the file asks
 #: for something that this cluster cannot have, or that is not done.
 Action = Literal["delete", "create", "change", "skip", "extra"]
 _ACTIONS: Final[tuple[Action, ...]] = ("delete", "create", "change", "skip", "extra")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerEntries:
-    """What one broker has: the settings of each entry, by kind and name.
-
-    `unknown` says why nothing is known of a kind. `topics` and `groups` are what the
-    broker sent of those, without its `static` topics.
-    """
-
-    broker_name: str
-    address: str
-    version: int
-    entries: Mapping[Kind, Mapping[str, Settings]] = field(hash=False)
-    unknown: Mapping[Kind, RmqError] = field(default_factory=dict, hash=False)
-    topics: Mapping[str, TopicConfig] = field(default_factory=dict, hash=False)
-    groups: Mapping[str, SubscriptionGroupConfig] = field(
-        default_factory=dict, hash=False
-    )
-    static: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterEntries:
-    """What a cluster has. `errors` are those of brokers that did not answer.
-
-    `denial` is the error if all brokers denied access.
-    """
-
-    cluster: str
-    brokers: Mapping[str, BrokerEntries] = field(hash=False)
-    errors: Mapping[str, RmqError] = field(hash=False)
-    denial: DeniedError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,55 +171,3 @@ def merged(changes: Iterable[DefinitionChange]) -> list[DefinitionChange]:
             each.brokers,
         ),
     )
-
-
-def definitions_of(
-    cluster: ClusterEntries, kinds: Iterable[Kind], left_out: Iterable[str] = ()
-) -> Definitions:
-    """Return the definitions of a cluster, as an export writes them.
-
-    One that is the same on all brokers names none. Kinds of which nothing is known on
-    a broker are left out.
-    """
-    kinds = tuple(
-        kind
-        for kind in kinds
-        if not any(kind in each.unknown for each in cluster.brokers.values())
-    )
-    found: list[Definition] = []
-    for kind in kinds:
-        names = {n for broker in cluster.brokers.values() for n in broker.entries[kind]}
-        for name in names:
-            found += _of_one(cluster, kind, name)
-    return Definitions(
-        definitions=sorted_definitions(found),
-        kinds=kinds,
-        cluster=cluster.cluster,
-        versions={
-            each.broker_name: version_name(each.version)
-            for each in cluster.brokers.values()
-        },
-        left_out=tuple(left_out),
-    )
-
-
-def _of_one(cluster: ClusterEntries, kind: Kind, name: str) -> Iterable[Definition]:
-    same: list[tuple[Settings, list[str]]] = []
-    for broker_name, broker in sorted(cluster.brokers.items()):
-        settings = broker.entries[kind].get(name)
-        if settings is None:
-            continue
-        for known, brokers in same:
-            if known == settings:
-                brokers.append(broker_name)
-                break
-        else:
-            same.append((settings, [broker_name]))
-    for settings, brokers in same:
-        is_everywhere = len(brokers) == len(cluster.brokers)
-        yield Definition(
-            kind=kind,
-            name=name,
-            settings=settings,
-            brokers=None if is_everywhere else tuple(brokers),
-        )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from rmqcli.admin.definitions.accounts import possible_accounts
 from rmqcli.admin.definitions.compare import (
-    ClusterEntries,
     DefinitionChange,
     compare,
     merged,
@@ -29,6 +28,7 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from rmqcli.admin.definitions.entries import ClusterEntries
     from rmqcli.admin.definitions.model import Definitions, Kind
     from rmqcli.api.client import Client
     from rmqcli.errors import DeniedError

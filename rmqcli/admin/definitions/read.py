@@ -10,17 +10,16 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import ask_each, denial_of, no_master, with_address
-from rmqcli.admin.definitions.compare import (
-    BrokerEntries,
-    ClusterEntries,
-    definitions_of,
-)
+from rmqcli.admin.definitions.entries import BrokerEntries, ClusterEntries
 from rmqcli.admin.definitions.model import (
     CUSTOM,
     SECTIONS,
     USER_PREFIX,
+    Definition,
+    Definitions,
     resource_fault,
     rule_name,
+    sorted_definitions,
     user_fault,
 )
 from rmqcli.admin.definitions.settings import (
@@ -52,7 +51,7 @@ from rmqcli.wire.version import V5_3_0, version_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from rmqcli.admin.definitions.model import Definitions, Kind
+    from rmqcli.admin.definitions.model import Kind
     from rmqcli.admin.definitions.settings import Settings
     from rmqcli.api.client import Client
     from rmqcli.wire.bodies.acl import AclInfo, UserInfo
@@ -94,6 +93,58 @@ def export_definitions(
             hint=Hint("to leave them out, name the others with ", Argument("kinds")),
         )
     return definitions_of(entries, kinds, left_out)
+
+
+def definitions_of(
+    cluster: ClusterEntries, kinds: Iterable[Kind], left_out: Iterable[str] = ()
+) -> Definitions:
+    """Return the definitions of a cluster, as an export writes them.
+
+    One that is the same on all brokers names none. Kinds of which nothing is known on
+    a broker are left out.
+    """
+    kinds = tuple(
+        kind
+        for kind in kinds
+        if not any(kind in each.unknown for each in cluster.brokers.values())
+    )
+    found: list[Definition] = []
+    for kind in kinds:
+        names = {n for broker in cluster.brokers.values() for n in broker.entries[kind]}
+        for name in names:
+            found += _of_one(cluster, kind, name)
+    return Definitions(
+        definitions=sorted_definitions(found),
+        kinds=kinds,
+        cluster=cluster.cluster,
+        versions={
+            each.broker_name: version_name(each.version)
+            for each in cluster.brokers.values()
+        },
+        left_out=tuple(left_out),
+    )
+
+
+def _of_one(cluster: ClusterEntries, kind: Kind, name: str) -> Iterable[Definition]:
+    same: list[tuple[Settings, list[str]]] = []
+    for broker_name, broker in sorted(cluster.brokers.items()):
+        settings = broker.entries[kind].get(name)
+        if settings is None:
+            continue
+        for known, brokers in same:
+            if known == settings:
+                brokers.append(broker_name)
+                break
+        else:
+            same.append((settings, [broker_name]))
+    for settings, brokers in same:
+        is_everywhere = len(brokers) == len(cluster.brokers)
+        yield Definition(
+            kind=kind,
+            name=name,
+            settings=settings,
+            brokers=None if is_everywhere else tuple(brokers),
+        )
 
 
 def read_cluster(

@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.admin.definitions.compare import (
-    BrokerEntries,
-    ClusterEntries,
     DefinitionChange,
     SettingDifference,
     compare,
-    definitions_of,
 )
+from rmqcli.admin.definitions.entries import BrokerEntries, ClusterEntries
 from rmqcli.admin.definitions.model import Definition, Definitions
+from rmqcli.admin.definitions.read import definitions_of
 from rmqcli.wire.version import V4_6_0, V5_5_0
 
 NAMES = st.sampled_from(["t1", "t2", "t3", "t4"])
