@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.brokers import reader_addresses
 from rmqcli.admin.groups import chosen_member, online_members
 from rmqcli.admin.message.find import (
-    PENDING_TOPICS,
     find_messages,
     is_id,
     missing_message,
 )
 from rmqcli.admin.message.place import set_removed_aside
+from rmqcli.admin.message.records import PENDING_TOPICS
 from rmqcli.api.calls.consumer import (
     consume_message_directly,
     get_consumer_connection_list,
@@ -131,9 +131,8 @@ def plan_resend(
         raise missing_message(found, ref)
     (message,) = found.messages
     if not (found.is_complete or is_id(ref)):
-        silent = f"{', '.join(found.errors)} did not answer"
         raise PartialError(
-            f"other messages may have {ref}: {found.unsearched or silent}",
+            f"other messages may have {ref}: {found.unsearched or found.silence}",
             hint="name one by its place: TOPIC@BROKER:QUEUE:OFFSET",
         )
     if message.topic in PENDING_TOPICS:

@@ -3,7 +3,8 @@
 Ids and keys are looked up in the index of each broker, all brokers side by side. The
 index holds hashes and whole seconds, so that topic, key and time of each answer are
 compared again. A broker returns the newest 64 entries at most, or fewer if its setting
-maxMsgsNumBatch says so; older ones are asked for until there are none.
+maxMsgsNumBatch says so; older ones are asked for until there are none. The search by
+the time of an id is in `by_time.py`.
 
 A broker whose index is switched off, or of a kind that does not answer this request,
 answers "not found", just like one that has no such message, and an index that was
@@ -25,7 +26,6 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import addresses_of_host, reader_addresses
-from rmqcli.admin.delayed import TIMER_TOPIC
 from rmqcli.admin.lag.memory import (
     check_departed,
     departed_brokers,
@@ -34,6 +34,7 @@ from rmqcli.admin.lag.memory import (
     untold_errors_of,
 )
 from rmqcli.admin.message.records import (
+    PENDING_TOPICS,
     count_records,
     decode_all,
     decode_found,
@@ -71,7 +72,6 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.hint import Blank, Hint, LibraryCall, Setting
-from rmqcli.model import SCHEDULE_TOPIC
 from rmqcli.queue_selector import parse_queue
 from rmqcli.tasks import All, Request
 from rmqcli.units import counted
@@ -97,13 +97,6 @@ if TYPE_CHECKING:
 FOUND_MAX = 1_000
 #: An id without its topic is looked up in at most this many topics.
 TOPICS_MAX = 200
-#: Where brokers keep messages that no consumer gets yet.
-PENDING_TOPICS: Final = (
-    "RMQ_SYS_TRANS_HALF_TOPIC",  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-)
 _LACKING: Final = "{} cannot look it up: the index is off, late, or of another kind"
 #: Hex digits of the ids of clients: 32 and 56 over remoting, 34 over gRPC.
 _ID_LENGTHS = (32, 34, 56)
@@ -182,6 +175,14 @@ class FoundMessages:
         return denied[0] if len(denied) == len(self.errors) else None
 
     @property
+    def silence(self) -> str:
+        """Say which brokers were not searched, and why; there are `errors`."""
+        is_denied = all(isinstance(each, DeniedError) for each in self.errors.values())
+        words = "denied the look-up" if is_denied else "did not answer"
+        error = next(iter(self.errors.values()))
+        return f"{', '.join(self.errors)} {words}: {error.message}"
+
+    @property
     def unsearched(self) -> str | None:
         """Say what was not searched although its brokers answered; None if nothing.
 
@@ -235,12 +236,11 @@ def missing_message(
         return found.denial
     parts = []
     if found.errors:
-        error = next(iter(found.errors.values()))
-        is_denied = all(isinstance(e, DeniedError) for e in found.errors.values())
-        words = "denied the look-up" if is_denied else "did not answer"
-        parts.append(f"{', '.join(found.errors)} {words}: {error.message}")
+        parts.append(found.silence)
     if found.without_index:
         parts.append(_LACKING.format(", ".join(found.without_index)))
+    if found.more_on:
+        parts.append(f"{', '.join(found.more_on)} did not tell all messages")
     if found.damaged:
         parts.append(found.damage)
     if found.static_topics:
@@ -303,8 +303,10 @@ def find_messages(
     delayed ones, which lie in topics of the broker's own. With `topic`, an id that an
     index does not know is looked for by its time; `on_search` is called with what is
     read for that.
-    Raises UsageError for a key without `topic`, and NotFoundError when there is no such
-    topic or broker.
+    Raises UsageError for a key without `topic`, and for an id without it where there
+    are more than TOPICS_MAX topics; NotFoundError when there is no such topic, queue or
+    broker; PartialError for a queue that cannot be read; DecodeError for a damaged
+    record at a place; NoBrokerError when no broker answers.
     """
     place = parse_place(ref)
     if place is not None and topic in (None, place.queue.topic):
@@ -381,11 +383,9 @@ def find_message(client: Client, topic: str, message_id: str) -> PulledMessage:
             hint="name one of them by its offset_msg_id",
         )
     if found.errors:
-        error = next(iter(found.errors.values()))
         raise PartialError(
-            f"others may have the id {message_id}: {', '.join(found.errors)} did not"
-            f" answer: {error.message}",
-            hint=error.hint,
+            f"others may have the id {message_id}: {found.silence}",
+            hint=next(iter(found.errors.values())).hint,
         )
     (message,) = messages.values()
     return message
@@ -666,13 +666,12 @@ def find_by_index(
     """Look a key or UNIQ_KEY up in the index of each broker of the topics.
 
     `begin_ms` and `end_ms` (epoch ms; None: no end) bound the store time, both
-    inclusive. Each broker returns its newest `found_max` messages. The searches of
-    `beside` run at the same time, and have their outcomes. A broker that has
+    inclusive. Each broker returns its newest `found_max` messages. The searches in
+    `beside` run at the same time; afterwards each has its `outcome`. A broker that has
     left the route counts as one that did not answer: for a key, if nothing is found or
-    if it had queues of the topics. An id is one message: callers see to it, with
-    `note_departed`, if they do not find it. Raises NotFoundError
-    for an unknown topic, NoBrokerError when no broker answers, and UsageError for a key
-    without a word.
+    if it had queues of the topics. For an id this is not done here: a caller that does
+    not find it calls `note_departed`. Raises NotFoundError for an unknown topic,
+    NoBrokerError when no broker answers, and UsageError for a key without a word.
     """
     if not key.strip(" "):
         raise UsageError("no message has a key that consists of blanks")

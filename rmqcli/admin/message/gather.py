@@ -29,7 +29,6 @@ from rmqcli.admin.lag.check_points import (
 )
 from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.admin.lag.proxied import ask_proxied_members, filters_since_ms
-from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import (
     GroupEvidence,
     GroupVerdict,
@@ -48,6 +47,7 @@ from rmqcli.admin.message.pending import (
 )
 from rmqcli.admin.message.place import PlaceState, check_place, removed_because
 from rmqcli.admin.message.records import (
+    PENDING_TOPICS,
     count_records,
     decode_all,
     decode_found,

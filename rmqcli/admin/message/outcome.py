@@ -48,9 +48,11 @@ BEGINNING_MS: Final = 60_000
 _POP_BATCH_MAX: Final = 32
 _MEMBERS_NAMED_MAX: Final = 3
 #: Clocks of brokers, and of this machine, may differ by so much.
-SAME_TIME_MS: Final = 60_000
+_CLOCKS_DIFFER_MS: Final = 60_000
 #: A member that is idle pulls again when the broker has held its request for so long.
 _PULLS_EVERY_MS: Final = 45_000
+#: A member whose last pull is at most so far ahead of the broker's time counts as one
+#: with the same clock.
 _SAME_CLOCK_MS: Final = 2_000
 #: Clients tell when they subscribed: those in Java in epoch ms, those in Go in
 #: nanoseconds. Neither comes near this number.
@@ -361,7 +363,9 @@ class _Case:
             return replace(found, reason=reason, next_at_ms=last.due_ms)
         evidence = f"copy for delivery {attempt} at {last.place}"
         if last.is_passed is None:
-            return self._unknown("the group's offset in the retry topic is not known")
+            return self._unknown(
+                "the group's offset in the retry topic is not known", evidence
+            )
         if last.moved_by is not None:
             return self._unknown(_RESET.format(last.moved_by), evidence)
         if last.is_pop:
@@ -390,7 +394,7 @@ class _Case:
             return None
         if committed > self._offset:
             moved = seen.moved_back
-            if moved is None or moved.at_ms < died_ms - SAME_TIME_MS:
+            if moved is None or moved.at_ms < died_ms - _CLOCKS_DIFFER_MS:
                 return None
             return self._unknown(
                 "a reset was to move the group back over it, at"

@@ -25,9 +25,8 @@ from rmqcli.admin.delayed import (
     runtime_and_config,
     stored_messages,
 )
-from rmqcli.admin.message.find import PENDING_TOPICS
 from rmqcli.admin.message.outcome import MessageVerdict
-from rmqcli.admin.message.records import decode_all
+from rmqcli.admin.message.records import PENDING_TOPICS, decode_all
 from rmqcli.admin.transactions import (
     HALF_TOPIC,
     OP_TOPIC,

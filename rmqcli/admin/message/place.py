@@ -17,8 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqcli.admin.brokers import reader_addresses
-from rmqcli.admin.message.find import PENDING_TOPICS
-from rmqcli.admin.message.records import decode_found
+from rmqcli.admin.message.records import PENDING_TOPICS, decode_found
 from rmqcli.admin.witness import ANOTHER
 from rmqcli.api.calls.config import get_broker_runtime_info
 from rmqcli.api.calls.pull import pull_message

@@ -5,11 +5,12 @@ Sends nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rmqcli.admin.delayed import TIMER_TOPIC
 from rmqcli.api.calls.store import QUERY_MESSAGE_MAX
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
-from rmqcli.model import MessageQueue
+from rmqcli.model import SCHEDULE_TOPIC, MessageQueue
 from rmqcli.units import read_count
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from rmqcli.engine.message import PulledMessage
+
+#: Where brokers keep messages that no consumer gets yet.
+PENDING_TOPICS: Final = (
+    "RMQ_SYS_TRANS_HALF_TOPIC",  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 
 def waits_for(record: StoredMessage, topics: Collection[str]) -> bool:

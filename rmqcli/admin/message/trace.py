@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers import ask_each, reader_addresses
 from rmqcli.admin.message.find import (
-    PENDING_TOPICS,
     by_offset_id,
     find_by_index,
     find_messages,
@@ -28,7 +27,7 @@ from rmqcli.admin.message.find import (
     parse_place,
 )
 from rmqcli.admin.message.place import check_places, removed_because
-from rmqcli.admin.message.records import decode_all, decode_found
+from rmqcli.admin.message.records import PENDING_TOPICS, decode_all, decode_found
 from rmqcli.admin.topics import read_topic
 from rmqcli.api.calls.config import get_broker_config
 from rmqcli.api.calls.namesrv import get_all_topic_list

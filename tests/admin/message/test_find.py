@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rmqcli import Admin
-from rmqcli.admin.message.find import find_by_index, missing_message, parse_place
+from rmqcli.admin.message.find import (
+    FoundMessages,
+    find_by_index,
+    missing_message,
+    parse_place,
+)
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.config import ClientConfig
@@ -13,6 +18,7 @@ from rmqcli.errors import (
     ConfigError,
     DeadlineError,
     DecodeError,
+    DeniedError,
     NotFoundError,
     PartialError,
     UnsupportedError,
@@ -198,6 +204,18 @@ def test_messages_that_do_not_fit_into_one_answer_are_asked_for_in_more(
         b"5",
     ]
     assert found.is_complete
+
+
+def test_a_message_is_not_said_to_be_nowhere_when_a_broker_did_not_tell_all():
+    error = missing_message(FoundMessages(more_on=["broker-a"]), "a b", "orders")
+    assert isinstance(error, PartialError)
+    assert error.message == "a b was not found: broker-a did not tell all messages"
+
+
+def test_a_broker_that_denied_is_not_said_to_be_silent():
+    denied = DeniedError("no right", code=1, name="")
+    found = FoundMessages(errors={"broker-a": denied})
+    assert found.silence == "broker-a denied the look-up: no right"
 
 
 def test_records_that_cannot_be_read_are_counted_by_broker(cluster, admin):
