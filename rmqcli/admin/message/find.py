@@ -957,7 +957,8 @@ class _Search:
         except BrokerError as error:
             if error.code != ResponseCode.NO_PERMISSION:
                 raise
-            return False  # a topic that may not be read
+            # The topic may not be read.
+            return (yield from self._has_index_off())
         messages = decode_found(answer.body, self.broker_name)
         for message in reversed(messages) if newest else messages:
             text = message.msg_id or (message.keys or "").split(" ")[0]
@@ -973,4 +974,4 @@ class _Search:
             )
             body = yield Request(self.address, probe)
             return not body
-        return False
+        return (yield from self._has_index_off())
