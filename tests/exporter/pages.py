@@ -24,13 +24,17 @@ GZIP = 31
 
 
 class ShiftedClock(SystemClock):
-    """The system's clock, which a test moves: time passes."""
+    """The system's clock, whose time of day a test moves."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
 
     def epoch_ms(self) -> int:
         return super().epoch_ms() + self.ahead_ms
+
+
+class PassingClock(ShiftedClock):
+    """The system's clock, which a test moves forward: time passes."""
 
     def monotonic_ms(self) -> int:
         return super().monotonic_ms() + self.ahead_ms
@@ -68,7 +72,7 @@ class Scrapes:
     """An exporter of a cluster, and what its pages say."""
 
     def __init__(self, namesrv: str, *, timeout_ms: int = 5_000, **options) -> None:
-        self.clock = ShiftedClock()
+        self.clock = PassingClock()
         config = ClientConfig(namesrv=parse_namesrv(namesrv), timeout_ms=timeout_ms)
         self.client = Client(config, clock=self.clock)
         self.exporter = Exporter(self.client, CollectorOptions(**options))
