@@ -83,7 +83,12 @@ class HandLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def clean_end():
-    """Fail if a loop reports something, or if a thread of a client is left."""
+    """Fail if a loop reports something, or if a thread of a client is left.
+
+    What is left over by the loop is looked for among the objects made meanwhile: a
+    worker of pytest holds millions of others, and each look at them takes half a second.
+    """
+    gc.freeze()
     before = set(threading.enumerate())
     reported = []
     yield lambda _loop, context: reported.append(context)
