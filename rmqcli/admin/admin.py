@@ -22,7 +22,7 @@ import os
 import threading
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
 
 from rmqcli.admin import brokers as brokers_admin
 from rmqcli.admin import groups as groups_admin
@@ -64,7 +64,7 @@ from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_member_group, check_topic
 from rmqcli.position import Position, position_of
-from rmqcli.process.end import InOneProcess
+from rmqcli.process.end import StartedInBlock
 from rmqcli.trace.setting import TRACE_TOPIC
 from rmqcli.wire.codes import ResponseCode
 
@@ -205,7 +205,7 @@ def _all_typed(kind: type[Admin]) -> type[Admin]:
 
 
 @_all_typed
-class Admin(InOneProcess):
+class Admin(StartedInBlock):
     """Queries a cluster and changes it.
 
     Any thread may call its methods. Calls of several threads follow one another, and
@@ -239,7 +239,7 @@ class Admin(InOneProcess):
         self._in_call = threading.RLock()
         #: made by `start`
         self._started: Client | None = None
-        self._is_closed = False
+        self._is_started = self._is_closed = False
 
     @property
     def is_closed(self) -> bool:
@@ -249,24 +249,17 @@ class Admin(InOneProcess):
     def __repr__(self) -> str:
         return f"Admin({self._client_config.servers})"
 
-    def __enter__(self) -> Self:
-        if self._started is None:
-            self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def start(self) -> None:
         """Start the Admin. It contacts no server before the first request.
 
         Raises UsageError when the Admin was started or closed before.
         """
-        if self._started is not None or self._is_closed:
+        if self._is_started or self._is_closed:
             raise UsageError(
                 "an Admin can be started only once", hint="create a new Admin"
             )
         self._started = Client(self._client_config, clock=self._clock)
+        self._is_started = True
 
     def close(self) -> None:
         """Close every connection. After this every request raises UsageError.

@@ -25,7 +25,7 @@ from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.positions import check_group_names
 from rmqcli.admin.topics import topic_kind
 from rmqcli.admin.transactions import HALF_TOPIC, SCANNED_MAX, open_transactions_of
-from rmqcli.api.broker_errors import not_found
+from rmqcli.api.broker_errors import not_found, unanswered
 from rmqcli.api.calls.config import (
     get_all_topic_config,
     get_broker_config,
@@ -393,7 +393,7 @@ def drain_progress(
     steps = _steps(broker_name, _routes(client, configs), "unchanged")
     runtime = client.invoke(address, get_broker_runtime_info())
     unknown = [
-        f"{step.server} did not answer: {step.error.message}"
+        f"{step.server} {unanswered(step.error.message)}"
         for step in steps
         if step.error is not None
     ]

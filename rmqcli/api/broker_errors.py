@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: A remark is a sentence, or a stack trace whose first lines are enough.
 REMARK_MAX = 500
+_NO_ANSWER: Final = re.compile(r"no answer from (\S+) to (.+) in (\d+ ms)")
 _LIST_TOPICS: Final = Hint("list topics with: ", LibraryCall("Admin.topics"))
 _LIST_GROUPS: Final = Hint("list groups with: ", LibraryCall("Admin.groups"))
 _LIST_BROKERS: Final = Hint("list brokers with: ", LibraryCall("Admin.brokers"))
@@ -72,6 +73,15 @@ _KINDS: Final[dict[NameKind, tuple[ResponseCode, str]]] = {
 
 #: Names of queues for multi-dispatch, and of groups that consume them, begin so.
 _LMQ_PREFIX: Final = "%LMQ%"  # MixAll.LMQ_PREFIX
+
+
+def unanswered(why: str) -> str:
+    """Say that a server did not answer, and why; its name comes before that.
+
+    The message of a DeadlineError begins with "no answer", which would say it twice.
+    """
+    said = _NO_ANSWER.sub(r"\2 to \1 timed out after \3", why)
+    return f"did not answer: {said}"
 
 
 def not_found(

@@ -48,14 +48,22 @@ class TaskThread:
         self._timers = Timers()
         #: appended to by any thread, emptied by this one; single calls need no lock
         self._inbox: deque[Callable[[], None]] = deque()
-        self._is_ending = False
-        self._has_ended = False
+        self._is_ending = self._has_ended = False
+        #: whether `start` was called
+        self.is_started = False
+        #: taken by the thread that closes the client
+        self._close_token = deque((True,))
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         client.remoting.let_wake(lambda: bool(self._inbox) or self._is_ending)
 
     def start(self) -> None:
-        """Begin to run tasks; `end` must be called."""
-        self._thread.start()
+        """Begin to run tasks; `end` must be called, but not after an exception."""
+        self.is_started = True
+        try:
+            self._thread.start()
+        except BaseException:
+            self.end()  # the thread may have begun
+            raise
 
     def is_current(self) -> bool:
         """Whether the caller runs in this thread, in which it must not wait."""
@@ -70,14 +78,18 @@ class TaskThread:
             self._client.remoting.wake()
 
     def run(self, part: tasks.Part) -> Future[Any]:
-        """See `tasks.run_in`."""
+        """See `tasks.run_in`. A thread that was not started ends."""
+        if not self.is_started:  # an interrupt came before it, and this is the close
+            self.end()
         return run_in(self, part)
 
     def end(self) -> bool:
         """End the thread and close the client; return whether it ended within 1 s."""
         self._is_ending = True
         self._client.remoting.wake()
-        if not self.is_current():
+        if not self._thread.is_alive():
+            self._close()  # it has not begun, and closes nothing when it does
+        elif not self.is_current():
             self._thread.join(_JOIN_MS / 1_000)
         return not self._thread.is_alive()
 
@@ -105,6 +117,14 @@ class TaskThread:
                 logger.exception(
                     "thread %s continues after an error", self._thread.name
                 )
+        self._close()
+
+    def _close(self) -> None:
+        """Close the client, in the first thread that calls this."""
+        try:
+            self._close_token.pop()
+        except IndexError:
+            return
         # Tasks under way end with the DisconnectedError of their requests.
         self._client.close()
         self._has_ended = True

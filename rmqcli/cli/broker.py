@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.api.broker_errors import unanswered
 from rmqcli.cli.by_broker import raise_if_silent, warn_about_departed
 from rmqcli.cli.options import Common, argument, command_options, switch
 from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, time_column
@@ -175,10 +176,12 @@ def _partial_error(errors: Sequence[RmqError], count: int) -> PartialError:
         else "refused"
         for each in errors
     )
+    why = errors[0].message
+    said = f"{' or '.join(words)}: {why}"
+    if [*words] == ["did not answer"]:
+        said = unanswered(why)
     return PartialError(
-        f"{len(errors)} of {counted(count, 'broker')} {' or '.join(words)}:"
-        f" {errors[0].message}",
-        hint=errors[0].hint,
+        f"{len(errors)} of {counted(count, 'broker')} {said}", hint=errors[0].hint
     )
 
 

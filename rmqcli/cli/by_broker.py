@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmqcli.api.broker_errors import unanswered
 from rmqcli.cli.ui.output import Column, emit_json, empty_row, row_of
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.errors import (
@@ -249,17 +250,17 @@ def raise_if_silent(
         raise denial
     alike: dict[tuple[str, str], list[str]] = {}
     for name, error in errors.items():
-        words = "did not answer"
+        words, message = unanswered(error.message), ""
         if isinstance(error, DeniedError):
-            words = "denied access"
+            words = f"denied access: {error.message}"
         elif isinstance(error, UnsupportedError | PartialError | NotFoundError):
-            words = ""
-        alike.setdefault((words, error.message), []).append(name)
+            words, message = "", error.message
+        alike.setdefault((words, message), []).append(name)
     reasons = []
     for (words, message), same in alike.items():
         names = ", ".join(same)
         if words:
-            reasons.append(f"{names} {words}: {message}")
+            reasons.append(f"{names} {words}")
         else:
             is_named = message.startswith(f"{names} ")
             reasons.append(message if is_named else f"{names}: {message}")

@@ -43,7 +43,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from rmqcli.checked import check_callback, check_int, check_type, checks_arguments
 from rmqcli.clock import SYSTEM_CLOCK
@@ -61,7 +61,7 @@ from rmqcli.errors import ConfigError, UsageError, interrupt_behind
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_member_group
-from rmqcli.process.end import OPEN_CONSUMERS, InOneProcess
+from rmqcli.process.end import OPEN_CONSUMERS, StartedInBlock
 from rmqcli.trace.setting import trace_topic
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ _TRACES_MS: Final = 6_000
 _LATEST: Final = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
-class Consumer(InOneProcess):
+class Consumer(StartedInBlock):
     """A member of the consumer group `group`, which passes messages to a listener.
 
     Methods may be called from any thread, also from listeners.
@@ -315,17 +315,6 @@ class Consumer(InOneProcess):
             f"Consumer({self.group!r}, {topics}, {self._client_config.servers},"
             f" {state if self._is_started else 'new'})"
         )
-
-    def __enter__(self) -> Self:
-        try:
-            if not self._is_started or self._closed.is_set:
-                self.start()
-        except BaseException:
-            # An interrupt that comes as `start` returns finds no block to leave.
-            if not self._closed.is_set:
-                self.close()
-            raise
-        return self
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         self.close()

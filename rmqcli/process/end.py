@@ -18,9 +18,9 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, Self
 
-from rmqcli.errors import ExitCode
+from rmqcli.errors import ExitCode, interrupt_behind
 
 #: Consumers with listeners that are open. Only single calls of the set change it, which
 #: need no lock: a signal handler may interrupt any of them.
@@ -45,6 +45,42 @@ class InOneProcess:
         raise TypeError(
             f"{self!r} cannot be copied or pickled; create one in each process"
         )
+
+
+class StartedInBlock(InOneProcess):
+    """The base of clients that a `with` block starts, if need be, and closes."""
+
+    _is_started: bool
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client is closed."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start. Raises UsageError when it was started or closed before."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close, also what a start that was interrupted has left. Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            if not self._is_started or self.is_closed:
+                self.start()
+        except BaseException as error:
+            # An interrupt in `start`, or as it returns, finds no block to leave.
+            if not self.is_closed:
+                self.close()
+            interrupt = interrupt_behind(error)
+            if interrupt is not error:
+                raise interrupt from None
+            raise
+        return self
+
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        self.close()
 
 
 class OpenConsumer(OpenClient, Protocol):

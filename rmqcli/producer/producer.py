@@ -39,7 +39,7 @@ import os
 import random
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.checked import check_callback, check_int, check_type, checks_arguments
@@ -48,7 +48,7 @@ from rmqcli.config import client_config
 from rmqcli.errors import ConfigError, RmqError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_topic
-from rmqcli.process.end import OPEN_CLIENTS, InOneProcess
+from rmqcli.process.end import OPEN_CLIENTS, StartedInBlock
 from rmqcli.producer.backend import (
     ANY_QUEUE,
     QueueChoice,
@@ -95,7 +95,7 @@ def select_by_hash(
     return queues[abs(java_string_hash(str(arg))) % len(queues)]
 
 
-class Producer(InOneProcess):
+class Producer(StartedInBlock):
     """Sends messages. Every method may be called from any thread.
 
     `group` names the producers that may answer for each other's transactions; a
@@ -170,14 +170,6 @@ class Producer(InOneProcess):
         state = "closed" if self._is_closed else "open" if self._is_started else "new"
         return f"Producer({group}{self._client_config.servers}, {state})"
 
-    def __enter__(self) -> Self:
-        if not self._is_started:
-            self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def start(self) -> None:
         """Start the producer's thread. It contacts no broker before the first message.
 
@@ -188,10 +180,10 @@ class Producer(InOneProcess):
                 raise UsageError(
                     "a producer can be started only once", hint="create a new Producer"
                 )
+            self._backend = backend = self._made_backend()
+            self.client_id = backend.client_id
             self._is_started = True
-        self._backend = self._made_backend()
-        self.client_id = self._backend.client_id
-        self._backend.start()
+        backend.start()
         OPEN_CLIENTS.add(self)
 
     def _made_backend(self) -> ProducerBackend:

@@ -134,9 +134,9 @@ def test_a_broker_that_does_not_exist_is_named_with_what_it_was_meant_to_be(rmq)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (faults.answer(16, "no rights"), "denied access"),
-        (faults.answer(1, "busy"), "refused"),
-        (faults.drop_request(), "did not answer"),
+        (faults.answer(16, "no rights"), "denied access: "),
+        (faults.answer(1, "busy"), "refused: "),
+        (faults.drop_request(), "did not answer: GET_BROKER_RUNTIME_INFO to 127.0"),
     ],
 )
 def test_a_broker_that_refuses_is_not_said_not_to_have_answered(
@@ -147,7 +147,7 @@ def test_a_broker_that_refuses_is_not_said_not_to_have_answered(
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     cluster.faults.add(fault, code=code, broker="broker-b")
     assert run(["brokers", "-n", cluster.namesrv, "--timeout", "1s"]) == 6
-    assert f"error: 1 of 2 brokers {said}: " in capsys.readouterr().err
+    assert f"error: 1 of 2 brokers {said}" in capsys.readouterr().err
 
 
 def test_a_broker_that_does_not_answer_is_an_error(rmq, rmq_cluster):

@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli.api.broker_errors import not_found
 from rmqcli.cli.by_broker import raise_if_silent
-from rmqcli.errors import DeniedError, PartialError, RmqError
+from rmqcli.errors import DeadlineError, DeniedError, PartialError, RmqError
 
 
 def test_each_silent_broker_is_named_with_its_own_reason() -> None:
@@ -21,6 +21,20 @@ def test_each_silent_broker_is_named_with_its_own_reason() -> None:
     assert caught.value.message == (
         "broker-a, broker-c did not answer: connection refused;"
         " broker-b: its queues are not known"
+    )
+
+
+def test_that_no_answer_came_is_said_once() -> None:
+    """The text was "broker-a did not answer: no answer from 10.0.0.1:10911 to ..."."""
+    error = DeadlineError(
+        "no answer from 10.0.0.1:10911 to GET_BROKER_CONFIG in 5000 ms",
+        address="10.0.0.1:10911",
+    )
+    with pytest.raises(PartialError) as caught:
+        raise_if_silent({"broker-a": error})
+    assert caught.value.message == (
+        "broker-a did not answer: GET_BROKER_CONFIG to 10.0.0.1:10911 timed out after"
+        " 5000 ms"
     )
 
 

@@ -12,6 +12,7 @@ from rmqcli.admin.doctor.check import checks_of
 from rmqcli.admin.doctor.checks import groups, security, servers, storage, topics
 from rmqcli.admin.doctor.facts import NO_MASTER, Fact, gather_facts
 from rmqcli.admin.doctor.model import CheckResult, CheckStatus, Diagnosis, unknown
+from rmqcli.api.broker_errors import unanswered
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.names import similar
 
@@ -98,7 +99,7 @@ def _not_reported(check: Check, facts: Facts) -> Findings:
     if check.judges_silence:
         return
     for name, error in facts.silent().items():
-        yield unknown(f"it did not answer: {error.message}", of=name)
+        yield unknown(f"it {unanswered(error.message)}", of=name)
     for name, seen in facts.departed.items():
         yield unknown(seen.as_error(name).message, of=name)
     if not check.works_without_master:

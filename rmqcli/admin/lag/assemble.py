@@ -15,6 +15,7 @@ from rmqcli.admin.lag.model import (
     UnreachableQueues,
     lite_unmeasured,
 )
+from rmqcli.api.broker_errors import unanswered
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.queue_lag import QueueReading
 from rmqcli.errors import RmqError
@@ -382,7 +383,7 @@ class Assembler:
         holders: dict[object, list[str]] = {}
         for client_id, client in sorted(reading.clients.items()):
             if client.failure is not None:
-                reading.notes.append(f"{client_id} did not answer: {client.failure}")
+                reading.notes.append(f"{client_id} {unanswered(client.failure)}")
             for queue in client.held_queues():
                 holders.setdefault(queue, []).append(client_id)
         members = reading.members

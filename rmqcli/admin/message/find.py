@@ -44,7 +44,7 @@ from rmqcli.admin.message.records import (
 )
 from rmqcli.admin.positions import resolve_times_each
 from rmqcli.admin.topics import list_topics
-from rmqcli.api.broker_errors import is_nothing_there, not_found
+from rmqcli.api.broker_errors import is_nothing_there, not_found, unanswered
 from rmqcli.api.calls.config import get_broker_config, get_topic_config
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.stats import get_topic_stats_info
@@ -178,9 +178,9 @@ class FoundMessages:
     def silence(self) -> str:
         """Say which brokers were not searched, and why; there are `errors`."""
         is_denied = all(isinstance(each, DeniedError) for each in self.errors.values())
-        words = "denied the look-up" if is_denied else "did not answer"
-        error = next(iter(self.errors.values()))
-        return f"{', '.join(self.errors)} {words}: {error.message}"
+        why = next(iter(self.errors.values())).message
+        words = f"denied the look-up: {why}" if is_denied else unanswered(why)
+        return f"{', '.join(self.errors)} {words}"
 
     @property
     def unsearched(self) -> str | None:

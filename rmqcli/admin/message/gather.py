@@ -57,7 +57,7 @@ from rmqcli.admin.positions import is_missing
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.admin.topics import ask_topic
 from rmqcli.admin.witness import ANOTHER
-from rmqcli.api.broker_errors import not_found
+from rmqcli.api.broker_errors import not_found, unanswered
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
     get_broker_config,
@@ -416,7 +416,7 @@ class _Reading:
         except RmqError as error:
             self._outcome.errors[self._queue.broker_name] = error
             return PendingOutcome(
-                reason=f"{self._queue.broker_name} did not answer: {error.message}"
+                reason=f"{self._queue.broker_name} {unanswered(error.message)}"
             )
 
     def _read_topic(self, topic: str, groups: Collection[str]) -> _Asking[TopicDetail]:
@@ -526,7 +526,7 @@ class _Reading:
                 seen.no_offset = (
                     f"{queue.broker_name} has no address"
                     if error is None
-                    else f"{queue.broker_name} did not answer: {error.message}"
+                    else f"{queue.broker_name} {unanswered(error.message)}"
                 )
             return
         has_table = client.broker_version(address) < V5_0_0

@@ -29,6 +29,9 @@ from rmqcli.errors import ConfigError, UsageError
 #: The key of the profile in use, and that of the table of profiles.
 USE = "use"
 PROFILES = "profiles"
+#: Why there is no file, and what to do about it.
+NO_HOME = "there is no home directory for profiles"
+NO_HOME_HINT = "set XDG_CONFIG_HOME"
 _BYTES_MAX = 1 << 20
 _PLACE = r"\((at line \d+, column \d+|at end of document)\)$"
 
@@ -36,6 +39,7 @@ _PLACE = r"\((at line \d+, column \d+|at end of document)\)$"
 class Config(Record):
     """The content of the user's file. Its profiles are not checked."""
 
+    #: empty without a home directory
     path: str
     #: the profile in use; None without one
     use: str | None
@@ -136,19 +140,19 @@ def read_with_status(path: str) -> tuple[str, os.stat_result]:
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(f"{path}: not a regular file")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                data = file.read(_BYTES_MAX + 1)
+        finally:
+            os.close(handle)
     except FileNotFoundError:
         raise
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{path}: {reason}") from error
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path}: not a regular file")
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            data = file.read(_BYTES_MAX + 1)
-    finally:
-        os.close(handle)
     if len(data) > _BYTES_MAX:
         raise ConfigError(f"{path}: too large, more than {_BYTES_MAX:,} bytes")
     try:
@@ -194,6 +198,10 @@ def _unknown(name: str, config: Config) -> UsageError:
         from rmqcli.cli.ui.errors import unknown_name
 
         return unknown_name("profile", name, config.profiles)
+    if not config.path:
+        return UsageError(
+            f"profile {name} does not exist: {NO_HOME}", hint=NO_HOME_HINT
+        )
     return UsageError(
         f"profile {name} does not exist: {config.path} has no profiles",
         hint=f"add it: rmq profile add {name} --namesrv HOST:PORT",

@@ -11,6 +11,7 @@ import sys
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.api.broker_errors import unanswered
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.offline import MEMBERS_UNKNOWN
 from rmqcli.cli.ui.messages import is_screen
@@ -393,7 +394,7 @@ def _client_reason(lag: GroupLag) -> str | None:
         return _NO_OWNERS
     failed = [c for c in lag.reading.clients.values() if c.failure is not None]
     if failed:
-        return f"{failed[0].client_id} did not answer: {failed[0].failure}"
+        return f"{failed[0].client_id} {unanswered(failed[0].failure)}"
     return None
 
 

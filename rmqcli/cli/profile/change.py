@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqcli.cli.configuration.file import PROFILES, USE, Config, parse_config, read_text
+from rmqcli.cli.configuration.file import (
+    NO_HOME,
+    NO_HOME_HINT,
+    PROFILES,
+    USE,
+    Config,
+    parse_config,
+    read_text,
+)
 from rmqcli.cli.configuration.places import config_path
 from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.files import open_locked, replace_file
@@ -49,9 +57,7 @@ def locked_config(environ: Mapping[str, str]) -> Iterator[LockedConfig]:
     """
     path = config_path(environ)
     if path is None:
-        raise ConfigError(
-            "there is no home directory for profiles", hint="set XDG_CONFIG_HOME"
-        )
+        raise ConfigError(NO_HOME, hint=NO_HOME_HINT)
     path = os.path.realpath(path)  # a symbolic link stays one
     folder = os.path.dirname(path)
     try:

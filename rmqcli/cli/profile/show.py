@@ -7,8 +7,7 @@ from typing import Any
 
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.configuration.choose import PROFILE_VARIABLE, choose
-from rmqcli.cli.configuration.file import read_config
-from rmqcli.cli.configuration.places import config_path
+from rmqcli.cli.configuration.file import NO_HOME, read_config
 from rmqcli.cli.configuration.profile import Profile
 from rmqcli.cli.options import Common, argument, command_options
 from rmqcli.cli.ui.output import Column, emit_json, empty_row, write_rows
@@ -63,7 +62,7 @@ def list_(common: Common) -> None:
         else:
             row |= {key: found[key] for key in row if key in found}
         rows.append(row)
-    none = f"no profiles in {config_path(os.environ)}"
+    none = f"no profiles in {config.path}" if config.path else NO_HOME
     show_list(common, rows, COLUMNS, none=none)
 
 

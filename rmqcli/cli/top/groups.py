@@ -13,7 +13,7 @@ from rmqcli.admin.lag.gather import LagGatherer
 from rmqcli.admin.lag.memory import open_memory
 from rmqcli.admin.lag.model import GroupState, compute_lag, rank_of
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
-from rmqcli.api.broker_errors import not_found
+from rmqcli.api.broker_errors import not_found, unanswered
 from rmqcli.cli.lag.view import (
     HELD_TABLE,
     MEMBER_COLUMNS,
@@ -340,7 +340,7 @@ class GroupView(View):
     def notes_of(self, found: _Group) -> Sequence[str]:
         lag = found.lag
         silent = [
-            f"{client.client_id} did not answer: {client.failure}"
+            f"{client.client_id} {unanswered(client.failure)}"
             for client in (lag.reading.clients or {}).values()
             if client.failure is not None
         ]

@@ -33,7 +33,7 @@ import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
@@ -51,7 +51,7 @@ from rmqcli.errors import AckError, ConfigError, RmqError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.names import check_member_group
 from rmqcli.position import Earliest, Latest
-from rmqcli.process.end import OPEN_CLIENTS, InOneProcess
+from rmqcli.process.end import OPEN_CLIENTS, StartedInBlock
 from rmqcli.trace.setting import trace_topic
 from rmqcli.transport.lookups import local_ip
 from rmqcli.units import counted
@@ -83,7 +83,7 @@ ACK_TIMEOUT_MS: Final = 10_000
 CLOSE_MS: Final = 5_000
 
 
-class SimpleConsumer(InOneProcess):
+class SimpleConsumer(StartedInBlock):
     """A member of `group` that requests its messages. Any thread may call its methods.
 
     `topics` is a topic or a `SubscriptionData` (see `sql`), an iterable of them, or a
@@ -168,14 +168,6 @@ class SimpleConsumer(InOneProcess):
             f"SimpleConsumer({self.group!r}, {topics}, {self._client_config.servers})"
         )
 
-    def __enter__(self) -> Self:
-        if not self._is_started:
-            self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
@@ -195,16 +187,16 @@ class SimpleConsumer(InOneProcess):
                     "a consumer can be started only once",
                     hint="create a new SimpleConsumer",
                 )
+            self._network = network = self._make_network()
+            self.client_id = network.client_id
+            self._receiver = Receiver(
+                network, network.runner, self._clock, self._subscriptions
+            )
             self._is_started = True
-        self._network = network = self._make_network()
-        self.client_id = network.client_id
-        self._receiver = Receiver(
-            network, network.runner, self._clock, self._subscriptions
-        )
         try:
             network.start()
         except BaseException:
-            self._is_closed = True
+            self.close()
             raise
         if self._traces is not None:
             self._traces.dispatcher.start()

@@ -77,11 +77,7 @@ class ProxyPop:
 
     def start(self) -> None:
         """Get routes and settings. Raises the error of the first proxy that failed."""
-        try:
-            self._session.open(list(self._subscriptions))
-        except BaseException:
-            self._session.close()
-            raise
+        self._session.open(list(self._subscriptions))
 
     def subscribed(self) -> None:
         """Send the subscriptions, which have changed, to the proxies."""

@@ -130,8 +130,9 @@ class TraceDispatcher:
         if self._is_closing:
             return
         self._is_closing = True
-        self._thread.post(self._flush)
-        self._done.wait(timeout_ms / 1_000)
+        if self._thread.is_started:
+            self._thread.post(self._flush)
+            self._done.wait(timeout_ms / 1_000)
         self._thread.end()
         lost = self.dropped + len(self._waiting)
         if lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import redirect_stdout
 
 import pytest
@@ -114,6 +115,17 @@ def test_a_silent_broker_is_named_and_its_numbers_are_unknown(pair, capsys):
     ]
     assert (found["lag"], found["known_lag"]) == (None, 3)
     assert found["errors"][0]["broker_name"] == "broker-b"
+
+
+def test_that_a_broker_gave_no_answer_is_said_once(pair, capsys):
+    """The text was "broker-b did not answer: no answer from 127.0.0.1:10911 to ..."."""
+    pair.faults.add(faults.drop_request(), broker="broker-b")
+    code, _, err = show(capsys, pair, "--timeout", "2s")
+    assert code == 6
+    assert re.search(
+        r"broker-b did not answer: GET_\w+ to 127\.0\.0\.1:\d+ timed out after", err
+    )
+    assert "no answer" not in err
 
 
 def test_groups_that_the_only_broker_does_not_tell_are_not_none(rmq_cluster, capsys):

@@ -220,6 +220,13 @@ def test_other_things_than_files_are_refused(config_file, probe):
     assert (code, err) == (2, f"error: {config_file}: not a regular file\n")
 
 
+def test_a_file_that_cannot_be_read_is_refused(config_file, probe):
+    """As on a disk that fails: the file opens, and reading it is an error."""
+    config_file.symlink_to("/proc/self/mem")
+    code, _, err = probe()
+    assert (code, err) == (2, f"error: {config_file}: input/output error\n")
+
+
 def test_a_link_is_followed(write, probe, config_file, tmp_path):
     write('use = "p"\n[profiles.p]\nnamesrv = "p:1"\n')
     config_file.rename(tmp_path / "dotfile")
@@ -244,6 +251,29 @@ def test_a_relative_xdg_folder_and_no_home_are_no_file(probe, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", "/no/such")
     assert probe()[1]["servers"] == "namesrv='127.0.0.1:9876'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (
+            ["profile", "show", "prod"],
+            2,
+            (
+                "error: profile prod does not exist: there is no home directory for"
+                " profiles\nhint: set XDG_CONFIG_HOME\n"
+            ),
+        ),
+        (["profile", "list"], 0, "there is no home directory for profiles\n"),
+    ],
+)
+def test_without_a_home_directory_no_profile_is_looked_up(
+    monkeypatch, capsys, arguments, code, said
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", "no home")
+    assert run(arguments) == code
+    assert capsys.readouterr() == ("", said)
 
 
 def test_a_secret_beside_a_number_that_is_too_long_is_found():
