@@ -488,4 +488,6 @@ def _check_name(what: str, fault: str | None) -> None:
 
 
 def _not_found(kind: Kind, name: str) -> NotFoundError:
-    return NotFoundError(f"there is no {kind} {name}", code=ResponseCode.USER_NOT_EXIST)
+    is_user = kind == "user"
+    code = ResponseCode.USER_NOT_EXIST if is_user else ResponseCode.POLICY_NOT_EXIST
+    return NotFoundError(f"there is no {kind} {name}", code=code)

@@ -2,8 +2,9 @@
 
 Brokers know producers by group and connection, and not by topic. What ties a producer
 to a topic is the address from which its messages came (bornHost), which is that of its
-connection. So a producer that has sent nothing lately is not found by topic, and one
-that has gone is only an address.
+connection. So a producer that has sent nothing lately is not found by topic. A sender
+that no broker lists is only an address: its connection may be closed or that of a
+proxy, which in cluster mode tells nobody who its producers are.
 
 Source: ProducerManager, AdminBrokerProcessor.getAllProducerInfo in apache/rocketmq.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses, split_answers
 from rmqcli.admin.lag.memory import untold_errors_of
@@ -24,9 +25,10 @@ from rmqcli.api.calls.producer import (
 from rmqcli.api.calls.pull import MSG_NUMS_MAX
 from rmqcli.api.calls.stats import get_topic_stats_info
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import DecodeError, RmqError, UnsupportedError
+from rmqcli.errors import ConfigError, DecodeError, RmqError, UnsupportedError
 from rmqcli.hint import Argument, Hint
 from rmqcli.model import OffsetRange
+from rmqcli.wire.ids import host_bytes, host_text
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.version import V4_9_4, version_name
 
@@ -40,17 +42,28 @@ if TYPE_CHECKING:
 _INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 #: The newest messages of each queue that are read to find their senders.
 MESSAGES_PER_QUEUE: Final = MSG_NUMS_MAX
+#: the property in which proxies store the address of a gRPC client
+_CLIENT_OF_PROXY: Final = "__BORNHOST"  # MessageConst.PROPERTY_BORN_HOST
+#: a broker's name, and an address in the form of records
+_Place: TypeAlias = "tuple[str, bytes]"
+
+_SILENT: Final = "the broker did not list its producers"
+_PROXIED: Final = "sent through a proxy, which does not tell who sent"
+_NOT_LISTED: Final = (
+    "no producer is listed there: the connection is closed, or a proxy's"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRow:
-    """One connection of a producer, or the address of one that is gone.
+    """One connection of a producer, or the address of a sender that no broker lists.
 
-    `address` is that of its end of the connection. A sender that is not connected (any
-    more), or whose broker does not list producers, has no `client_id`, and its group is
-    known only from transactions. `last_heartbeat_ms` is by the broker's clock; None if
-    the broker does not report it. `messages` counts those of the newest messages of the
-    topic that came from there; None if no topic was asked about.
+    `address` is that of its end of the connection. A sender that is not listed has no
+    `client_id` but a `reason`, and its group is known only if its messages name it:
+    those of transactions, and those sent over gRPC, whose group is the topic.
+    `last_heartbeat_ms` is by the broker's clock; None if the broker does not report it.
+    `messages` counts those of the newest messages of the topic that came from there;
+    None if no topic was asked about.
     """
 
     group: str | None
@@ -61,6 +74,7 @@ class ProducerRow:
     last_heartbeat_ms: int | None = None
     broker_name: str
     messages: int | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +117,15 @@ def list_producers(
             denial=denial_of(errors.get(name) for name in addresses),
         )
     senders, read = _senders(client, topic, addresses, errors)
-    found = [
-        replace(row, messages=senders[row.broker_name, row.address].messages)
-        for row in connected
-        if (row.broker_name, row.address) in senders
-    ]
-    known = {(row.broker_name, row.address) for row in found}
-    found = _without_inner(found)
+    places = [(_place(row), row) for row in connected]
+    known = {place for place, _ in places} & senders.keys()
+    found = _without_inner(
+        [
+            replace(row, messages=senders[place].messages)
+            for place, row in places
+            if place in known
+        ]
+    )
     found += [
         row
         for place, row in senders.items()
@@ -183,11 +199,13 @@ def _senders(
     topic: str,
     addresses: Mapping[str, str],
     errors: dict[str, RmqError],
-) -> tuple[dict[tuple[str, str], ProducerRow], int]:
+) -> tuple[dict[_Place, ProducerRow], int]:
     """Return the senders of the newest messages by place, and how many were read.
 
-    Adds the errors of brokers, and of records that cannot be read, to `errors`.
+    `errors` has the brokers that do not list producers. Adds those of other brokers,
+    and of records that cannot be read.
     """
+    silent = set(errors)
     stats = ask_each(client, addresses, get_topic_stats_info(topic))
     told, failed = split_answers(stats)
     errors |= failed
@@ -197,15 +215,18 @@ def _senders(
         for queue, ends in of_broker.items()
         if ends.min_offset < (end := ends.max_offset)
     ]
-    counts: Counter[tuple[str, str]] = Counter()
-    groups: dict[tuple[str, str], str] = {}
+    counts: Counter[_Place] = Counter()
+    groups: dict[_Place, str] = {}
+    proxied: set[_Place] = set()
     options = ReadOptions(raise_abandoned=False, retry_for_ms=client.config.timeout_ms)
     reader = RangeReader(client, ranges, options)
     for chunk in reader:
         for message in decode_messages(chunk.body):
             if isinstance(message, StoredMessage):
-                place = chunk.queue.broker_name, str(message.born_host)
+                place = chunk.queue.broker_name, message.born_host_bytes()
                 counts[place] += 1
+                if _CLIENT_OF_PROXY in message.properties:
+                    proxied.add(place)
                 if group := message.properties.get("PGROUP"):
                     groups[place] = group
             else:
@@ -216,13 +237,30 @@ def _senders(
     rows = {
         place: ProducerRow(
             group=groups.get(place),
-            address=place[1],
+            address=host_text(place[1]),
             broker_name=place[0],
             messages=count,
+            reason=_SILENT
+            if place[0] in silent
+            else _PROXIED
+            if place in proxied
+            else _NOT_LISTED,
         )
         for place, count in counts.items()
     }
     return rows, counts.total()
+
+
+def _place(row: ProducerRow) -> _Place:
+    """Return the broker and the address of a row, as a message of it has them.
+
+    Java writes an IPv6 address with or without brackets and the number of a network
+    interface, depending on its version and on the address.
+    """
+    try:
+        return row.broker_name, host_bytes(row.address)
+    except ConfigError:
+        return row.broker_name, b""
 
 
 def _without_inner(rows: list[ProducerRow]) -> list[ProducerRow]:

@@ -50,7 +50,6 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
     ResponseCode.CONSUMER_NOT_ONLINE: (NotFoundError, ""),
     ResponseCode.NO_MESSAGE: (NotFoundError, ""),
     ResponseCode.BROKER_NOT_EXIST: (NotFoundError, _LIST_BROKERS),
-    ResponseCode.USER_NOT_EXIST: (DeniedError, "check the access key"),
 }
 
 

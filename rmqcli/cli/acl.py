@@ -230,9 +230,12 @@ def _list(
     ]
     users = {each.name for each in found.entries if each.kind == "user"}
     if not rows and not found.errors and not is_found:
-        what = f"user {user}" if resource is None else f"rule {user} {resource}"
-        if resource is not None or user not in users:
-            raise NotFoundError(f"there is no {what}", code=3001, name="USER_NOT_EXIST")
+        if resource is not None:
+            what = f"there is no rule {user} {resource}"
+            raise NotFoundError(what, code=3002, name="POLICY_NOT_EXIST")
+        if user not in users:
+            what = f"there is no user {user}"
+            raise NotFoundError(what, code=3001, name="USER_NOT_EXIST")
     rows += rows_of_silent(found.errors, columns)
     show_list(common, rows, columns, none=f"no {kind}s", is_complete=not found.errors)
     raise_if_silent(found.errors)

@@ -282,7 +282,9 @@ _RESPONSE_CODES = (
     (3001, "USER_NOT_EXIST", "rmq", "The user of access control does not exist.",
      "A misspelt name, or a user of another broker.",
      "List the users with: rmq acl user list"),
-    (3002, "POLICY_NOT_EXIST", "nobody", _NEVER, None, None),
+    (3002, "POLICY_NOT_EXIST", "rmq", "The rule of access control does not exist.",
+     "A misspelt user or resource, or a rule of another broker.",
+     "List the rules with: rmq acl rule list"),
 )  # fmt: skip
 
 _PROXY_CODES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.by_broker import (
@@ -11,7 +12,7 @@ from rmqcli.cli.by_broker import (
     warn_about_departed,
 )
 from rmqcli.cli.options import Common, argument, command_options, option
-from rmqcli.cli.ui.output import Column, number_column, row_of, time_column
+from rmqcli.cli.ui.output import Column, json_column, number_column, row_of, time_column
 from rmqcli.names import similar
 from rmqcli.units import counted
 from rmqcli.wire.codes import language_name
@@ -41,7 +42,9 @@ COLUMNS = (
         value=lambda row: None if row.version is None else version_name(row.version),
         priority=20,
     ),
-    Column("broker_name", "broker that it is connected to", title="BROKER"),
+    Column(
+        "broker_name", "broker that lists it or stored its messages", title="BROKER"
+    ),
     time_column(
         "last_heartbeat",
         "by the broker's clock; null where it is not reported",
@@ -51,6 +54,7 @@ COLUMNS = (
     number_column(
         "messages", "of the newest messages of the topic, those that it sent"
     ),
+    json_column("reason", "why the client_id is null"),
 )
 
 
@@ -67,9 +71,11 @@ def producers(
     Example: rmq producers orders
 
     Brokers know producers by group, and not by topic. With TOPIC, rmq reads the newest
-    32 messages of each queue and lists their senders. One without a client ID is not
-    connected any more. Brokers before 4.9.4 list the producers of a --group only (exit
-    code 6). A group of which no producer is online has exit code 3.
+    32 messages of each queue and lists their senders. For one without a client ID no
+    broker lists a producer: it has closed its connection, or sent through a proxy.
+    Proxies in cluster mode do not tell who their producers are. Brokers before 4.9.4
+    list the producers of a --group only (exit code 6). A group of which no producer is
+    connected to a broker has exit code 3.
     """
     from rmqcli.admin.producers import MESSAGES_PER_QUEUE, list_producers
 
@@ -87,6 +93,9 @@ def producers(
             f" {MESSAGES_PER_QUEUE} of each queue; producers that sent earlier ones"
             " only are not listed"
         )
+        reasons = Counter(row.reason for row in found.producers if row.reason)
+        for reason, count in reasons.items():
+            common.messages.info(f"{counted(count, 'row')} without a client: {reason}")
     raise_if_silent(found.errors, found.denial)
 
 
@@ -100,6 +109,6 @@ def _check_online(client: Client, group: str) -> None:
     near = similar(group, online)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
     raise nothing_found(
-        f"no producer of group {group} is online{meant}",
+        f"no producer of group {group} is connected to a broker{meant}",
         hint="list the producers that are online with: rmq producers",
     )

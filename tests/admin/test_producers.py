@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqcli import Admin, MessageQueue, Producer, ProducerMessage
@@ -49,13 +51,78 @@ def test_the_senders_of_a_topic_are_listed_and_no_other_producers(start):
         assert (row.group, row.messages) == ("audit", None)
 
 
-def test_a_sender_that_is_gone_is_an_address_and_not_left_out(start):
+def test_a_sender_that_is_not_listed_is_an_address_and_not_left_out(start):
     cluster = start()
     cluster.send("orders", [Seed(body=b"a")])
     with Admin(namesrv=cluster.namesrv) as admin:
         (row,) = admin.producers("orders").producers
     assert (row.client_id, row.group, row.messages) == (None, None, 1)
     assert row.address
+    assert row.reason == (
+        "no producer is listed there: the connection is closed, or a proxy's"
+    )
+
+
+def test_a_sender_behind_a_proxy_is_not_said_to_be_gone(start):
+    """Proxies store the address of a gRPC client, and its topic as its group."""
+    cluster = start()
+    properties = {"__BORNHOST": "10.0.0.7", "PGROUP": "orders"}
+    cluster.send("orders", [Seed(body=b"a", properties=properties)])
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (row,) = admin.producers("orders").producers
+    assert (row.client_id, row.group, row.messages) == (None, "orders", 1)
+    assert row.reason == "sent through a proxy, which does not tell who sent"
+
+
+def test_a_sender_whose_broker_lists_no_producers_is_not_said_to_be_gone(start):
+    cluster = start()
+    cluster.send("orders", [Seed(body=b"a")])
+    refused = faults.answer(16, "no")
+    cluster.faults.add(refused, code=RequestCode.GET_ALL_PRODUCER_INFO)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (row,) = admin.producers("orders").producers
+    assert row.reason == "the broker did not list its producers"
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "/[0:0:0:0:0:0:0:1]:%s",  # Java 14 and later
+        "/0:0:0:0:0:0:0:1:%s",  # Java 8
+        "/[0:0:0:0:0:0:0:1%%4]:%s",  # with the number of a network interface
+        "localhost/[0:0:0:0:0:0:0:1]:%s",
+        "[::1]:%s",  # the embedded broker
+    ],
+)
+def test_a_sender_with_an_ipv6_address_is_found_as_its_broker_writes_it(start, listed):
+    cluster = start(host="::1")
+    with (
+        Producer("shop", namesrv=cluster.namesrv) as shop,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        shop.send(ProducerMessage("orders", b"a"))
+        wait_until(lambda: admin.producers(group="shop").producers)
+        (known,) = admin.producers(group="shop").producers
+        address = listed % known.address.rpartition(":")[2]
+        entry = {"clientId": "c1", "remoteIP": address, "language": "JAVA"}
+        answer = faults.answer(0, body=json.dumps({"data": {"shop": [entry]}}).encode())
+        cluster.faults.next(answer, code=RequestCode.GET_ALL_PRODUCER_INFO)
+        (row,) = admin.producers("orders").producers
+    assert (row.group, row.client_id, row.messages) == ("shop", "c1", 1)
+    assert row.reason is None
+
+
+def test_an_address_that_is_none_is_no_senders(start):
+    cluster = start()
+    cluster.send("orders", [Seed(body=b"a")])
+    entry = {"clientId": "c1", "remoteIP": "nowhere", "language": "JAVA"}
+    answer = faults.answer(0, body=json.dumps({"data": {"shop": [entry]}}).encode())
+    cluster.faults.add(answer, code=RequestCode.GET_ALL_PRODUCER_INFO)
+    with Admin(namesrv=cluster.namesrv) as admin:
+        (row,) = admin.producers("orders").producers
+        (other,) = admin.producers().producers
+    assert (row.client_id, row.messages) == (None, 1)
+    assert other.address == "nowhere"
 
 
 def test_a_record_that_cannot_be_read_is_named_because_its_sender_is_not_listed(start):

@@ -448,6 +448,21 @@ def test_what_is_not_found_is_named_with_its_kind(table, alice, words, said):
 
 
 @pytest.mark.parametrize(
+    ("words", "code", "name"),
+    [
+        ("user show bob", 3001, "USER_NOT_EXIST"),
+        ("user delete bob", 3001, "USER_NOT_EXIST"),
+        ("rule list bob", 3001, "USER_NOT_EXIST"),
+        ("rule show alice Topic:x", 3002, "POLICY_NOT_EXIST"),
+        ("rule delete alice Topic:x", 3002, "POLICY_NOT_EXIST"),
+    ],
+)
+def test_what_is_not_found_has_the_code_of_its_kind(rmq, alice, words, code, name):
+    found = json.loads(rmq(*words.split())[2])["error"]
+    assert (found["code"], found["code_name"]) == (code, name)
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (

@@ -8,11 +8,13 @@ import re
 import grpc
 import pytest
 
+from rmqcli.api.broker_errors import error_of
 from rmqcli.cli.arguments.table import COMMANDS
 from rmqcli.cli.explain import meanings
 from rmqcli.cli.main import run
-from rmqcli.errors import ExitCode
+from rmqcli.errors import BrokerError, ExitCode
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from tests.cli.test_one_cause import path_of
 from tests.test_startup import modules_after
@@ -42,6 +44,19 @@ def test_every_code_has_one_meaning(kind, codes):
     ]
     assert len(found) == len(codes)
     assert set(found) == codes
+
+
+def test_codes_of_rmq_alone_have_no_meaning_as_an_answer_of_a_server():
+    """Java's servers never answer 3001 or 3002, though they are response codes."""
+    own = [
+        each.code
+        for each in meanings()
+        if (each.kind, each.said_by) == ("response code", "rmq")
+    ]
+    answers = [RemotingCommand(code=code) for code in own]
+    errors = [error_of(answer, what="x", address="h:1") for answer in answers]
+    assert own == [3001, 3002]
+    assert [(type(each), each.hint) for each in errors] == [(BrokerError, "")] * 2
 
 
 def test_the_commands_that_meanings_name_exist():

@@ -340,9 +340,17 @@ def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):
     assert rmq("producers", "never")[0] == 3
 
 
+def test_it_is_said_why_senders_have_no_client(cluster, rmq):
+    cluster.send("orders", ["a"])
+    code, (row,), err = rmq("producers", "orders")
+    reason = "no producer is listed there: the connection is closed, or a proxy's"
+    assert (code, row["client_id"], row["reason"]) == (0, None, reason)
+    assert err.endswith(f"\n1 row without a client: {reason}\n")
+
+
 def test_producers_are_a_table_and_a_mistyped_group_is_named(cluster, rmq):
     assert rmq("producers", output="table") == (0, "", "no producers\n")
-    none = "error: no producer of group shap is online%s\n"
+    none = "error: no producer of group shap is connected to a broker%s\n"
     hint = "hint: list the producers that are online with: rmq producers\n"
     asked = ("producers", "--group", "shap")
     assert rmq(*asked, output="table") == (3, "", none % "" + hint)

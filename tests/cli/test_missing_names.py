@@ -320,12 +320,15 @@ def test_a_check_of_a_missing_name_gives_the_same_sentence(
     [
         (
             "producers --group shop-prod",
-            "no producer of group shop-prod is online; did you mean shop-producer?",
+            (
+                "no producer of group shop-prod is connected to a broker;"
+                " did you mean shop-producer?"
+            ),
             "list the producers that are online with: rmq producers",
         ),
         (
             "producers orders --group nothing -o json",
-            "no producer of group nothing is online",
+            "no producer of group nothing is connected to a broker",
             "list the producers that are online with: rmq producers",
         ),
         (

@@ -108,7 +108,19 @@ class DeltaTable:
 
     def committed(self, run_id: str, before: TableState) -> Commit:
         """The commit of a run. Raises RefusedError when the table does not have it."""
-        for row in self._rows(None if before.position is None else _RECENT):
+        # Other writers may have made many commits since.
+        commit = self._commit(run_id, _RECENT) or self._commit(run_id, None)
+        if commit is None:
+            raise RefusedError(
+                f"another export committed to {self.name} first, and nothing was"
+                " written",
+                hint=Hint("continue after it with ", Setting("since_last", True)),
+            )
+        return commit
+
+    def _commit(self, run_id: str, count: int | None) -> Commit | None:
+        """The commit of a run if it is among the newest `count`, or all of them."""
+        for row in self._rows(count):
             record = record_from_json(row.userMetadata, table=self.name)
             if record is not None and record.run_id == run_id:
                 metrics: dict[str, str] = row.operationMetrics or {}
@@ -118,10 +130,7 @@ class DeltaTable:
                     files=read_count(metrics.get("numFiles")),
                     file_bytes=read_count(metrics.get("numOutputBytes")),
                 )
-        raise RefusedError(
-            f"another export committed to {self.name} first, and nothing was written",
-            hint=Hint("continue after it with ", Setting("since_last", True)),
-        )
+        return None
 
     def _exists(self) -> bool:
         if self._path is None:
