@@ -186,10 +186,15 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_itemcollected(item):
     """Refuse a test that a run of its marker would not find.
 
+    A test with a session of Spark is slow, whatever it does with it.
+
     Mark the tests of some folders as quick, unless they need more than Python, if the
     run asks for that marker: to mark thousands takes each worker a second.
     """
     markers = {each.name for each in item.iter_markers()}
+    if "spark" in markers and "slow" not in markers:
+        item.add_marker("slow")
+        markers.add("slow")
     for marker in markers & selection.SIGNS.keys():
         if not selection.may_have(item.path, marker):
             raise pytest.UsageError(

@@ -75,6 +75,7 @@ def test_a_producer_goes_on_after_a_callback_of_a_send_has_raised(
     assert f"the callback of a send's future {what}" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [SystemExit, pytest.fail.Exception])
 @pytest.mark.parametrize("name", ["on_start", "on_assigned", "on_revoked", "on_failed"])
 def test_a_consumer_goes_on_after_a_callback_has_raised(

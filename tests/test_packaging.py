@@ -205,6 +205,7 @@ def test_without_the_extra_the_exporter_names_it_and_still_prints_its_rules(
     assert done.stdout.startswith("# Alert rules for the metrics of `rmq exporter`.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "kind", "package"),
     [
@@ -246,6 +247,7 @@ def test_without_the_extra_the_demo_leaves_its_spark_step_out(small, tmp_path):
     assert "to include it: run: pip install 'rmqcli[spark]'" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is missing")
 def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     """Offline: the wheel's dependencies come from the environment of the tests."""

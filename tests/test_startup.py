@@ -82,6 +82,7 @@ def test_nothing_heavy_and_no_command_is_loaded(arguments, code):
     assert "rmqcli.wire" not in modules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", HELP_OF_EVERY_COMMAND, ids=" ".join)
 def test_a_command_s_help_loads_nothing_heavy(arguments):
     returned, modules = modules_after(arguments)

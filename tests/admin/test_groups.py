@@ -301,6 +301,7 @@ def quick_admin(pair):
     return Admin(client=ClientConfig(namesrv=(pair.namesrv,), timeout_ms=500))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

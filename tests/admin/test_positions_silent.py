@@ -32,6 +32,7 @@ def client():
             yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "end", "offsets"),
     [

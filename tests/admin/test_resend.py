@@ -270,6 +270,7 @@ def test_a_message_of_an_open_transaction_reaches_no_listener(cluster, member, b
     assert listener.bodies == ["a"]
 
 
+@pytest.mark.slow
 def test_a_key_that_may_name_another_message_too_is_not_resent(cluster, member):
     _, listener = member
     seed = Seed(body=b"b", keys=["k"])

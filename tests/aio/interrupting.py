@@ -86,7 +86,7 @@ def clean_end():
     """Fail if a loop reports something, or if a thread of a client is left.
 
     What is left over by the loop is looked for among the objects made meanwhile: a
-    worker of pytest holds millions of others, and each look at them takes half a second.
+    worker of pytest holds a million others, and each look at them takes a while.
     """
     gc.freeze()
     before = set(threading.enumerate())

@@ -385,6 +385,7 @@ def test_a_loop_that_never_waits_lets_other_tasks_run(rmq_cluster):
 # --- the loop ---
 
 
+@pytest.mark.slow
 def test_a_loop_gets_every_message_and_the_last_is_consumed_with_the_next_request(
     cluster, client, protocol
 ):
@@ -549,6 +550,7 @@ def test_a_loop_that_takes_too_long_does_not_hold_up_a_close(rmq_cluster):
 # --- cancelling ---
 
 
+@pytest.mark.slow
 @each_protocol
 @settings(
     max_examples=8,
@@ -583,6 +585,7 @@ def test_requests_for_the_next_message_that_are_cancelled_lose_and_repeat_nothin
     run_clean(main)
 
 
+@pytest.mark.slow
 @each_protocol
 @settings(
     max_examples=8,
@@ -638,6 +641,7 @@ def test_messages_whose_listeners_a_close_cancels_stay_with_the_group(
     assert bodies == wanted
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15,
     deadline=None,
@@ -661,6 +665,7 @@ def test_a_cancelled_start_or_close_leaves_nothing_behind(client, when):
     run_clean(main)
 
 
+@pytest.mark.slow
 def test_a_program_that_cancels_all_tasks_ends_the_consumer_and_loses_nothing(
     cluster, client, protocol, caplog
 ):

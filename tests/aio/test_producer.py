@@ -70,6 +70,7 @@ def test_many_tasks_send_more_than_may_be_in_flight(cluster, client):
     assert bodies(cluster, "orders") == [b"%03d" % n for n in range(300)]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25,
     deadline=None,
@@ -111,6 +112,7 @@ def test_a_cancelled_send_reports_nothing_wrong_and_takes_no_room(
     assert not added
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15,
     deadline=None,

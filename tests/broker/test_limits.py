@@ -177,6 +177,7 @@ def test_groups_are_created_up_to_the_limit_and_no_further():
     assert driver.broker.groups.find_or_create("over") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["consumers", "producers"])
 def test_more_groups_with_members_than_may_be_are_refused(kind):
     driver = Driver()

@@ -81,6 +81,7 @@ def test_a_secret_that_one_part_tells_is_removed_from_all(told, is_first):
     assert "hunter2x" not in str(files)
 
 
+@pytest.mark.slow
 def test_a_file_of_more_than_64_mib_is_left_out():
     fits = ["." * 1_000] * 66_000
     room = (64 << 20) - len(json.dumps([*fits, ""], indent=2)) - 1

@@ -419,6 +419,7 @@ def test_ordinary_texts_stay_as_they_are(text):
     assert cleaned(text, SECRET) == text
 
 
+@pytest.mark.slow
 def test_a_text_that_is_too_long_to_look_at_is_removed():
     text = "password=hunter2x".ljust(1 << 20)
     assert cleaned([text, "is hunter2x"]) == [
@@ -428,6 +429,7 @@ def test_a_text_that_is_too_long_to_look_at_is_removed():
     assert cleaned([text + " ", "is hunter2x"]) == ["<removed>", "is hunter2x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["token", "a://", "-token", "-", "abc.", "eyJ"])
 def test_a_long_text_of_one_word_is_searched_once_and_not_from_each_of_its_places(word):
     # With searches that go to its end each time this would take hours.

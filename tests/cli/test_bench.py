@@ -125,6 +125,7 @@ def test_a_message_without_an_answer_is_unknown(bench, rmq_cluster, rmq_topic):
     assert len(stored(rmq_cluster, rmq_topic)) == 4
 
 
+@pytest.mark.slow
 def test_when_no_broker_can_be_reached_it_gives_up(bench, rmq_cluster, rmq_topic):
     rmq_cluster.faults.add(
         faults.disconnect(is_handled=False), code=RequestCode.SEND_MESSAGE_V2
@@ -269,6 +270,7 @@ def test_every_option_is_in_the_settings(bench, rmq_cluster, words, settings):
     assert found["settings"] == {**settings, **AMOUNT}
 
 
+@pytest.mark.slow
 def test_messages_that_were_sent_and_not_received_are_an_error(
     bench, rmq_cluster, rmq_topic, monkeypatch
 ):

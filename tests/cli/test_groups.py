@@ -281,6 +281,7 @@ def test_order_is_for_brokers_of_5(start):
     assert rmq.settings("G")["broker-a"]["consume_message_orderly"] is True
 
 
+@pytest.mark.slow
 def test_a_silent_broker_costs_its_own_row(start):
     cluster, rmq = start(brokers=2)
     rmq.rows("create", "G")
@@ -447,6 +448,7 @@ def test_where_a_broker_does_not_answer_members_and_topics_are_unknown(start):
     assert rmq.capsys.readouterr().out.startswith("group G: members unknown\n")
 
 
+@pytest.mark.slow
 def test_a_group_with_members_is_not_deleted(start):
     cluster, rmq = start(brokers=2)
     with_offsets(cluster)

@@ -202,6 +202,7 @@ def namesrv():
             yield cluster.namesrv
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "meant", "command"),
     ROWS,

@@ -292,12 +292,14 @@ def test_without_a_registered_broker_nothing_is_said_of_a_proxy_s_topics(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ASKING)
 def test_without_a_living_broker_all_commands_say_the_same(dead, say, command):
     errors, code, _ = say(command, dead.namesrv)
     assert (errors, code) == ([f"error: {none_answers(dead)}"], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", WAITING)
 def test_with_a_hung_broker_commands_say_the_same(hung, say, command):
     errors, code, _ = say(command, hung.namesrv, "2s")
@@ -312,6 +314,7 @@ def test_checks_say_the_same_in_their_own_line(killed, say, command):
     assert out == f"{name} UNKNOWN: {none_registered(killed)}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "topics"),
     [

@@ -152,6 +152,7 @@ def test_messages_that_are_sent_once_are_not_said_to_be_stored_twice(
     assert "twice" not in err
 
 
+@pytest.mark.slow
 def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster):
     topic = rmq_cluster.create_topic("T", queues=2)
     rmq_cluster.faults.add(faults.drop_answer(), queue_id=1)
@@ -169,6 +170,7 @@ def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster
     assert said in error
 
 
+@pytest.mark.slow
 def test_refused_unknown_and_stored_messages_are_counted_apart(rmq, rmq_cluster):
     topic = rmq_cluster.create_topic("T", queues=3)
     rmq_cluster.faults.add(faults.drop_answer(), queue_id=1)
@@ -182,6 +184,7 @@ def test_refused_unknown_and_stored_messages_are_counted_apart(rmq, rmq_cluster)
     ) in err
 
 
+@pytest.mark.slow
 def test_when_no_broker_is_left_the_line_is_named_from_which_to_send_again(
     rmq, rmq_cluster
 ):

@@ -55,6 +55,7 @@ def never_awaited():
     assert [str(each.message) for each in seen if "awaited" in str(each.message)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_unfinished_work_ends_the_consumer_and_its_messages_stay_with_the_group(
@@ -125,6 +126,7 @@ def by_proxy(cluster, listener, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listener", LISTENERS)
 @pytest.mark.parametrize(
     "options",

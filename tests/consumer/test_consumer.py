@@ -71,6 +71,7 @@ def test_a_message_says_which_queue_and_broker_it_came_from(rmq_cluster, rmq_top
     assert message.origin.max_offset == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "times"),
     [
@@ -113,6 +114,7 @@ def committed_now(running):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["bad", ""])
 def test_a_message_is_a_dead_letter_after_its_last_retry(rmq_cluster_factory, body):
     """Brokers from 5.0 on send no message with an empty body back."""
@@ -158,6 +160,7 @@ def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
     assert sorted(each for batch in batches[1:] for each in batch) == names(8)[5:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [("ack_index", 1.0), ("ack_index", "1"), ("delay_level_when_next_consume", "3")],

@@ -185,6 +185,7 @@ def test_batches_have_messages_of_one_queue(cluster):
     assert max(len(queues) for _, queues in found) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
@@ -548,6 +549,7 @@ def test_a_failed_ack_is_repeated(proxy, inbox):
     assert proxy.asked("NotifyClientTermination")
 
 
+@pytest.mark.slow
 def test_a_close_tells_of_acks_that_got_no_answer(proxy, inbox, caplog):
     def refuse(_request, context):
         context.abort(grpc.StatusCode.UNAVAILABLE, "going down")
@@ -1047,6 +1049,7 @@ assert consumer.wait(400_000)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handle", "end"),
     [("", ""), (FORKS, "consumer.close()"), ("", SIGNAL)],

@@ -152,6 +152,7 @@ def under_lease(lease, jobs):
     return ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spent_ns", "count"),
     [
@@ -208,6 +209,7 @@ def test_the_engine_s_own_thread_gives_no_way(lease):
     assert lease.thread.is_handed_off
 
 
+@pytest.mark.slow
 def test_after_a_slow_job_the_next_lease_needs_twice_as_many_quick_ones(
     lease, monkeypatch
 ):

@@ -73,6 +73,7 @@ with make(handle_and_leave, consume_threads=1{settings}) as consumer:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("in_child", "code"),
     [

@@ -36,6 +36,7 @@ def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
     assert summary["requests_after_the_last_close"] == 0
 
 
+@pytest.mark.slow
 def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
     """Its threads, sockets, timers and memory do not grow. The command can do this for
     days of the consumer's time."""
@@ -45,6 +46,7 @@ def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
     assert summary["after"] == summary["before"]
 
 
+@pytest.mark.slow
 def test_ten_thousand_reconnects_cost_no_memory(tmp_path):
     """The memory grows by less than 5 MiB, and no socket or thread is added."""
     summary = measured(tmp_path, "reconnects", 10_000)

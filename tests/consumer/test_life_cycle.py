@@ -96,6 +96,7 @@ print("left", consumer.wait(0), flush=True)
     assert committed(rmq_cluster, "g", "orders") == {0: 1}
 
 
+@pytest.mark.slow
 def test_a_signal_handler_may_close_at_any_moment(program):
     """That is, during the start, a wait, a query of the consumer, or the close."""
     running = program("""
@@ -227,6 +228,7 @@ def test_an_interrupt_as_a_start_returns_leaves_nothing_behind(rmq_cluster, rmq_
     assert not [each for each in threading.enumerate() if "rmq-engine" in each.name]
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_moment_of_a_start_leaves_nothing_behind(program):
     """The same is true after the start and while the `with` block is being left."""
     running = program("""
@@ -289,6 +291,7 @@ print("none left", flush=True)
     assert running.exit_code() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_start_ends_the_process(program):
     rng = random.Random(1)
     for delay_s in [0, *(rng.uniform(0, 0.06) for _ in range(7))]:
@@ -321,6 +324,7 @@ except KeyboardInterrupt:
         assert running.exit_code() == -signal.SIGINT
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_consumer_closes_still_commits(program, rmq_cluster):
     """The close continues, and the process waits for it no longer than a close may
     take."""
@@ -375,6 +379,7 @@ def open_sockets():
 # Missing close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "code"),
     [
@@ -421,6 +426,7 @@ stuck.wait()
     assert committed(rmq_cluster, "g", "orders") == {0: 1}
 
 
+@pytest.mark.slow
 def test_several_consumers_that_were_never_closed_are_closed_side_by_side(
     program, rmq_cluster
 ):

@@ -36,6 +36,7 @@ def wait_for(seen, count):
     wait_until(lambda: new <= set(seen.bodies))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_topic_that_was_made_anew_with_fewer_messages_is_consumed_whole(
     cluster, orderly
@@ -51,6 +52,7 @@ def test_a_topic_that_was_made_anew_with_fewer_messages_is_consumed_whole(
         wait_for(seen, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, 100, 150])
 def test_a_broker_that_was_restarted_with_an_empty_store_is_consumed_whole(
     cluster, rmq_cluster_factory, count

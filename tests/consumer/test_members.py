@@ -189,6 +189,7 @@ def test_a_close_gives_the_locks_back_at_once(rmq_cluster):
         assert network.lock("g", "other", queues) == set(queues)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cached_bytes_max", [None, 16 * 1024])
 def test_no_queue_waits_longer_for_its_turn_than_the_others_take(
     rmq_cluster, cached_bytes_max

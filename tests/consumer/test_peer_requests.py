@@ -278,6 +278,7 @@ def test_a_flood_of_changes_of_members_is_logged_once_and_not_refused(asked, cap
     assert caplog.messages.count("members changed group=g") == 1
 
 
+@pytest.mark.slow
 def test_a_flood_of_changes_of_members_keeps_no_consumer_from_closing(
     rmq_cluster, caplog
 ):

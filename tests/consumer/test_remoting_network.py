@@ -237,6 +237,7 @@ def test_any_broker_returns_the_members_of_a_group(pair):
     assert network.consumer_ids("g", "broker-a") == ["c3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "arguments", "limit_ms"),
     [

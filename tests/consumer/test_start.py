@@ -119,6 +119,7 @@ def test_name_servers_that_refuse_connections_are_an_error_at_once(count):
     assert none_left()
 
 
+@pytest.mark.slow
 def test_a_silent_name_server_is_an_error_after_its_deadline():
     with silence() as address:
         running = ConsumerUnderTest("g", "orders", Seen(), namesrv=address)
@@ -187,6 +188,7 @@ def test_a_start_that_waited_in_vain_says_what_was_missing():
     assert str(caught.value.hint) == "check the namesrv argument or NAMESRV_ADDR"
 
 
+@pytest.mark.slow
 def test_a_start_waits_for_a_broker_of_the_route_that_is_not_up(rmq_cluster, rmq_topic):
     """The broker may be restarting."""
     rmq_cluster.send(rmq_topic, ["one"])

@@ -44,6 +44,7 @@ def without_repeats(bodies):
     return list(dict.fromkeys(bodies))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target_queues", [QUEUES, 2])
 @given(lives=st.lists(st.integers(1, 900), min_size=1, max_size=4))
 @settings(

@@ -160,6 +160,7 @@ def test_a_source_that_is_wiped_while_it_is_followed_ends_the_copy(start, log):
         assert "has another message at offset 4" in run.report.given_up.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "offset"),
     [(0, 0), (8, 4)],

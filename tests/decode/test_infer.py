@@ -100,6 +100,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=doses(4))
 @given(st.lists(st.dictionaries(st.sampled_from("xyz"), JSON, min_size=1), min_size=1))
 def test_bodies_fit_the_schema_inferred_from_them(objects):

@@ -250,6 +250,7 @@ JSON = st.recursive(
 NAMES = ("id", "small", "d", "f", "n", "s", "b", "bin", "dt", "ts", "tn", "a", "m", "o")
 
 
+@pytest.mark.slow
 @settings(max_examples=doses(4))
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3)))
 def test_a_row_does_not_depend_on_its_neighbours(objects):

@@ -93,6 +93,7 @@ def test_a_schema_is_inferred_from_1_to_10000_messages(infer):
     assert read("json", infer=infer) == Decoding("json", None, infer)
 
 
+@pytest.mark.slow
 def test_a_schema_has_256_kib_and_its_file_16_mib_at_most(tmp_path):
     file = tmp_path / "schema.ddl"
     longest = "x" * ((256 << 10) - len("`` int"))

@@ -50,6 +50,7 @@ def written_by(document, factory, home, *, spark=False):
     return patiently(run) if spark else run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", documents_with(""))
 def test_the_commands_of_a_document_work(document, rmq_cluster_factory, tmp_path):
     written = written_by(document, rmq_cluster_factory, tmp_path)

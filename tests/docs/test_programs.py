@@ -100,6 +100,7 @@ def test_a_listener_of_batches(cluster, tmp_path):
     assert committed(cluster, "billing", "orders")[0] == 3
 
 
+@pytest.mark.slow
 def test_a_loop_over_a_consumer(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
     shown = finished(cluster, program("library", "Consume in a loop"), tmp_path)
@@ -158,6 +159,7 @@ def test_a_transaction_with_a_database(cluster, tmp_path):
         assert admin.open_transactions("orders").count == 1
 
 
+@pytest.mark.slow
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
     shown = finished(cluster, program("library", "Receive and acknowledge"), tmp_path)
@@ -194,6 +196,7 @@ def test_a_message_through_a_proxy(tmp_path):
     assert process.stderr == ""
 
 
+@pytest.mark.slow
 def test_messages_consumed_through_a_proxy(rmq_cluster_factory, tmp_path):
     cluster = rmq_cluster_factory(proxy=True)
     cluster.create_topic("orders")
@@ -256,6 +259,7 @@ def test_a_message_is_handled(cluster, tmp_path):
         assert process.wait(20) == -signal.SIGINT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "passed"),
     [
@@ -315,6 +319,7 @@ def test_an_asynchronous_admin(cluster, tmp_path):
     assert finished(cluster, code, tmp_path) == ["1 0 b'a'", "1 1 b'b'", "4 queues"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_web_application_is_reloaded_and_ended_by_signals(cluster, tmp_path, loop):
     """Each life leaves its group: what was consumed once does not come again."""

@@ -313,6 +313,7 @@ def test_a_hostile_name_of_a_group_breaks_neither_the_page_nor_a_terminal(cluste
     assert values["rocketmq_group_lag_messages", "billing"] == 1
 
 
+@pytest.mark.slow
 def test_values_of_a_silent_broker_age_and_then_vanish_and_others_go_on(two_brokers):
     on_a = ("broker-a", "DefaultCluster", "billing", "0", "orders")
     on_b = ("broker-b", "DefaultCluster", "billing", "0", "orders")
@@ -477,6 +478,7 @@ def test_a_broker_that_left_the_route_is_down_and_its_groups_are_not_known(two_b
     assert values["rocketmq_group_state", "billing", "UNKNOWN"] == 1
 
 
+@pytest.mark.slow
 def test_a_group_that_is_forgotten_while_a_broker_is_silent_vanishes(two_brokers):
     """Until then the silent broker may still have the group, which was deleted."""
     commit(two_brokers, "shipping", {0: 0}, broker="broker-b")

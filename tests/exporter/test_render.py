@@ -45,6 +45,7 @@ def test_a_counter_is_one_in_both_formats():
     assert values_of(pages) == {("rocketmq_exporter_collections_total",): 5}
 
 
+@pytest.mark.slow
 def test_a_metric_of_many_series_has_one_head():
     pages = render({LEFT_OUT: {(f"g{n}",): (n,) for n in range(12_001)}})
     for page in (pages.text, pages.open_metrics):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, Phase, settings
 
 #: Examples of a test that does not say how many it needs, by profile.
-PROFILES = {"quick": 10, "rmq": 50, "mutation": 50, "thorough": 1_000}
+PROFILES = {"quick": 10, "rmq": 25, "mutation": 50, "thorough": 1_000}
 #: In this profile a test ends with its first failure, and each run has the same
 #: examples: who only asks whether a test fails need not wait for a short example.
 MUTATION = "mutation"

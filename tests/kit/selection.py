@@ -58,7 +58,7 @@ HOMES = {
 #: takes `rmq_version`, perhaps through a fixture, is marked when it is collected.
 SIGNS = {
     "java": ("mark.java", "rmq_version", "real_cluster", "fresh_cluster"),
-    "slow": ("mark.slow",),
+    "slow": ("mark.slow", "mark.spark"),
 }
 #: The versions of a test that names none: what both ends do, those between do, too.
 ENDS = (artefacts.VERSIONS[0], artefacts.VERSIONS[-1])

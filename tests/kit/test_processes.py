@@ -93,6 +93,7 @@ def pids_in(output):
     return [int(pid) for pid in re.findall(r"pid (\d+)", output)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "outcome"),
     [

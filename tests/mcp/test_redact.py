@@ -32,6 +32,7 @@ def test_every_match_is_hidden():
         )
 
 
+@pytest.mark.slow
 def test_a_text_that_takes_exponential_time_is_withheld_and_the_next_is_searched():
     with closing(make_rules([], ["(a+)+b", "pin=[0-9]{4}"])) as rules:
         assert rules.text("aab pin=1234") == "[redacted] [redacted]"

@@ -190,6 +190,7 @@ def test_tail_since_a_position_begins_with_the_oldest_message_of_all_queues(
     assert value["cut"] == ["there are more than 2 messages"]
 
 
+@pytest.mark.slow
 def test_what_rules_hide_does_not_leave(talk, log, tmp_path):
     rules = tmp_path / "rules.toml"
     rules.write_text("properties = ['*token']\npatterns = ['\\b\\d{16}\\b']\n")
@@ -212,6 +213,7 @@ def test_what_rules_hide_does_not_leave(talk, log, tmp_path):
     assert SECRET in result.model_dump_json()
 
 
+@pytest.mark.slow
 def test_a_body_that_is_not_text_is_withheld_where_patterns_hide(cluster, talk):
     with Producer(namesrv=cluster.namesrv) as producer:
         producer.send(ProducerMessage("orders", b"\xff" + SECRET.encode()))
@@ -330,6 +332,7 @@ def test_a_broker_that_does_not_answer_is_named(rmq_cluster_factory, tmp_path):
     assert "closed the connection without sending an answer" in tail.content[0].text
 
 
+@pytest.mark.slow
 def test_a_silent_broker_is_named_before_the_deadline(cluster, talk):
     cluster.faults.add(faults.drop_request(), broker="broker-a")
     (result,) = talk(
@@ -339,6 +342,7 @@ def test_a_silent_broker_is_named_before_the_deadline(cluster, talk):
     assert "no broker answers: broker-a" in result.content[0].text
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_ended(cluster, talk):
     """Each answer comes in time, and all of them together do not."""
     cluster.faults.add(faults.delay(700), broker="broker-a")

@@ -299,6 +299,7 @@ def happen(world: World, event: Any) -> None:
             world.run()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     linger_ms=st.sampled_from((0, 0, 10)),

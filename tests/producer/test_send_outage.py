@@ -111,6 +111,7 @@ def test_after_a_kill_only_the_requests_on_their_way_are_doubtful(cluster):
     check_queues(cluster, outcomes)
 
 
+@pytest.mark.slow
 def test_after_the_time_it_gives_up_and_reads_no_more(cluster):
     read = []
 

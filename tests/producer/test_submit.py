@@ -116,6 +116,7 @@ def test_a_refused_batch_is_halved_until_one_message_is_left(one_queue):
     assert bodies(one_queue, "orders") == [b"0", b"1", b"3", b"4"]
 
 
+@pytest.mark.slow
 def test_each_message_of_an_unanswered_batch_has_an_error_with_its_own_id(one_queue):
     one_queue.faults.add(faults.drop_answer(), code=BATCH)
     with Producer(namesrv=one_queue.namesrv, config=PATIENT) as producer:

@@ -75,6 +75,7 @@ def test_a_plan_changes_nothing_and_execute_copies_each_message_once(cluster, lo
     assert copies(cluster) == {"a": 2, "b": 1, "c": 1}
 
 
+@pytest.mark.slow
 def test_a_message_that_came_due_after_the_plan_is_left_to_its_broker(cluster, log):
     """Its copy would be one delivery more, and no sooner."""
     fail(cluster, "billing", "a", level=2)
@@ -118,6 +119,7 @@ def test_what_a_flush_that_runs_has_open_no_other_one_copies(cluster, log):
         assert flush.execute(on_plan=second).stored == 1
 
 
+@pytest.mark.slow
 def test_coroutines_flush_too(cluster, log):
     fail(cluster, "billing", "ab")
 
@@ -146,6 +148,7 @@ def two_brokers():
 _numbers = itertools.count()
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -127,6 +127,7 @@ def test_a_member_that_was_asked_to_leave_while_frozen_leaves_once_thawed(
     assert not member.is_alive
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_a_seed_with_faults_is_green(seed: int, is_orderly: bool):
@@ -144,6 +145,7 @@ def test_a_seed_with_resets_is_green(seed: int, is_orderly: bool):
     assert result.faults > 0
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("seed", [31, 32, 33])
 def test_a_seed_with_coroutines_as_listeners_is_green(seed: int, is_orderly: bool):

@@ -54,6 +54,7 @@ def test_names_are_sorted_and_times_and_modes_are_fixed(tmp_path):
     assert sources == set(ours)
 
 
+@pytest.mark.slow
 def test_the_library_is_imported_from_the_zip_with_compiled_packages_beside(tmp_path):
     """Only PySpark and the compiled packages are installed, as on an executor."""
     path = zip_package(str(tmp_path))

@@ -127,6 +127,7 @@ def test_a_queue_that_cannot_be_written_keeps_a_bounded_number_of_entries_in_mem
     assert store.queue_bounds("bad", 0) == (0, 202_000)
 
 
+@pytest.mark.slow
 def test_an_unwritable_index_neither_breaks_a_batch_nor_grows_without_end(
     open_store, folder
 ):

@@ -45,6 +45,7 @@ def _entry_points():
     )
 
 
+@pytest.mark.slow
 def test_the_fixtures_work_in_another_project(tmp_path):
     done = run_pytest(
         tmp_path,

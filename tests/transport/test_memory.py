@@ -189,6 +189,7 @@ def test_close_ends_a_forgotten_connection_that_is_not_idle():
             reply.result()
 
 
+@pytest.mark.slow
 def test_forgotten_addresses_hold_nothing(client, traced):
     """A name server might return other broker addresses in each answer."""
     client.send_oneway("127.0.0.1:1", PULL)

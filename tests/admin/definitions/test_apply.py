@@ -450,6 +450,7 @@ def test_a_name_server_that_does_not_keep_the_order_stops_the_change(pair, admin
     assert pair.broker("broker-a").state.topics.get("T00") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "unlisted"),
     [

@@ -68,6 +68,7 @@ def test_a_broker_that_does_not_answer_is_a_problem_and_unknown_to_all_other_che
         assert "it did not answer" in unknown.evidence
 
 
+@pytest.mark.slow
 def test_a_silent_broker_is_waited_for_once_and_for_all_of_the_timeout(
     rmq_cluster_factory,
 ):
@@ -94,6 +95,7 @@ def test_a_silent_broker_is_waited_for_once_and_for_all_of_the_timeout(
     assert told == {"broker-a", "broker-b", "broker-c", "broker-d"}
 
 
+@pytest.mark.slow
 def test_a_silent_name_server_is_asked_once(rmq_cluster):
     asked = []
 

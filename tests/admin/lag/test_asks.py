@@ -430,6 +430,7 @@ def test_a_table_of_groups_says_why_their_members_are_unknown(rmq_cluster, capsy
         assert (told in err, "no permission" in err) == (True, True)
 
 
+@pytest.mark.slow
 def test_where_members_of_proxies_are_denied_the_others_are_not_said_to_be_all(
     rmq_cluster, lag, capsys
 ):

@@ -83,6 +83,7 @@ def test_what_was_committed_of_a_retry_topic_is_not_lag(waiting, lag, named):
     assert found["billing"]["total_lag"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [["billing"], []])
 @pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
 def test_members_that_do_not_subscribe_to_retries_hide_none(

@@ -108,6 +108,7 @@ def test_messages_that_were_handed_out_are_lag_until_they_are_acknowledged(
         assert pick(group, "total_lag", "known_lag", "pop") == (76, 76, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [["billing"], []])
 def test_messages_stay_lag_without_members_and_in_the_retry_topic(
     rmq_cluster, lag, named

@@ -98,6 +98,7 @@ def cluster(rmq_cluster_factory, request, tmp_path):
     return rmq_cluster_factory(brokers=2, queues=2, clock=clock, store=store)
 
 
+@pytest.mark.slow
 @given(
     sent=st.lists(batches, min_size=1, max_size=6),
     key=st.one_of(key_texts(), st.sampled_from(WORDS)),
@@ -166,6 +167,7 @@ def test_the_index_finds_what_reading_finds(
         assert "did not tell all messages of the key" in err
 
 
+@pytest.mark.slow
 @given(
     sent=st.lists(
         st.tuples(

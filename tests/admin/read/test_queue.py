@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ class ModelQueue:
         return answer(status, window.stop, low=low, high=high, body=records(*there))
 
 
+@pytest.mark.slow
 @settings(max_examples=doses(6))
 @given(data=st.data())
 def test_every_offset_comes_once_whatever_the_broker_answers(

@@ -212,6 +212,7 @@ def test_a_new_broker_resets_its_members_queue_by_queue(start, connect):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "then", "result", "note"),
     [
@@ -298,6 +299,7 @@ def test_members_of_an_old_broker_get_one_push_and_are_waited_for(start, connect
     assert told(run) == {FIRST: ("CONFIRMED", 0, ""), SECOND: ("CONFIRMED", 0, "")}
 
 
+@pytest.mark.slow
 def test_a_member_that_read_on_after_a_push_has_obeyed(start, connect):
     cluster = start("4.9.7")
     client = connect(cluster)
@@ -517,6 +519,7 @@ def test_a_queue_left_alone_may_move_on(start, connect):
     assert told(run) == {FIRST: ("CONFIRMED", 7, ""), SECOND: ("UNCHANGED", 9, note)}
 
 
+@pytest.mark.slow
 def test_watching_finds_a_member_that_commits_over_it(start, connect):
     """An old broker cannot hold members back, so only a later read can show it."""
     cluster = start("4.9.7")

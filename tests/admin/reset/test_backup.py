@@ -141,6 +141,7 @@ def test_two_of_one_millisecond_are_two(tmp_path):
     assert list_backups(tmp_path, group="H") == []
 
 
+@pytest.mark.slow
 def test_a_second_has_no_more_than_a_thousand(tmp_path):
     for millisecond in range(678, 1_000):
         (tmp_path / f"20260102-030405-{millisecond}.json").touch()

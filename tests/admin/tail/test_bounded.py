@@ -278,6 +278,7 @@ def some_queues(draw: st.DrawFn) -> Queue:
     return Queue(tuple(messages), refused_at)
 
 
+@pytest.mark.slow
 @settings(max_examples=doses(3), suppress_health_check=list(HealthCheck))
 @given(
     queues=st.lists(some_queues(), min_size=1, max_size=5),

@@ -234,6 +234,7 @@ def pulled_since(pulls, count):
     return lambda: pulls.seen >= wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 7, 40])
 @pytest.mark.parametrize("start", [0, 4], ids=["read", "from the end"])
 def test_every_message_of_a_topic_that_was_made_anew_is_shown_once(

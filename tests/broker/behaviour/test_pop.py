@@ -14,6 +14,7 @@ def address():
         yield cluster.broker().address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTS)
 def test_embedded_broker(address, name):
     act(address, name)

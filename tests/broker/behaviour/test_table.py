@@ -42,6 +42,7 @@ def test_embedded_broker_without_sql92(stage_of_5, row):
     check(stage_of_5, row, V5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS)
 def test_embedded_broker_holds(stage_of_5, act):
     act(stage_of_5)

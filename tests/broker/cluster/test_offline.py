@@ -97,6 +97,7 @@ def test_a_real_folder_is_served_and_left_as_it_was(version, tmp_path):
     assert state_of(folder) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [10, 310, 320, COMMIT, 17, 25, 34, 36, 37, 38, 41, 200, 203, 207, 215, 222, 9_999],
@@ -245,6 +246,7 @@ def test_topics_without_a_table_are_those_with_queues(tmp_path):
         assert route_of(server, "TBW102") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["damaged", "pipe", "folder", "device"])
 @pytest.mark.parametrize(
     "table", ["topics", "subscriptionGroup", "consumerOffset", "delayOffset"]

@@ -56,6 +56,7 @@ def heartbeat(group):
     return json.dumps(data).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.5.0"])
 @pytest.mark.parametrize("group", BAD_GROUPS)
 def test_a_group_whose_topics_cannot_be_stored_is_unknown_from_its_first_use_on(

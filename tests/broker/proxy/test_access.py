@@ -32,6 +32,7 @@ def guarded():
         yield cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 def test_a_call_must_be_signed_and_allowed(guarded, name):
     row = TABLE[name]

@@ -25,6 +25,7 @@ def stage():
         stage.close()
 
 
+@pytest.mark.slow
 @each_row("name", TABLE)
 def test_embedded_proxy(stage, name):
     row = TABLE[name]

@@ -94,6 +94,7 @@ def test_settings_have_a_limit_and_are_refused_before_a_producer_joins(cluster, 
     assert cluster.proxy.client_ids() == []
 
 
+@pytest.mark.slow
 def test_two_thousand_streams_of_one_client(cluster, client):
     cluster.create_topic("T")
     command = s.TelemetryCommand(settings=producer_settings("T"))

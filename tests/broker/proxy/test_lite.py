@@ -69,6 +69,7 @@ def held(cluster):
     return cluster.call(lambda: len(cluster.broker().state.lite.holds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_embedded_proxy(lite, name):
     assert CASES[name].act(lite) == CASES[name].expected

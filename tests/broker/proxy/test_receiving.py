@@ -170,6 +170,7 @@ def test_a_batch_has_32_messages_at_most(still, consumer):
     assert consumer.receive("G", "T").bodies == [b"%d" % n for n in range(32, 40)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch_size", "code"), [(-1, "INTERNAL_SERVER_ERROR"), (0, "MESSAGE_NOT_FOUND")]
 )

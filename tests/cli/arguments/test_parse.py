@@ -176,6 +176,7 @@ def by_table(words, environ):
 ADDRESSES = [None, "", "env:1;env", "::1"]
 
 
+@pytest.mark.slow
 @given(command_lines(), st.sampled_from(ADDRESSES), st.sampled_from(ADDRESSES))
 @settings(max_examples=doses(12))
 def test_whatever_is_read_is_what_typer_reads(words, namesrv, endpoints):

@@ -237,6 +237,7 @@ def test_they_are_the_newest_of_each_topic_in_order(bundle, rmq_cluster, rmq_top
     ]
 
 
+@pytest.mark.slow
 def test_they_are_the_newest_also_if_they_are_large(bundle, rmq_cluster):
     """A broker bounds the bytes of an answer, and begins with the oldest messages."""
     rmq_cluster.create_topic("large", queues=1)
@@ -270,6 +271,7 @@ def test_messages_that_cannot_be_read_are_named(bundle, rmq_cluster, rmq_topic):
     assert len(json.loads(files["messages.json"])) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "name", "who"),
     [
@@ -347,6 +349,7 @@ def test_topics_beyond_the_limit_are_counted(bundle, rmq_cluster, monkeypatch):
     assert topics == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_named(rmq_cluster_factory, bundle):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.faults.add(faults.disconnect(), broker="broker-b")
@@ -392,6 +395,7 @@ def test_without_any_server_there_is_an_archive_and_exit_code_5(bundle):
     assert "error: no server answered: cannot connect to 127.0.0.1:1: " in err
 
 
+@pytest.mark.slow
 def test_users_and_rules_are_in_it_without_passwords(
     rmq_cluster_factory, bundle, tmp_path
 ):

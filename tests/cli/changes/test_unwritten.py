@@ -60,6 +60,7 @@ def run(cluster, folder, *words):
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["table", "json", "jsonl", "csv"])
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
 def test_a_change_that_was_made_is_told_on_stderr(cluster, tmp_path, output, quiet):
@@ -75,6 +76,7 @@ def test_a_change_that_was_made_is_told_on_stderr(cluster, tmp_path, output, qui
     assert after.count("cannot write the output: no space left on device") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["table", "json"])
 @pytest.mark.parametrize(
     ("words", "told"),

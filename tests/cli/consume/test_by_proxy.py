@@ -174,6 +174,7 @@ def test_a_command_that_fails_gets_the_message_again(cluster, consume):
     assert "1 consumed; 1 failed: 1 retry; " in err
 
 
+@pytest.mark.slow
 def test_a_retry_is_named_by_the_place_of_its_first_copy(cluster, consume):
     cluster.send("T", ["fine"])
     cluster.send("T", [Seed(body=b"x", properties={"UNIQ_KEY": "ID1"})])

@@ -51,6 +51,7 @@ def test_each_message_is_printed_once_and_committed(rmq, rmq_cluster, rmq_topic)
     assert committed_by(rmq, "g") == dict.fromkeys(range(4), 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [[], ["--orderly"], ["--batch", "7"]])
 def test_exactly_so_many_are_consumed_and_the_rest_comes_next(
     rmq, rmq_cluster, rmq_topic, mode

@@ -140,6 +140,7 @@ def test_in_order_retries_are_local_and_then_it_is_a_dead_letter(
     assert dead_letters() == ["m0"]
 
 
+@pytest.mark.slow
 def test_a_message_that_no_broker_took_back_is_told_to_stay_here(cluster, consume):
     cluster.create_topic("T", queues=1)
     cluster.send("T", [seed(0)])
@@ -249,6 +250,7 @@ def test_the_cluster_s_keys_are_not_in_its_environment(cluster, consume, monkeyp
     assert "OF_THE_USER=kept" in out
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_ended_with_its_children(
     cluster, consume, tmp_path
 ):

@@ -74,6 +74,7 @@ def test_a_new_group_with_latest_reads_all_while_the_first_message_is_there(
     ]
 
 
+@pytest.mark.slow
 def test_a_queue_that_was_reset_to_0_does_not_begin_as_that_of_a_new_group(
     rmq_cluster, tmp_path
 ):

@@ -205,6 +205,7 @@ def test_an_empty_list_is_a_sentence_and_no_table(rmq_cluster, capsys, words, se
     assert (out, err.startswith(sentence)) == ("", True)
 
 
+@pytest.mark.slow
 def test_a_list_that_is_empty_because_a_broker_is_silent_is_not_called_empty(
     rmq_cluster_factory, capsys
 ):

@@ -242,6 +242,7 @@ def reason_of(cluster, show, sent):
     return verdict(show(cluster, sent.msg_id))["reason"] or ""
 
 
+@pytest.mark.slow
 def test_a_tag_that_the_group_does_not_select_is_filtered(cluster, show):
     with member(cluster, topics={"orders": "New"}):
         other = send(cluster, tags="Paid")
@@ -253,6 +254,7 @@ def test_a_tag_that_the_group_does_not_select_is_filtered(cluster, show):
             assert found["evidence"] == f"{tags} is not selected by 'New'"
 
 
+@pytest.mark.slow
 def test_a_message_that_another_filter_skipped_is_not_consumed_by_a_new_one(
     cluster, show
 ):
@@ -1160,6 +1162,7 @@ def test_without_an_index_a_retry_cannot_be_ruled_out(cluster, show):
     assert found["reason"].startswith("the index does not find the message itself")
 
 
+@pytest.mark.slow
 def test_a_silent_broker_may_have_retries(rmq_cluster_factory, show):
     cluster = rmq_cluster_factory(brokers=2, queues=1)
     cluster.create_topic("orders")
@@ -1228,6 +1231,7 @@ def test_whether_pop_holds_a_message_is_asked_beside_what_pop_recorded(
     assert found["verdict"] == "waiting"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["show", "trace"])
 def test_a_silent_broker_is_waited_for_once(rmq_cluster_factory, capsys, command):
     """Each of the questions to it took the whole --timeout: show had five of them.
@@ -1543,6 +1547,7 @@ def test_a_retry_may_hide_behind_the_delayed_retries_of_other_groups(cluster, sh
     )
 
 
+@pytest.mark.slow
 def test_a_retry_that_failed_again_was_not_consumed(cluster, show):
     """Its next copy is in the same retry topic, with the same id."""
     retries = "%RETRY%billing"

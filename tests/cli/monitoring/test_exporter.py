@@ -154,6 +154,7 @@ def fetched(url):
         return answer.read().decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_the_cluster_may_go_and_come(
     cluster, tmp_path, signum
@@ -213,6 +214,7 @@ def test_it_serves_until_a_signal_and_the_cluster_may_go_and_come(
     assert "Traceback" not in written
 
 
+@pytest.mark.slow
 def test_collections_that_outlast_their_values_are_warned_of(cluster, tmp_path):
     stderr = tmp_path / "stderr"
     times = ("--interval", "1s", "--stale-after", "1s", "--timeout", "2s")

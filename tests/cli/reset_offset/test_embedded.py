@@ -360,6 +360,7 @@ def test_what_live_consumers_of_an_old_broker_overwrite_is_refused(start, capsys
         assert "a plain commit will probably be overwritten" in err
 
 
+@pytest.mark.slow
 def test_a_hung_broker_costs_its_own_rows(start, capsys, tmp_path):
     cluster = start(brokers=2)
     commit(cluster, [30, 40])

@@ -41,6 +41,7 @@ def topic(rmq_cluster):
     return topic
 
 
+@pytest.mark.slow
 def test_where_the_first_gets_no_answer_the_others_stay(rmq_cluster, topic, capsys):
     rule = rmq_cluster.faults.next(
         faults.drop_request(), code=RequestCode.UPDATE_CONSUMER_OFFSET

@@ -121,6 +121,7 @@ def test_the_plan_is_shown_and_the_name_agrees(cluster, client, tmp_path):
     assert committed(cluster, client) == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [

@@ -108,6 +108,7 @@ def test_without_a_group_it_says_what_a_group_would_mean(proxy, capsys):
         assert part in hint
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):
     cluster.send("T", [f"m{n}" for n in range(10)])
     out, err = tail(cluster, "--count", "4", "-o", "raw")

@@ -140,6 +140,7 @@ def test_a_hint_can_be_interrupted_and_gone_on_from_again(cluster):
     assert second == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", ["now", "latest"])
 def test_queues_of_a_broker_that_was_away_begin_where_they_were_meant_to(position):
     with EmbeddedCluster(brokers=2, queues=2) as cluster:
@@ -232,6 +233,7 @@ def test_the_start_of_a_queue_that_is_not_read_is_refused(cluster, queue, code, 
     assert words in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fmt", ["jsonl", "csv", "raw"])
 @pytest.mark.parametrize("read_bytes", [5_000, 70_000, 1_000_000])
 def test_an_interrupt_leaves_whole_lines_and_resumes_after_the_last(
@@ -264,6 +266,7 @@ def test_an_interrupt_leaves_whole_lines_and_resumes_after_the_last(
     assert f" --from {len(shown)}\n".encode() in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["tail"], ["message", "find"]])
 def test_an_interrupt_ends_the_search_for_a_pattern_that_would_not(cluster, command):
     """The time for this pattern doubles with each letter of the body."""

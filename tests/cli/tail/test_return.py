@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
@@ -41,6 +43,7 @@ def start(cluster, *flags):
     )
 
 
+@pytest.mark.slow
 def test_a_broker_that_hangs_at_the_start_comes_back():
     with EmbeddedCluster(brokers=2, queues=1) as cluster:
         cluster.create_topic("T")
@@ -68,6 +71,7 @@ def test_a_broker_that_hangs_at_the_start_comes_back():
     assert tail.returncode == 0
 
 
+@pytest.mark.slow
 def test_one_that_stays_away_is_exit_6():
     with EmbeddedCluster(brokers=2, queues=1) as cluster:
         cluster.create_topic("T")
@@ -81,6 +85,7 @@ def test_one_that_stays_away_is_exit_6():
     assert tail.returncode == 6
 
 
+@pytest.mark.slow
 def test_one_that_goes_away_while_its_queues_are_read_is_announced_once():
     """Each of its queues said so, and then the follower once more."""
     with EmbeddedCluster(brokers=2, queues=4) as cluster:
@@ -98,6 +103,7 @@ def test_one_that_goes_away_while_its_queues_are_read_is_announced_once():
     assert tail.returncode == 6
 
 
+@pytest.mark.slow
 def test_one_that_goes_away_and_stays_away_is_exit_6():
     """Messages that it stored before it went away may not have been shown."""
     with EmbeddedCluster(brokers=2, queues=1) as cluster:
@@ -116,6 +122,7 @@ def test_one_that_goes_away_and_stays_away_is_exit_6():
     assert tail.returncode == 6
 
 
+@pytest.mark.slow
 def test_one_that_stops_while_it_is_followed_is_reported_at_once_and_when_it_is_back():
     """It held the pulls like one that waits for messages, and tail said nothing."""
     with EmbeddedCluster(queues=2) as cluster:
@@ -141,6 +148,7 @@ def test_one_that_stops_while_it_is_followed_is_reported_at_once_and_when_it_is_
     assert tail.returncode == 0
 
 
+@pytest.mark.slow
 def test_one_that_stops_while_it_is_followed_and_stays_away_is_exit_6():
     with EmbeddedCluster(queues=1) as cluster:
         cluster.create_topic("T")

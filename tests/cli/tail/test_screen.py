@@ -70,6 +70,7 @@ def cluster():
         yield cluster, bodies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [[], ["-o", "pretty"], ["-o", "hex"]])
 @pytest.mark.parametrize("number", range(4))
 def test_a_large_body_is_cut_and_the_note_says_how_to_see_it_whole(
@@ -99,6 +100,7 @@ def test_json_that_would_fill_screens_when_laid_out_is_shown_as_it_came(
     assert "".join(line.removeprefix("  ") for line in lines) == bodies[number].decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_record_on_a_terminal_has_a_cut_body_and_says_so(cluster, number):
     place = ["--from", str(number), "--to", str(number + 1), "-o", "jsonl"]
@@ -120,6 +122,7 @@ def test_a_body_in_a_template_is_cut_on_a_terminal(cluster, letter):
     assert shown.endswith("... (2,995,904 bytes more)\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 def test_raw_is_the_whole_body(cluster, number):
     command = [sys.executable, "-m", "rmqcli", "tail", "T", "-o", "raw"]
@@ -134,6 +137,7 @@ def test_raw_is_the_whole_body(cluster, number):
     assert done.stdout == cluster[1][number] + b"\n"
 
 
+@pytest.mark.slow
 def test_hex_that_goes_to_a_file_is_whole(cluster):
     command = [sys.executable, "-m", "rmqcli", "tail", "T", "-o", "hex"]
     done = subprocess.run(

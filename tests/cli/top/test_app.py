@@ -104,6 +104,7 @@ def test_that_several_messages_have_one_name_is_said(cluster):
         assert view.notes() == []
 
 
+@pytest.mark.slow
 def test_members_and_what_they_have_cached(cluster):
     with Consumer("billing", "orders", lambda _m: None, namesrv=cluster.namesrv):
 
@@ -196,6 +197,7 @@ def test_dead_letters_and_the_message_that_one_was(cluster):
     on_screen(cluster.namesrv, story)
 
 
+@pytest.mark.slow
 def test_filter_find_and_sort(cluster):
     for group in ("apple", "Banana", "cherry"):
         commit(cluster, group, "orders", 10)

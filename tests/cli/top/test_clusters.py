@@ -54,6 +54,7 @@ def of_profile(name, cluster, **settings):
     )
 
 
+@pytest.mark.slow
 def test_clusters_are_side_by_side_the_worst_first_with_the_command(shop, stage):
     others = [of_profile("dead", "127.0.0.1:1"), of_profile("shop", shop)]
 
@@ -120,6 +121,7 @@ def test_enter_opens_a_cluster_and_all_views_are_of_it(shop, stage):
     on_screen(stage.namesrv, story, others=lambda: [of_profile("shop", shop)])
 
 
+@pytest.mark.slow
 def test_a_cluster_that_becomes_silent_is_said_to_be_with_the_time(shop, stage):
     """Its last numbers are not shown as if they were new, and others are read."""
     shop.broker("broker-b").resume()
@@ -282,6 +284,7 @@ def test_the_cluster_in_use_has_the_name_of_its_profile_or_of_its_project(
     assert (found.name, found.title) == ("there:1", "there:1")
 
 
+@pytest.mark.slow
 def test_no_secret_is_shown_and_what_is_wrong_with_a_profile_is(write_profiles, stage):
     """Not even enter reads a profile that cannot be used, or runs what may ask."""
     write_profiles(PROFILES)

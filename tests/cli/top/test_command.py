@@ -63,6 +63,7 @@ def read_until(ours, wanted, *, seen=b""):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "code"), [("q", 0), ("ctrl-c", 130), ("SIGTERM", 0)])
 def test_it_leaves_the_terminal_as_it_was_and_its_exit_code_says_how(how, code):
     with EmbeddedCluster() as cluster:

@@ -174,6 +174,7 @@ async def refused(screen):
     return masked(screen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_every_screen_is_as_it_was_looked_at(cluster, request, width, height):
     make_letters(cluster, "billing", "orders", ["broken"])

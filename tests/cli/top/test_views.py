@@ -427,6 +427,7 @@ def test_a_tail_says_that_there_is_no_message_only_where_there_is_none(rmq_clust
     assert texts == {"orders": ("reading ...", 0), "quiet": ("no message yet", 0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kept", "shown"), [(500, 17), (5, 5)])
 def test_a_tail_that_begins_anew_goes_on_where_it_ended(
     rmq_cluster, monkeypatch, kept, shown

@@ -256,6 +256,7 @@ def test_every_flag_and_command_of_a_hint_exists():
     ] == []
 
 
+@pytest.mark.slow
 def test_no_plain_text_of_the_library_names_an_argument_with_its_value():
     """Such a text would be shown as it is on the command line."""
     named = "|".join(FLAGS)

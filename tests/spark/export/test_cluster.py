@@ -70,6 +70,7 @@ def test_the_queues_are_those_of_the_request(rmq_cluster):
         assert [each.queue.queue_id for each in cluster.resolve(request)] == [1, 3]
 
 
+@pytest.mark.slow
 def test_a_topic_of_which_a_broker_has_left_is_not_exported_as_if_it_were_whole(
     rmq_cluster_factory, monkeypatch, tmp_path, capsys
 ):

@@ -218,6 +218,7 @@ def test_a_file_larger_than_one_request_is_uploaded_completely(place):
     assert place.rows() == expected(cluster.queues)
 
 
+@pytest.mark.slow
 def test_a_storage_failure_exits_5_and_the_rest_is_written_later(place, server):
     class Fails(InlineRunner):
         def write(self, parts, context, /, *, watch):

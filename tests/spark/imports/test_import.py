@@ -425,6 +425,7 @@ def half_imported(rmq, cluster, path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
 @pytest.mark.parametrize(
     ("count", "error"),

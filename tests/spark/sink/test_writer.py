@@ -382,6 +382,7 @@ def test_a_row_that_cannot_be_a_message_fails_the_task(cluster, columns, what):
     assert caught.value.message.startswith(what)
 
 
+@pytest.mark.slow
 def test_an_answer_is_waited_for_as_long_as_the_option_says(cluster):
     """A producer's own limit for all attempts at a send is three seconds."""
     late = cluster.faults.add(faults.delay(4_000), code=RequestCode.SEND_BATCH_MESSAGE)

@@ -373,6 +373,7 @@ def test_a_topic_that_was_created_again_is_an_error(cluster, stream_reader):
         reader.partitions(at(9, 2), at(2, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_trigger", [None, pytest.param(7, marks=LIMITS)])
 def test_of_a_topic_that_was_created_again_every_message_is_read(
     cluster, stream_reader, capsys, per_trigger
