@@ -22,7 +22,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING as MISSING
 from dataclasses import Field, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from rmqcli.cli.configuration.places import NO_PROFILE, has_config
 from rmqcli.cli.ui.messages import Messages, color_is_on
@@ -302,10 +302,18 @@ class Common:
         write_rows(rows, columns=columns, fmt=self.output, color=self.use_color)
 
     def write_table(
-        self, rows: Sequence[Row], columns: Sequence[Column], **settings: Any
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[Column],
+        *,
+        stream: TextIO | None = None,
+        left_out: str = "",
     ) -> None:
-        """Write a table to stdout; the settings are those of `output.write_table`."""
-        write_table(rows, columns=columns, color=self.use_color, **settings)
+        """Write a table to `stream` (None: stdout); see `output.write_table`."""
+        color = color_is_on(self.color, stream or sys.stdout)
+        write_table(
+            rows, columns=columns, color=color, stream=stream, left_out=left_out
+        )
 
     def write_each(
         self,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from rmqcli.cli.main import run
-from rmqcli.cli.options import Common, command_options, read_int
+from rmqcli.cli.options import Common, command_options, make_common, read_int
 from rmqcli.cli.tail.command import parse_rate
+from rmqcli.cli.ui.output import Column
 from rmqcli.config import ClientConfig, parse_namesrv
 from rmqcli.errors import TextError
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.acl import Credentials
 from tests.cli.sample_command import TABLE
 from tests.kit.rows import each_row
+from tests.kit.terminal import Terminal
 
 
 @pytest.mark.parametrize(
@@ -386,3 +391,28 @@ def test_the_tags_that_are_sent_may_have_any_characters(capfd):
         cluster.create_topic("orders")
         words = ["send", "orders", "x", "--tag", "A && B", "-n", cluster.namesrv]
         assert run(words) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shown_on", "no_color", "is_coloured"),
+    [
+        ("stderr", "", True),
+        ("stderr", "1", False),
+        ("stdout", "", False),  # stderr may be a file
+    ],
+)
+def test_a_table_has_the_colours_of_the_stream_that_it_is_written_to(
+    monkeypatch, shown_on, no_color, is_coloured
+):
+    """A plan on stderr had colours when stdout was a terminal."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    streams = {"stdout": io.StringIO(), "stderr": io.StringIO(), shown_on: Terminal()}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    state = Column("state", states={"SKIP": "bad"})
+    rows = [{"name": "a", "state": "SKIP"}]
+    make_common().write_table(rows, [Column("name"), state], stream=sys.stderr)
+    written = streams["stderr"].getvalue()
+    assert "SKIP" in written
+    assert ("\x1b[" in written) == is_coloured

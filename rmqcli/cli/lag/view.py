@@ -392,9 +392,9 @@ def _client_reason(lag: GroupLag) -> str | None:
         return "members that use gRPC own no queues"
     if lag.reading.clients is None:
         return _NO_OWNERS
-    failed = [c for c in lag.reading.clients.values() if c.failure is not None]
-    if failed:
-        return f"{failed[0].client_id} {unanswered(failed[0].failure)}"
+    for client in lag.reading.clients.values():
+        if client.failure is not None:
+            return f"{client.client_id} {unanswered(client.failure)}"
     return None
 
 

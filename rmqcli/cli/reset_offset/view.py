@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.reset.cluster_identity import identity_json
 from rmqcli.cli.by_broker import show_list
-from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import (
     Column,
     emit_json,
@@ -20,7 +19,6 @@ from rmqcli.cli.ui.output import (
     place_columns,
     row_of,
     time_column,
-    write_table,
 )
 from rmqcli.cli.ui.queues import queue_ranges
 from rmqcli.cli.ui.wording import with_flags
@@ -219,12 +217,7 @@ def show_plan(common: Common, plan: ResetPlan) -> None:
     """Show the plan as a table on stderr, before the user confirms it."""
     columns = shown_columns(plan, is_plan=True)
     rows = rows_of_reset(plan, None)
-    write_table(
-        list(rows.values()),
-        columns=columns,
-        color=color_is_on(common.color, sys.stderr),
-        stream=sys.stderr,
-    )
+    common.write_table(list(rows.values()), columns, stream=sys.stderr)
     _write_words(common, plan, rows)
 
 
