@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.delayed import DelayedMessages as DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters as GroupLetters
     from rmqcli.admin.dlq.listing import LetterList as LetterList
+    from rmqcli.admin.dlq.log import LetterPlace as LetterPlace
+    from rmqcli.admin.dlq.log import LetterResult as LetterResult
     from rmqcli.admin.dlq.read import DeadLetter as DeadLetter
     from rmqcli.admin.dlq.read import DeadLetters as DeadLetters
     from rmqcli.admin.dlq.retries import WaitingMessage as WaitingMessage
@@ -238,8 +240,6 @@ if TYPE_CHECKING:
     from rmqcli.redrive.library import Redrive as Redrive
     from rmqcli.redrive.library import RedriveReport as RedriveReport
     from rmqcli.redrive.library import RetryFlush as RetryFlush
-    from rmqcli.redrive.log import LetterPlace as LetterPlace
-    from rmqcli.redrive.log import LetterResult as LetterResult
     from rmqcli.redrive.redrive import LeftOut as LeftOut
     from rmqcli.redrive.redrive import RedrivePlan as RedrivePlan
     from rmqcli.spark.source.data_source import RocketMQDataSource as RocketMQDataSource
@@ -319,7 +319,7 @@ _NAMES = {
     "rmqcli.decode.single": "Decode parse_decode",
     "rmqcli.redrive.flush": "FlushedTopic FlushPlan",
     "rmqcli.redrive.library": "FlushReport Redrive RedriveReport RetryFlush",
-    "rmqcli.redrive.log": "LetterPlace LetterResult",
+    "rmqcli.admin.dlq.log": "LetterPlace LetterResult",
     "rmqcli.redrive.redrive": "LeftOut RedrivePlan",
     "rmqcli.config": "ClientConfig",
     "rmqcli.consumer.consumer": "Consumer",

@@ -98,7 +98,6 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import (
-        Callable,
         Collection,
         Generator,
         Hashable,
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
     )
     from typing import TypeAlias
 
+    from rmqcli.admin.dlq.redriven import SaysOfLetter
     from rmqcli.admin.lag.check_points import PopDelivery
     from rmqcli.admin.lag.proxied import ProxiedMembers
     from rmqcli.admin.reset.backup import Backup
@@ -120,8 +120,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
 
-    #: Returns what a log of redrives says of a dead letter of a group.
-    SaysOfLetter: TypeAlias = "Callable[[str, PulledMessage], str | None]"
     #: What is asked at one time. Tasks with equal keys are the same question.
     _Questions: TypeAlias = "Mapping[Any, Part]"
     #: Yields questions, and is resumed with the answers by key, errors as values.
