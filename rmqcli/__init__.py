@@ -85,12 +85,12 @@ if TYPE_CHECKING:
     from rmqcli.admin.message.find import FoundMessages as FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome as MessageOutcome
     from rmqcli.admin.message.gather import StoredState as StoredState
-    from rmqcli.admin.message.outcome import GroupVerdict as GroupVerdict
-    from rmqcli.admin.message.outcome import MessageVerdict as MessageVerdict
     from rmqcli.admin.message.trace import MessageTrace as MessageTrace
     from rmqcli.admin.message.trace import TraceEvent as TraceEvent
     from rmqcli.admin.message.trace import TraceEventKind as TraceEventKind
     from rmqcli.admin.message.trace import TraceGap as TraceGap
+    from rmqcli.admin.message.verdict import GroupVerdict as GroupVerdict
+    from rmqcli.admin.message.verdict import MessageVerdict as MessageVerdict
     from rmqcli.admin.producers import ProducerList as ProducerList
     from rmqcli.admin.producers import ProducerRow as ProducerRow
     from rmqcli.admin.recall import RecallPlan as RecallPlan
@@ -279,7 +279,7 @@ _NAMES = {
     "rmqcli.admin.message.by_time": "TimeSearch",
     "rmqcli.admin.message.find": "FoundMessages",
     "rmqcli.admin.message.gather": "MessageOutcome StoredState",
-    "rmqcli.admin.message.outcome": "GroupVerdict MessageVerdict",
+    "rmqcli.admin.message.verdict": "GroupVerdict MessageVerdict",
     "rmqcli.admin.message.trace": "MessageTrace TraceEvent TraceEventKind TraceGap",
     "rmqcli.admin.delayed": "DelayedMessage DelayedMessages",
     "rmqcli.admin.dlq.listing": "GroupLetters LetterList",

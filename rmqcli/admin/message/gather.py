@@ -29,16 +29,6 @@ from rmqcli.admin.lag.check_points import (
 )
 from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.admin.lag.proxied import ask_proxied_members, filters_since_ms
-from rmqcli.admin.message.outcome import (
-    GroupEvidence,
-    GroupVerdict,
-    Holder,
-    MessageCopy,
-    MessageVerdict,
-    MovedBack,
-    judge,
-    letter_of,
-)
 from rmqcli.admin.message.pending import (
     PendingOutcome,
     is_pending,
@@ -52,6 +42,16 @@ from rmqcli.admin.message.records import (
     decode_all,
     decode_found,
     query_message_max,
+)
+from rmqcli.admin.message.verdict import (
+    GroupEvidence,
+    GroupVerdict,
+    Holder,
+    MessageCopy,
+    MessageVerdict,
+    MovedBack,
+    judge,
+    letter_of,
 )
 from rmqcli.admin.positions import is_missing
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
