@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.delayed import DelayedMessages as DelayedMessages
     from rmqcli.admin.dlq.listing import GroupLetters as GroupLetters
     from rmqcli.admin.dlq.listing import LetterList as LetterList
+    from rmqcli.admin.dlq.log import LetterPlace as LetterPlace
+    from rmqcli.admin.dlq.log import LetterResult as LetterResult
     from rmqcli.admin.dlq.read import DeadLetter as DeadLetter
     from rmqcli.admin.dlq.read import DeadLetters as DeadLetters
     from rmqcli.admin.dlq.retries import WaitingMessage as WaitingMessage
@@ -83,12 +85,12 @@ if TYPE_CHECKING:
     from rmqcli.admin.message.find import FoundMessages as FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome as MessageOutcome
     from rmqcli.admin.message.gather import StoredState as StoredState
-    from rmqcli.admin.message.outcome import GroupVerdict as GroupVerdict
-    from rmqcli.admin.message.outcome import MessageVerdict as MessageVerdict
     from rmqcli.admin.message.trace import MessageTrace as MessageTrace
     from rmqcli.admin.message.trace import TraceEvent as TraceEvent
     from rmqcli.admin.message.trace import TraceEventKind as TraceEventKind
     from rmqcli.admin.message.trace import TraceGap as TraceGap
+    from rmqcli.admin.message.verdict import GroupVerdict as GroupVerdict
+    from rmqcli.admin.message.verdict import MessageVerdict as MessageVerdict
     from rmqcli.admin.producers import ProducerList as ProducerList
     from rmqcli.admin.producers import ProducerRow as ProducerRow
     from rmqcli.admin.recall import RecallPlan as RecallPlan
@@ -238,8 +240,6 @@ if TYPE_CHECKING:
     from rmqcli.redrive.library import Redrive as Redrive
     from rmqcli.redrive.library import RedriveReport as RedriveReport
     from rmqcli.redrive.library import RetryFlush as RetryFlush
-    from rmqcli.redrive.log import LetterPlace as LetterPlace
-    from rmqcli.redrive.log import LetterResult as LetterResult
     from rmqcli.redrive.redrive import LeftOut as LeftOut
     from rmqcli.redrive.redrive import RedrivePlan as RedrivePlan
     from rmqcli.spark.source.data_source import RocketMQDataSource as RocketMQDataSource
@@ -279,7 +279,7 @@ _NAMES = {
     "rmqcli.admin.message.by_time": "TimeSearch",
     "rmqcli.admin.message.find": "FoundMessages",
     "rmqcli.admin.message.gather": "MessageOutcome StoredState",
-    "rmqcli.admin.message.outcome": "GroupVerdict MessageVerdict",
+    "rmqcli.admin.message.verdict": "GroupVerdict MessageVerdict",
     "rmqcli.admin.message.trace": "MessageTrace TraceEvent TraceEventKind TraceGap",
     "rmqcli.admin.delayed": "DelayedMessage DelayedMessages",
     "rmqcli.admin.dlq.listing": "GroupLetters LetterList",
@@ -319,7 +319,7 @@ _NAMES = {
     "rmqcli.decode.single": "Decode parse_decode",
     "rmqcli.redrive.flush": "FlushedTopic FlushPlan",
     "rmqcli.redrive.library": "FlushReport Redrive RedriveReport RetryFlush",
-    "rmqcli.redrive.log": "LetterPlace LetterResult",
+    "rmqcli.admin.dlq.log": "LetterPlace LetterResult",
     "rmqcli.redrive.redrive": "LeftOut RedrivePlan",
     "rmqcli.config": "ClientConfig",
     "rmqcli.consumer.consumer": "Consumer",

@@ -1425,15 +1425,21 @@ class Admin(StartedInBlock):
 
         `message` is one that `find_messages` returned. Without `groups`, all groups of
         its topic are asked about. A verdict says no more than its evidence; what speaks
-        against it, such as a reset in the folder of backups, makes it `unknown`.
+        against it, such as a reset in the folder of backups, makes it `unknown`. Of a
+        dead letter it says whether the usual log of redrives on this machine has it.
         """
+        from rmqcli.admin.dlq.redriven import known_redrives
         from rmqcli.admin.message.gather import outcomes_of
         from rmqcli.admin.reset.backup import list_backups
 
         backups = list_backups(self._backup_folder())
         with self._client.ask_silent_once():
             (found,) = outcomes_of(
-                self._client, [message], groups=groups, backups=backups
+                self._client,
+                [message],
+                groups=groups,
+                backups=backups,
+                redriven=known_redrives(self._client),
             )
             return found
 

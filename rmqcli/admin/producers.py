@@ -3,8 +3,9 @@
 Brokers know producers by group and connection, and not by topic. What ties a producer
 to a topic is the address from which its messages came (bornHost), which is that of its
 connection. So a producer that has sent nothing lately is not found by topic. A sender
-that no broker lists is only an address: its connection may be closed or that of a
-proxy, which in cluster mode tells nobody who its producers are.
+that no broker lists is only an address: its connection may be closed, or that of a
+producer without a group, or that of a proxy, which in cluster mode tells nobody who its
+producers are.
 
 Source: ProducerManager, AdminBrokerProcessor.getAllProducerInfo in apache/rocketmq.
 """
@@ -49,9 +50,7 @@ _Place: TypeAlias = "tuple[str, bytes]"
 
 _SILENT: Final = "the broker did not list its producers"
 _PROXIED: Final = "sent through a proxy, which does not tell who sent"
-_NOT_LISTED: Final = (
-    "no producer is listed there: the connection is closed, or a proxy's"
-)
+_NOT_LISTED: Final = "the broker lists no producer at this address"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ from rmqcli.checked import check_callback
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmqcli.admin.dlq.log import LetterResult
     from rmqcli.redrive.flush import FlushPlan, FlushRequest
     from rmqcli.redrive.library import FlushReport, LetterSending, RedriveReport
-    from rmqcli.redrive.log import LetterResult
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 RequestT = TypeVar("RequestT", bound="RedriveRequest | FlushRequest")

@@ -71,11 +71,11 @@ def producers(
     Example: rmq producers orders
 
     Brokers know producers by group, and not by topic. With TOPIC, rmq reads the newest
-    32 messages of each queue and lists their senders. For one without a client ID no
-    broker lists a producer: it has closed its connection, or sent through a proxy.
-    Proxies in cluster mode do not tell who their producers are. Brokers before 4.9.4
-    list the producers of a --group only (exit code 6). A group of which no producer is
-    connected to a broker has exit code 3.
+    32 messages of each queue and lists their senders. One without a client ID is not
+    listed by its broker: it may have closed its connection, have no group, as rmq send,
+    or send through a proxy. Proxies in cluster mode do not tell who their producers
+    are. Brokers before 4.9.4 list the producers of a --group only (exit code 6). A
+    group of which no producer is connected to a broker has exit code 3.
     """
     from rmqcli.admin.producers import MESSAGES_PER_QUEUE, list_producers
 
@@ -95,7 +95,9 @@ def producers(
         )
         reasons = Counter(row.reason for row in found.producers if row.reason)
         for reason, count in reasons.items():
-            common.messages.info(f"{counted(count, 'row')} without a client: {reason}")
+            common.messages.info(
+                f"{counted(count, 'row')} without a client ID: {reason}"
+            )
     raise_if_silent(found.errors, found.denial)
 
 

@@ -17,6 +17,7 @@ from array import array
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rmqcli.admin.dlq.log import LockedFile, path_in_state, read_whole
 from rmqcli.admin.reset.cluster_identity import (
     ClusterIdentity,
     identity_json,
@@ -26,7 +27,6 @@ from rmqcli.admin.reset.cluster_identity import (
 from rmqcli.admin.witness import Witness
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import RefusedError
-from rmqcli.redrive.log import LockedFile, path_in_state, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

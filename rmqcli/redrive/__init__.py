@@ -1,1 +1,1 @@
-"""Sending dead letters again: the plan, the run, and the log of what was sent."""
+"""Sending dead letters again: the plan and the run."""

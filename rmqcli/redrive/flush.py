@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmqcli.admin.brokers import ask_each, denial_of, reader_addresses, split_answers
 from rmqcli.admin.delayed import clock_of_broker
 from rmqcli.admin.dlq.letter import FLUSHED_FROM, facts_of, place_of
+from rmqcli.admin.dlq.log import DOUBTFUL, SENT, LetterPlace
 from rmqcli.admin.dlq.retries import delayed_retries
 from rmqcli.admin.lag.gather import read_pop_lag
 from rmqcli.admin.lag.memory import departed_errors_of_group
@@ -40,7 +41,6 @@ from rmqcli.position import LONG_MAX
 from rmqcli.producer.message import PROPERTIES_RESERVE_BYTES
 from rmqcli.producer.remoting.target import PublishTarget, find_target
 from rmqcli.redrive.letter import Letter, Retry
-from rmqcli.redrive.log import DOUBTFUL, SENT, LetterPlace
 from rmqcli.redrive.redrive import (
     DOUBTFUL_NAMED_MAX,
     NOT_UTF8,
@@ -58,9 +58,9 @@ from rmqcli.wire.message.system_flag import content_flags
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from rmqcli.admin.dlq.log import LetterStates
     from rmqcli.admin.lag.model import PopLag
     from rmqcli.api.client import Client
-    from rmqcli.redrive.log import LetterStates
     from rmqcli.redrive.redrive import LetterSource
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.message.record import StoredMessage

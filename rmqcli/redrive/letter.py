@@ -16,7 +16,7 @@ from rmqcli.producer.message import SYSTEM_PROPERTIES
 from rmqcli.wire.message.properties import IGNORED_IN_BATCHES, UNIQ_KEY
 
 if TYPE_CHECKING:
-    from rmqcli.redrive.log import LetterPlace
+    from rmqcli.admin.dlq.log import LetterPlace
 
 _LEFT_OUT: Final = frozenset(
     name.encode() for name in (*SYSTEM_PROPERTIES, FLUSHED_FROM)

@@ -12,6 +12,15 @@ from contextlib import ExitStack
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from rmqcli.admin.dlq.log import (
+    FLUSH,
+    REDRIVE,
+    UNKNOWN,
+    LetterStates,
+    default_path,
+    open_log,
+    read_log,
+)
 from rmqcli.admin.dlq.read import letter_route
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.api.client import Client
@@ -21,15 +30,6 @@ from rmqcli.errors import NotFoundError, RefusedError
 from rmqcli.model import retry_topic
 from rmqcli.names import check_group
 from rmqcli.redrive.flush import FlushPlan, FlushRequest, plan_flush
-from rmqcli.redrive.log import (
-    FLUSH,
-    REDRIVE,
-    UNKNOWN,
-    LetterStates,
-    default_path,
-    open_log,
-    read_log,
-)
 from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest, RedriveRun, plan_redrive
 from rmqcli.units import counted
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from rmqcli.admin.dlq.log import LetterResult
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.config import ClientConfig
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
-    from rmqcli.redrive.log import LetterResult
 
 #: Letters that a report names of each kind.
 NAMED_MAX: Final = 1_000

@@ -35,6 +35,7 @@ from rmqcli.admin.dlq.letter import (
     facts_of,
     place_of,
 )
+from rmqcli.admin.dlq.log import DOUBTFUL, SENT, LetterPlace, LetterResult
 from rmqcli.admin.dlq.read import LetterReader, find_letters
 from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 from rmqcli.api.calls.send import send_message
@@ -61,7 +62,6 @@ from rmqcli.producer.message import (
 from rmqcli.producer.remoting.publisher import PRODUCER_GROUP
 from rmqcli.producer.remoting.target import PublishTarget, find_target
 from rmqcli.redrive.letter import Letter, redriven_properties, unique_key
-from rmqcli.redrive.log import DOUBTFUL, SENT, LetterPlace, LetterResult
 from rmqcli.redrive.requests import RedriveRequests, failed, not_sent
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.compression import never_empty
@@ -73,13 +73,13 @@ from rmqcli.wire.message.system_flag import COMPRESSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from rmqcli.admin.dlq.log import LetterStates, RedriveLog
     from rmqcli.admin.dlq.read import LetterRanges
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.calls.send import SendAnswer
     from rmqcli.api.client import Client, PendingCall
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
-    from rmqcli.redrive.log import LetterStates, RedriveLog
 
 TO_ORIGIN: Final = "origin"
 TO_RETRY: Final = "retry"

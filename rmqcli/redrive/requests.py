@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
+from rmqcli.admin.dlq.log import UNKNOWN, LetterResult
 from rmqcli.api.runner import ClientRunner
 from rmqcli.errors import BrokerError, ConnectError, RmqError, TransportError, WireError
 from rmqcli.producer.config import ProducerConfig
@@ -39,7 +40,6 @@ from rmqcli.producer.remoting.publisher import (
 )
 from rmqcli.producer.remoting.requests import explain_limit
 from rmqcli.redrive.letter import goes_alone, sharding_key, unique_key
-from rmqcli.redrive.log import UNKNOWN, LetterResult
 from rmqcli.wire.ids import message_group_index
 from rmqcli.wire.message.batch import encode_items
 

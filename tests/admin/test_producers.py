@@ -58,9 +58,20 @@ def test_a_sender_that_is_not_listed_is_an_address_and_not_left_out(start):
         (row,) = admin.producers("orders").producers
     assert (row.client_id, row.group, row.messages) == (None, None, 1)
     assert row.address
-    assert row.reason == (
-        "no producer is listed there: the connection is closed, or a proxy's"
-    )
+    assert row.reason == "the broker lists no producer at this address"
+
+
+def test_a_sender_without_a_group_is_not_said_to_be_gone(start):
+    """Brokers list groups, and it has joined none, as that of `rmq send`."""
+    cluster = start()
+    with (
+        Producer(namesrv=cluster.namesrv) as producer,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        producer.send(ProducerMessage("orders", b"a"))
+        (row,) = admin.producers("orders").producers
+    assert (row.client_id, row.messages) == (None, 1)
+    assert row.reason == "the broker lists no producer at this address"
 
 
 def test_a_sender_behind_a_proxy_is_not_said_to_be_gone(start):

@@ -343,9 +343,9 @@ def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):
 def test_it_is_said_why_senders_have_no_client(cluster, rmq):
     cluster.send("orders", ["a"])
     code, (row,), err = rmq("producers", "orders")
-    reason = "no producer is listed there: the connection is closed, or a proxy's"
+    reason = "the broker lists no producer at this address"
     assert (code, row["client_id"], row["reason"]) == (0, None, reason)
-    assert err.endswith(f"\n1 row without a client: {reason}\n")
+    assert err.endswith(f"\n1 row without a client ID: {reason}\n")
 
 
 def test_producers_are_a_table_and_a_mistyped_group_is_named(cluster, rmq):

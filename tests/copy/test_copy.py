@@ -351,7 +351,7 @@ def test_messages_without_an_answer_are_named_and_sent_again(cluster, log):
 
 
 def test_two_copies_at_once_are_refused(cluster, log):
-    from rmqcli.redrive.log import LockedFile
+    from rmqcli.admin.dlq.log import LockedFile
 
     file = LockedFile(log)
     try:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqcli.admin.dlq.log import LockedFile
 from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.copy.copy import CopyRequest, CopyRun, identify, plan_copy
 from rmqcli.copy.log import CopyLog, open_copy_log, read_copy_log
-from rmqcli.redrive.log import LockedFile
 from tests.admin.dlq.letters import client_of
 from tests.copy.copying import stored
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqcli import Admin, NotFoundError, Producer, ProducerMessage, connect
+from rmqcli.admin.dlq.log import FLUSH, RedriveLog, open_log, read_log
 from rmqcli.aio import AsyncRetryFlush
 from rmqcli.aio import connect as aio_connect
 from rmqcli.errors import ConfigError, RefusedError
 from rmqcli.redrive.flush import FlushRequest, plan_flush
 from rmqcli.redrive.library import flush_identity
-from rmqcli.redrive.log import FLUSH, RedriveLog, open_log, read_log
 from rmqcli.redrive.redrive import RedriveRun
 from tests.admin.dlq.letters import client_of, kill
 from tests.aio.interrupting import run_clean

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqcli import Admin
+from rmqcli.admin.dlq.log import LetterPlace, LockedFile, RedriveLog, open_log, read_log
 from rmqcli.admin.dlq.read import LetterReader, find_letters
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.tail.filter import TailFilter
-from rmqcli.redrive.log import LetterPlace, LockedFile, RedriveLog, open_log, read_log
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
 from rmqcli.wire.message.decode import StoredMessage
 from tests.admin.dlq.letters import client_of, make_letters

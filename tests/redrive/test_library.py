@@ -19,9 +19,9 @@ from rmqcli import (
     UsageError,
     connect,
 )
+from rmqcli.admin.dlq.log import LetterResult
 from rmqcli.broker import faults
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.redrive.log import LetterResult
 from rmqcli.wire.codes import RequestCode
 from tests.admin.dlq.letters import make_letters
 

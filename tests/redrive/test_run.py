@@ -13,6 +13,13 @@ from dataclasses import replace
 import pytest
 
 from rmqcli import Admin, connect
+from rmqcli.admin.dlq.log import (
+    DOUBTFUL,
+    LetterPlace,
+    LetterResult,
+    LetterStates,
+    open_log,
+)
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.api.calls.offset import update_consumer_offset
@@ -34,13 +41,6 @@ from rmqcli.errors import (
 from rmqcli.redrive import redrive as redrive_module
 from rmqcli.redrive import requests
 from rmqcli.redrive.letter import Letter
-from rmqcli.redrive.log import (
-    DOUBTFUL,
-    LetterPlace,
-    LetterResult,
-    LetterStates,
-    open_log,
-)
 from rmqcli.redrive.redrive import RedriveRequest, RedriveRun, plan_redrive
 from rmqcli.testing import Seed
 from rmqcli.wire.codes import RequestCode

@@ -29,16 +29,6 @@ from rmqcli.admin.lag.check_points import (
 )
 from rmqcli.admin.lag.memory import departed_brokers
 from rmqcli.admin.lag.proxied import ask_proxied_members, filters_since_ms
-from rmqcli.admin.message.outcome import (
-    GroupEvidence,
-    GroupVerdict,
-    Holder,
-    MessageCopy,
-    MessageVerdict,
-    MovedBack,
-    judge,
-    letter_of,
-)
 from rmqcli.admin.message.pending import (
     PendingOutcome,
     is_pending,
@@ -52,6 +42,16 @@ from rmqcli.admin.message.records import (
     decode_all,
     decode_found,
     query_message_max,
+)
+from rmqcli.admin.message.verdict import (
+    GroupEvidence,
+    GroupVerdict,
+    Holder,
+    MessageCopy,
+    MessageVerdict,
+    MovedBack,
+    judge,
+    letter_of,
 )
 from rmqcli.admin.positions import is_missing
 from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
@@ -98,7 +98,6 @@ from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import (
-        Callable,
         Collection,
         Generator,
         Hashable,
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
     )
     from typing import TypeAlias
 
+    from rmqcli.admin.dlq.redriven import SaysOfLetter
     from rmqcli.admin.lag.check_points import PopDelivery
     from rmqcli.admin.lag.proxied import ProxiedMembers
     from rmqcli.admin.reset.backup import Backup
@@ -120,8 +120,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies.consumer import ProcessQueueInfo
     from rmqcli.wire.subscription import SubscriptionData
 
-    #: Returns what a log of redrives says of a dead letter of a group.
-    SaysOfLetter: TypeAlias = "Callable[[str, PulledMessage], str | None]"
     #: What is asked at one time. Tasks with equal keys are the same question.
     _Questions: TypeAlias = "Mapping[Any, Part]"
     #: Yields questions, and is resumed with the answers by key, errors as values.

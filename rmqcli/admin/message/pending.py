@@ -25,8 +25,8 @@ from rmqcli.admin.delayed import (
     runtime_and_config,
     stored_messages,
 )
-from rmqcli.admin.message.outcome import MessageVerdict
 from rmqcli.admin.message.records import PENDING_TOPICS, decode_all
+from rmqcli.admin.message.verdict import MessageVerdict
 from rmqcli.admin.transactions import (
     HALF_TOPIC,
     OP_TOPIC,

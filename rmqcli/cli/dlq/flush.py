@@ -89,9 +89,15 @@ def flush(common: Common, options: FlushOptions) -> int:
     consumers have not acknowledged waits for its invisible time: neither can be
     flushed. Brokers of 4.6.0 do not show what waits in delay levels.
     """
+    from rmqcli.admin.dlq.log import (
+        FLUSH,
+        LetterStates,
+        default_path,
+        open_log,
+        read_log,
+    )
     from rmqcli.redrive.flush import plan_flush
     from rmqcli.redrive.library import FlushReport, flush_identity
-    from rmqcli.redrive.log import FLUSH, LetterStates, default_path, open_log, read_log
 
     request, group = options.request(), options.group
     with common.open_client() as client:

@@ -17,8 +17,8 @@ from rmqcli.errors import ExitCode, UsageError
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
+    from rmqcli.admin.dlq.log import LetterStates
     from rmqcli.redrive.library import RedriveReport
-    from rmqcli.redrive.log import LetterStates
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
 
 _HOW = "How to send"
@@ -113,10 +113,10 @@ def redrive(common: Common, options: RedriveOptions) -> int:
     With --to retry only this group receives the letters; with --to origin every group
     of the topic does.
     """
+    from rmqcli.admin.dlq.log import default_path, open_log, read_log
     from rmqcli.admin.reset.cluster_identity import identity_of
     from rmqcli.model import dlq_topic
     from rmqcli.redrive.library import RedriveReport, refuse_unread
-    from rmqcli.redrive.log import default_path, open_log, read_log
     from rmqcli.redrive.redrive import plan_redrive
 
     options.check()

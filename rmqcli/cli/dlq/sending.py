@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rmqcli.admin.dlq.log import RedriveLog
     from rmqcli.api.client import Client
     from rmqcli.cli.options import Common
     from rmqcli.redrive.flush import FlushPlan
     from rmqcli.redrive.library import FlushReport, RedriveReport, SendReport
-    from rmqcli.redrive.log import RedriveLog
     from rmqcli.redrive.redrive import RedrivePlan, RedriveRun
 
 PlanT = TypeVar("PlanT", bound="RedrivePlan | FlushPlan")

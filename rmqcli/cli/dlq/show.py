@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +25,10 @@ from rmqcli.wire.message.record import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqcli.admin.dlq.log import LetterStates
     from rmqcli.admin.dlq.read import LetterReader
     from rmqcli.api.client import Client
     from rmqcli.decode import Decode
-    from rmqcli.model import MessageQueue
-    from rmqcli.redrive.log import LetterStates
     from rmqcli.wire.message.record import DecodeFailure
 
 #: Letters of each broker that are shown when no option chooses some.
@@ -131,6 +129,7 @@ def show(common: Common, options: ShowOptions) -> None:
     NAME.
     """
     from rmqcli.admin.dlq.read import LetterReader
+    from rmqcli.admin.dlq.redriven import redrives_of
 
     options.check()
     as_messages = f"-o {common.output}"
@@ -213,6 +212,7 @@ def _rows(
     states: LetterStates | None,
 ) -> Iterator[list[dict[str, object]]]:
     from rmqcli.admin.dlq.letter import facts_of, place_of
+    from rmqcli.admin.dlq.redriven import is_redriven
     from rmqcli.admin.message.origin import find_origins
 
     group, lines = options.group, JsonWriter(options.decode)
@@ -239,33 +239,6 @@ def _rows(
                 }
             rows.append(row)
         yield rows
-
-
-def redrives_of(
-    client: Client, group: str, log: Path | None = None
-) -> LetterStates | None:
-    """Read which letters of a group were redriven, of the usual log without `log`.
-
-    None if there is no log: nothing is known then, for it may be on another machine.
-    """
-    from rmqcli.admin.reset.cluster_identity import identity_of
-    from rmqcli.model import dlq_topic
-    from rmqcli.redrive.log import default_path, read_log
-
-    cluster = identity_of(client.route(dlq_topic(group)))
-    path = log or default_path(os.environ, group, cluster)
-    return read_log(path, group, cluster)[0] if path.exists() else None
-
-
-def is_redriven(
-    states: LetterStates | None, queue: MessageQueue, letter: StoredMessage
-) -> str | None:
-    """Return yes, no, or maybe if a redrive was killed; None if it is not known."""
-    from rmqcli.redrive.log import LetterPlace
-
-    if states is None:
-        return None
-    return ("no", "maybe", "yes")[states.get(LetterPlace.of(queue, letter))]
 
 
 def _count(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.by_broker import errors_json, raise_if_silent
@@ -17,17 +16,14 @@ from rmqcli.cli.ui.output import Column, row_of, time_column
 from rmqcli.cli.ui.records.output import HELP_FIELDS, make_writer, write_messages
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import PartialError, RmqError
+from rmqcli.errors import PartialError
 from rmqcli.files import state_folder
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.message.gather import MessageOutcome, SaysOfLetter
-    from rmqcli.api.client import Client
+    from rmqcli.admin.message.gather import MessageOutcome
     from rmqcli.cli.ui.output import Row
     from rmqcli.decode import Decode
-    from rmqcli.engine.message import PulledMessage
-    from rmqcli.redrive.log import LetterStates
 
 #: Messages of one key or id whose groups are asked about.
 SHOWN_MAX = 20
@@ -129,6 +125,7 @@ def show(common: Common, options: MessageShowOptions) -> None:
     messages may have the same ID or key: the newest 20 are shown, or as many of them as
     can be asked about within --timeout.
     """
+    from rmqcli.admin.dlq.redriven import known_redrives
     from rmqcli.admin.message.find import find_messages, missing_message
     from rmqcli.admin.message.gather import outcomes_of
 
@@ -203,38 +200,6 @@ def known_backups() -> list[Any]:
     from rmqcli.admin.reset.backup import backup_directory, list_backups
 
     return list_backups(backup_directory(os.environ))
-
-
-def known_redrives(client: Client) -> SaysOfLetter:
-    """Return a function that says what the log of redrives has of a dead letter.
-
-    It returns None for a letter that is not in the log of this user, and without one.
-    """
-
-    @cache
-    def read(group: str) -> LetterStates | RmqError | None:
-        from rmqcli.cli.dlq.show import redrives_of
-
-        if state_folder(os.environ, "redrive") is None:
-            return None
-        try:
-            return redrives_of(client, group)
-        except RmqError as error:
-            return error
-
-    def says(group: str, letter: PulledMessage) -> str | None:
-        log = read(group)
-        if isinstance(log, RmqError):
-            return f"whether the letter was redriven is not known: {log.message}"
-        from rmqcli.cli.dlq.show import is_redriven
-
-        state = is_redriven(log, letter.message_queue, letter)
-        if state in (None, "no"):
-            return None
-        maybe = "may have been" if state == "maybe" else "was"
-        return f"the letter {maybe} redriven, by the log of rmq dlq redrive"
-
-    return says
 
 
 def stored_text(outcome: MessageOutcome) -> str:

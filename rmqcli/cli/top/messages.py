@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.dlq.letter import place_of
 from rmqcli.admin.dlq.read import DeadLetters, read_letters
+from rmqcli.admin.dlq.redriven import is_redriven, known_redrives, redrives_of
 from rmqcli.admin.message.find import find_messages, missing_message
 from rmqcli.admin.message.gather import outcomes_of
 from rmqcli.admin.positions import resolve_ranges_each
@@ -18,11 +19,10 @@ from rmqcli.admin.tail.batch import Batcher, TailCounts
 from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.cli.dlq.show import COLUMNS as LETTER_COLUMNS
-from rmqcli.cli.dlq.show import LAST_DEFAULT, is_redriven, redrives_of
+from rmqcli.cli.dlq.show import LAST_DEFAULT
 from rmqcli.cli.message.show import (
     GROUP_COLUMNS,
     known_backups,
-    known_redrives,
     stored_text,
 )
 from rmqcli.cli.selection import readable_queues
@@ -43,13 +43,13 @@ from rmqcli.wire.message.record import DecodeFailure
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmqcli.admin.dlq.log import LetterStates
     from rmqcli.admin.message.gather import MessageOutcome
     from rmqcli.admin.tail.follow import Seen
     from rmqcli.api.client import Client
     from rmqcli.cli.top.view import Reads
     from rmqcli.cli.ui.output import Row
     from rmqcli.model import MessageQueue, OffsetRange
-    from rmqcli.redrive.log import LetterStates
     from rmqcli.wire.message.record import Record
 
 #: Messages of a tail that are kept.

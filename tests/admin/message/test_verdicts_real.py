@@ -28,7 +28,7 @@ from rmqcli import (
     SimpleConsumer,
     sql,
 )
-from rmqcli.admin.message.outcome import BEGINNING_MS
+from rmqcli.admin.message.verdict import BEGINNING_MS
 from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK

@@ -409,7 +409,7 @@ def test_without_a_confirmation_nothing_is_sent(cluster, capsys):
 
 
 def test_two_redrives_at_once_are_refused(cluster, capsys, state):
-    from rmqcli.redrive.log import LockedFile
+    from rmqcli.admin.dlq.log import LockedFile
 
     make_letters(cluster, "billing", "orders", "a")
     rmq(cluster, capsys, "redrive", "billing", *DO)

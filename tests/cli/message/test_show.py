@@ -867,6 +867,10 @@ def test_a_dead_letter_that_was_redriven_is_said_to_be(cluster, show, tmp_path):
     assert "redriven" not in verdict(show(cluster, other.msg_id))["evidence"]
     (row,) = show(cluster, "%DLQ%billing@broker-a:0:0")[1]
     assert row["stored"]["evidence"] == was_redriven
+    with Admin(namesrv=cluster.namesrv) as admin:  # the library says the same
+        (message,) = admin.find_messages(sent.msg_id, topic="orders").messages
+        (of_group,) = admin.message_outcome(message, groups=["billing"]).groups
+        assert of_group.evidence == evidence
     (log,) = tmp_path.rglob("billing@*.jsonl")
     log.write_text("{}\n")
     assert (

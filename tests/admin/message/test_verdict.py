@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rmqcli.admin.lag.check_points import PopDelivery
-from rmqcli.admin.message.outcome import GroupEvidence, Holder, MessageCopy, judge
+from rmqcli.admin.message.verdict import GroupEvidence, Holder, MessageCopy, judge
 from rmqcli.engine.message import Origin
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection

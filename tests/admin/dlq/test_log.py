@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.admin.reset.cluster_identity import ClusterIdentity
-from rmqcli.errors import ConfigError, RefusedError, RmqError
-from rmqcli.redrive.log import (
+from rmqcli.admin.dlq.log import (
     DOUBTFUL,
     NEW,
     SENT,
@@ -21,6 +19,8 @@ from rmqcli.redrive.log import (
     open_log,
     read_log,
 )
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.errors import ConfigError, RefusedError, RmqError
 from rmqcli.wire.message.record import DecodeFailure
 
 CLUSTER = ClusterIdentity(("DefaultCluster",), {"broker-a": ("10.0.0.1:10911",)})
@@ -260,7 +260,7 @@ def test_a_file_is_emptied_only_if_a_kill_may_have_cut_its_first_line(path, text
 def test_a_line_that_is_too_long_is_not_read_to_its_end_and_not_removed(
     path, monkeypatch
 ):
-    monkeypatch.setattr("rmqcli.redrive.log._LINE_BYTES_MAX", len(HEAD))
+    monkeypatch.setattr("rmqcli.admin.dlq.log._LINE_BYTES_MAX", len(HEAD))
     text = HEAD + " " * (len(HEAD) - 1) + "{}\n"
     write(path, text)
     with pytest.raises(ConfigError, match="damaged after 123 bytes: ValueError"):
@@ -370,7 +370,7 @@ def test_the_last_state_of_each_letter_counts_in_any_order_of_the_letters(noted)
 
 
 def test_letters_that_are_too_far_apart_are_of_no_queue(monkeypatch):
-    monkeypatch.setattr("rmqcli.redrive.log._SPAN_MAX", 10)
+    monkeypatch.setattr("rmqcli.admin.dlq.log._SPAN_MAX", 10)
     states = LetterStates()
     states.set(A0, SENT)
     last, first = A0._replace(queue_offset=16), A0._replace(queue_offset=6)
