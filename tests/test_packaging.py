@@ -159,6 +159,7 @@ with EmbeddedCluster(queues=1) as cluster:
 """
 
 
+@pytest.mark.slow
 def test_without_the_extra_everything_but_spark_works(small, tmp_path):
     done = run_small(small, "-c", _EVERYTHING_ELSE, cwd=tmp_path)
     assert (done.returncode, done.stderr[-300:] if done.returncode else "") == (0, "")

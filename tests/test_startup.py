@@ -141,6 +141,7 @@ def test_a_version_that_cannot_be_written_is_reported(unbuffered):
     assert done.stderr == ("error: cannot write the output: no space left on device\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

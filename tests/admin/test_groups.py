@@ -350,6 +350,7 @@ def test_a_group_is_not_called_deleted_of_a_broker_that_may_not_have_had_it(
     )
 
 
+@pytest.mark.slow
 def test_a_group_whose_settings_a_broker_does_not_tell_at_first_is_not_deleted(pair):
     """The broker was not asked for members then, but deleted the group."""
     pair.faults.add(faults.drop_request(), code=SETTINGS, broker="broker-b", times=1)

@@ -295,6 +295,7 @@ def test_a_key_that_may_name_another_message_too_is_not_resent(cluster, member):
             brief.plan_resend("k", topic="orders", group="G")
 
 
+@pytest.mark.slow
 def test_several_messages_of_a_key_are_named_by_their_places(cluster, member):
     _, listener = member
     seeds = [Seed(body=b"b", keys=["k"]) for _ in range(4)]

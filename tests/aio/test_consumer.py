@@ -308,6 +308,7 @@ def test_each_call_has_a_copy_of_the_context_of_the_start(rmq_cluster):
     assert sorted(seen) == [("start", str(body)) for body in NAMES[:20]]
 
 
+@pytest.mark.slow
 def test_a_listener_that_never_waits_lets_other_tasks_run(rmq_cluster):
     """All messages are there before the first is consumed, and each call takes 1 ms."""
     rmq_cluster.create_topic("orders", queues=1)

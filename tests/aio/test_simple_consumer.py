@@ -40,6 +40,7 @@ async def joined(consumer):
     await consumer.receive(await_ms=0)
 
 
+@pytest.mark.slow
 def test_messages_are_received_and_acknowledged_once(cluster, client):
     async def main():
         async with consumer_of(client) as consumer:

@@ -429,6 +429,7 @@ def test_a_read_only_profile_of_the_source_may_be_copied_from(copy, source, targ
     assert stored(target, "dst") == stored(source, "src")
 
 
+@pytest.mark.slow
 def test_following_copies_new_messages_until_an_interrupt(source, target):
     words = [sys.executable, "-m", "rmqcli", "copy", "src", "dst", "--follow"]
     words += ["-n", source.namesrv, "--to-namesrv", target.namesrv]
@@ -445,6 +446,7 @@ def test_following_copies_new_messages_until_an_interrupt(source, target):
     assert json.loads(out)["copied"] == 11
 
 
+@pytest.mark.slow
 def test_following_names_the_queues_that_are_not_copied(rmq_cluster_factory, target):
     """A broker of the source was down, queues were added: nothing told of either."""
     source = rmq_cluster_factory(brokers=2)

@@ -161,6 +161,7 @@ def test_a_program_is_not_told_that_what_it_had_does_not_exist(cluster, call, sh
             admin.topic("never")
 
 
+@pytest.mark.slow
 def test_an_assistant_sees_it_beside_lists(cluster):
     pytest.importorskip("mcp")
     from rmqcli.mcp import tools

@@ -63,6 +63,7 @@ def test_exit_code(arguments, code):
     assert run(arguments, table=TABLE) == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("do", "code"),
     [("rows", 0), ("exit", 8), ("interrupt", 130)],

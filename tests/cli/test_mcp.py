@@ -18,6 +18,7 @@ def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
     assert "hint: run: pip install 'rmqcli[mcp]'\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -55,6 +56,7 @@ def server():
         process.kill()
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_input_and_its_log_of_calls_is_private_and_utf_8(tmp_path):
     """Only the owner can read the log, whose encoding does not depend on the locale."""
     log = tmp_path / "calls"
@@ -70,6 +72,7 @@ def test_it_ends_with_its_input_and_its_log_of_calls_is_private_and_utf_8(tmp_pa
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_what_is_no_message_is_ignored_and_stdout_has_only_messages(server):
     hello = {
         "jsonrpc": "2.0",

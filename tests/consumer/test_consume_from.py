@@ -39,6 +39,7 @@ def bodies_of(cluster, topic, count, **given):
         return [next(messages).body for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["earliest", Earliest(), "-1h", "@0", "@2020-01-02"])
 def test_a_new_group_begins_at_a_position(rmq_cluster, topic, begin):
     found = bodies_of(rmq_cluster, topic, 3, consume_from=begin)

@@ -274,6 +274,7 @@ def test_orderly_needs_a_fifo_group(cluster):
     )
 
 
+@pytest.mark.slow
 def test_a_consumer_is_iterated(cluster):
     cluster.send("orders", ["x", "y", "z"], queue_id=0)
     with consumer(cluster) as running:
@@ -285,6 +286,7 @@ def test_a_consumer_is_iterated(cluster):
     assert left_over(cluster, 2) == sorted([second.body, third])
 
 
+@pytest.mark.slow
 def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
     cluster.send("orders", [f"m{n}" for n in range(10)], queue_id=0)
     begun, go_on = threading.Event(), threading.Event()

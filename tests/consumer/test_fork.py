@@ -232,6 +232,7 @@ with make(handle, consume_threads=1) as consumer:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_an_exception_that_ends_programs_is_logged_and_ends_no_consumer(

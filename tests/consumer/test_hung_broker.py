@@ -75,6 +75,7 @@ def test_a_start_consumes_from_the_healthy_broker(cluster, orderly):
         assert time.monotonic() - began < 10  # await_termination_ms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_member_that_joins_gets_its_queues_of_the_healthy_broker(cluster, orderly):
     """The other members give queues up and the new member begins them while the other

@@ -74,6 +74,7 @@ def test_every_delivery_is_reported_with_its_result(rmq_cluster, rmq_topic):
     assert before.timestamp_ms + after.cost_ms == after.timestamp_ms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("result", "kind"),
     [

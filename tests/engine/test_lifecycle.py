@@ -488,6 +488,7 @@ def test_a_close_does_not_wait_for_ever_for_brokers_that_do_not_answer():
     assert world.closed == [None]
 
 
+@pytest.mark.slow
 def test_a_thousand_members_leave_no_thread():
     """The engine starts no thread, and a closed member has no timer left."""
     before = set(threading.enumerate())

@@ -242,6 +242,7 @@ def test_cached_bytes_max_is_64_mib_unless_set():
     assert ConsumerConfig().cached_bytes_max == 64 * 1024 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64 * 1024, MIB, 4 * MIB])
 def test_64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib(size):
     """This is also true when all pulls were sent before the limit was reached."""

@@ -173,6 +173,7 @@ def test_tail_says_so_if_it_has_not_looked_at_all_messages_for_a_tag(
     assert found["cut"] == ["only the last 100 messages of each queue were searched"]
 
 
+@pytest.mark.slow
 def test_tail_since_a_position_begins_with_the_oldest_message_of_all_queues(
     cluster, talk
 ):
@@ -286,6 +287,7 @@ def test_results_are_cut_to_their_size_and_say_so(cluster, talk):
     assert body["hidden"] == "only the first 2000 characters are shown"
 
 
+@pytest.mark.slow
 def test_a_line_that_is_too_long_is_skipped(talk):
     async def conversation(session):
         with anyio.move_on_after(1):

@@ -60,6 +60,7 @@ print("none left", moment > 10, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "client",
     [

@@ -89,6 +89,7 @@ def test_a_restart_between_requests_is_waited_for_and_nothing_is_doubtful(cluste
     check_queues(cluster, outcomes)
 
 
+@pytest.mark.slow
 def test_after_a_kill_only_the_requests_on_their_way_are_doubtful(cluster):
     broker = cluster.broker()
 
@@ -133,6 +134,7 @@ def test_after_the_time_it_gives_up_and_reads_no_more(cluster):
     check_queues(cluster, outcomes)
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_it_waits_leaves_nothing_doubtful(cluster):
     broker = cluster.broker()
 

@@ -186,6 +186,7 @@ def test_fixed_queues_of_which_no_broker_is_there_are_not_found():
         found_fixed("b-b:1")
 
 
+@pytest.mark.slow
 def test_more_fixed_queues_than_fit_into_memory_are_refused():
     text = ";".join(f"b{n}:65535" for n in range(20))
     with pytest.raises(BodyError, match="route with more than 1048576 fixed queues"):

@@ -173,6 +173,7 @@ def test_a_stack_trace_is_sent_when_it_is_asked_for(proxy, open_session):
     assert "sesame" not in dump
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["print_thread_stack_trace", "verify_message"])
 def test_a_flood_of_commands_is_ignored_and_logged_once(
     proxy, open_session, caplog, kind

@@ -98,6 +98,7 @@ def finish(cluster, path, topic):
     return plan.doubtful
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -150,6 +151,7 @@ def _name(number):
     return f"broker-{'ab'[number % 2]}:0:{number // 2}"
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

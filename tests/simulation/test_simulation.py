@@ -136,6 +136,7 @@ def test_a_seed_with_faults_is_green(seed: int, is_orderly: bool):
     assert result.faults > 0
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("seed", [21, 22])
 def test_a_seed_with_resets_is_green(seed: int, is_orderly: bool):
@@ -200,6 +201,7 @@ def test_an_order_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch):
     assert re.search("comes after|was left out", _violations(is_orderly=True))
 
 
+@pytest.mark.slow
 @pytest.mark.injects_exceptions
 def test_consuming_without_a_broker_s_lock_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
@@ -213,6 +215,7 @@ def test_consuming_without_a_broker_s_lock_is_a_violation(
     assert "both have calls" in _violations(is_orderly=True, first_seed=2)
 
 
+@pytest.mark.slow
 def test_offsets_that_are_never_committed_are_seen(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
     assert "after all members left" in _violations(is_orderly=False, with_faults=False)

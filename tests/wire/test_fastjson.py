@@ -239,6 +239,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(REPEATED))
 def test_time_is_linear_in_the_input(name):
     """Ten times the input takes about ten times the CPU time, not a hundred times."""

@@ -205,6 +205,7 @@ def test_a_clock_that_jumps_makes_nothing_stall(jump_ms):
     assert verdicts == ["UNKNOWN"] * 5
 
 
+@pytest.mark.slow
 def test_samples_are_bounded_however_often_the_check_runs():
     history, verdicts = History(), []
     rng = random.Random(1)
@@ -274,6 +275,7 @@ def test_a_queue_that_stands_still_is_found_whatever_arrives(arrivals, waiting):
         assert observed_ms(series.points, WINDOW_MS) == MINUTE_MS * min(index, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_day_has_no_false_alarm_and_every_fault_is_found(seed):
     judge_days(seed)

@@ -113,6 +113,7 @@ def test_removed_messages_are_missing() -> None:
     assert (missing[0][0], missing[-1][1]) == (0, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lie",
     [

@@ -14,6 +14,7 @@ def address():
         yield cluster.broker().address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scene", SCENES + CHANGING_SCENES, ids=lambda scene: scene.__name__
 )

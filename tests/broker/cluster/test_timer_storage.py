@@ -80,6 +80,7 @@ def max_offset(address: str) -> int:
     return int(answer.ext_fields["offset"])
 
 
+@pytest.mark.slow
 def test_a_killed_broker_delivers_no_timer_message_again(tmp_path):
     """SIGKILL right after the delivery, before the progress was stored."""
     store = tmp_path / "store"

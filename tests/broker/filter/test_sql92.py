@@ -9,6 +9,7 @@ from rmqcli.errors import UsageError
 from rmqcli.wire.sql92 import LENGTH_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",
     [

@@ -42,6 +42,7 @@ def hostile_bytes(rng):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 @pytest.mark.parametrize(
     ("connections", "warm_up"),

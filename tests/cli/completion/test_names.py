@@ -264,6 +264,7 @@ def test_it_loads_neither_typer_nor_a_client():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

@@ -90,6 +90,7 @@ def lag(rmq_cluster, capfd):
     return look
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_commits_and_leaves_and_nothing_comes_twice(
     rmq_cluster, start, lag, signum
@@ -215,6 +216,7 @@ def test_a_reader_that_goes_away_ends_it_and_loses_nothing(rmq_cluster, start):
     assert not set(seen) & set(other.lines())
 
 
+@pytest.mark.slow
 def test_members_share_the_queues_and_lag_shows_who_owns_which(rmq_cluster, start, lag):
     rmq_cluster.create_topic("T")
     members = [start("-o", "raw") for _ in range(2)]

@@ -163,6 +163,7 @@ def test_a_time_is_echoed_with_its_zone(cluster, consume):
     ]
 
 
+@pytest.mark.slow
 def test_a_group_with_commits_ignores_from_and_that_is_said(cluster, consume):
     consume(cluster, "--from", "first", "--count", "3")
     lines = consume(cluster, "--from", "first", until="--from applies")

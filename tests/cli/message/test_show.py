@@ -728,6 +728,7 @@ def test_a_message_with_a_delay_is_found_by_its_id_and_key(
         assert show(cluster, key, "-t", "%RETRY%billing")[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [{"delay_level": 1}, {"delay_ms": 1_000}])
 def test_a_message_whose_delay_is_over_is_the_one_in_its_topic(
     rmq_cluster_factory, show, delay
@@ -1307,6 +1308,7 @@ def test_messages_of_a_key_have_the_verdicts_that_each_has_alone(cluster, show):
     assert alone == rows
 
 
+@pytest.mark.slow
 def test_a_key_of_many_messages_shows_the_newest_that_the_time_allows(cluster, show):
     """It ended with `no broker answers`, although the broker answered everything."""
     with Producer(namesrv=cluster.namesrv) as producer:

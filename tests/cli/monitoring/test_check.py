@@ -619,6 +619,7 @@ def apart(rmq_cluster_factory):
     return cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["lag", "age", "retention"])
 def test_a_glob_beside_a_broker_that_hangs_may_have_missed_groups(apart, capfd, check):
     """The group that was found is well; the broker that hangs may have another one."""

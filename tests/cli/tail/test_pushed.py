@@ -114,6 +114,7 @@ def plain(text):
     return condition
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=CONDITIONS)
 def test_what_is_found_is_what_a_plain_loop_finds(cluster, stored, capfd, text):

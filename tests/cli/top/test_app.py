@@ -60,6 +60,7 @@ def test_groups_are_shown_first_the_worst_on_top_with_the_command(cluster):
     on_screen(cluster.namesrv, story, flags=["-n", "here:9876"])
 
 
+@pytest.mark.slow
 def test_from_a_group_to_a_queue_to_a_message_and_its_verdicts(cluster):
     async def story(screen):
         await screen.until("billing")

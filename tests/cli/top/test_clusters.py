@@ -332,6 +332,7 @@ def test_no_secret_is_shown_and_what_is_wrong_with_a_profile_is(write_profiles, 
     assert first.name == stage.namesrv
 
 
+@pytest.mark.slow
 def test_a_command_for_credentials_runs_on_the_terminal_when_its_cluster_is_opened(
     write_profiles, tmp_path, stage
 ):

@@ -217,6 +217,7 @@ def _calls(name):
     ]
 
 
+@pytest.mark.slow
 def test_a_number_that_can_be_one_is_counted_with_its_noun():
     """`1 queues, not 8`: `rmqcli.units.counted` chooses between the two forms."""
     assert [
@@ -231,6 +232,7 @@ def test_a_number_that_can_be_one_is_counted_with_its_noun():
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "known"), _PARTS.items())
 def test_the_command_line_has_words_for_all_that_hints_name(kind, known):
     found = _calls(kind)
@@ -273,6 +275,7 @@ def test_no_plain_text_of_the_library_names_an_argument_with_its_value():
     assert found == []
 
 
+@pytest.mark.slow
 def test_the_command_of_every_call_exists():
     """Every method of Admin that a hint names exists."""
     named = {args[0].value for _, args in _calls("LibraryCall")}
@@ -281,6 +284,7 @@ def test_the_command_of_every_call_exists():
     assert [each for each in methods if not callable(getattr(Admin, each, None))] == []
 
 
+@pytest.mark.slow
 def test_no_text_of_the_library_names_a_flag_or_a_command():
     found = [
         f"{module}:{node.lineno}: {node.value!r}"

@@ -130,6 +130,7 @@ def test_a_whole_export_leaves_its_files_a_manifest_and_nothing_else(place):
     assert [json.loads(line)["queue_offset"] for line in lines] == [7]
 
 
+@pytest.mark.slow
 def test_a_repeated_export_does_nothing_and_since_last_adds_new_messages(place):
     place.export().run()
     runner, report = InlineRunner(), SilentReport()
@@ -146,6 +147,7 @@ def test_a_repeated_export_does_nothing_and_since_last_adds_new_messages(place):
     assert (again.parts, place.rows()) == ((), expected(grown.queues))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "date", "queue"])
 def test_after_an_interrupt_the_same_command_writes_only_the_rest(place, partition_by):
     request = {"partition_by": partition_by}
@@ -256,6 +258,7 @@ def test_a_second_export_is_refused_and_does_not_affect_the_first(place):
     assert place.names("locks/") == []
 
 
+@pytest.mark.slow
 def test_an_export_whose_lease_is_gone_writes_nothing_more(place):
     class TakenOver(InlineRunner):
         def write(self, parts, context, /, *, watch):
@@ -306,6 +309,7 @@ def test_an_endpoint_that_does_not_answer_exits_5(capfd, closed_port):
     assert "check that the endpoint is right" in hint
 
 
+@pytest.mark.slow
 def test_denied_keys_exit_4_and_are_not_shown(capfd, closed_port):
     with s3_server(INITIAL_NO_AUTH_ACTION_COUNT="0") as server:
         code, out, (error, hint) = run_command(

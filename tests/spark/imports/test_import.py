@@ -58,6 +58,7 @@ def import_(rmq, cluster, path, *arguments, topic="copy", code=0):
     return json.loads(out) if out else None, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "queue", "hour"])
 def test_the_round_trip_gives_equal_messages(rmq, cluster, tmp_path, partition_by):
     cluster.send("orders", seeds(2_000))
@@ -152,6 +153,7 @@ def test_a_compacted_export_is_imported_like_the_original(rmq, cluster, tmp_path
     assert "has not finished" in err
 
 
+@pytest.mark.slow
 def test_a_failed_import_continues_where_it_stopped(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(4_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
@@ -512,6 +514,7 @@ def test_queues_that_share_a_queue_are_recognized_by_its_last_message(
     assert "small@broker-a:0 ends at 150, but the import has written up to 200" in err
 
 
+@pytest.mark.slow
 def test_a_state_of_an_earlier_version_goes_on_with_a_note(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):
@@ -572,6 +575,7 @@ def test_the_error_for_an_unsupported_scheme_speaks_of_importing(rmq, tmp_path):
     assert "rmq cannot read from abfs URLs, only from folders on this machine" in err
 
 
+@pytest.mark.slow
 def test_a_killed_import_loses_nothing(cluster, tmp_path):
     """SIGKILL is sent before each call to the disk, that is, after a batch is sent and
     while the state is written. Each kill may repeat one batch."""

@@ -52,6 +52,7 @@ def batch_of(drawn):
     return pa.RecordBatch.from_arrays(arrays, names=drawn.schema.names)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     seed=st.integers(0, 2**32),

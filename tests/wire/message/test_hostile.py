@@ -126,6 +126,7 @@ def test_a_message_inside_a_body_is_not_delivered():
         assert [one.queue_offset for one in decode_messages(data)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -496,6 +496,7 @@ def test_a_wildcard_is_for_the_lite_topics_of_one_topic(lite):
     assert lite.pop(client_id="all", consumer_group="w") == []
 
 
+@pytest.mark.slow
 def test_a_broker_has_at_most_100_000_subscriptions(lite):
     many = ["a", *(f"a{number}" for number in range(100_000))]
     assert lite.call(change_of(*many, action="COMPLETE_ADD")) == 2018
