@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -27,9 +27,9 @@ from rmqcli.wire.bodies.config import parse_properties_text
 from rmqcli.wire.codes import RequestCode
 from tests.broker.wire_client import WireClient
 from tests.kit import raw
+from tests.kit.ports import PortBlock
 from tests.kit.proxy.raw_client import GrpcClient, code_of
 from tests.kit.waiting import PATIENCE_S
-from tests.transport.peer import free_port
 
 CLUSTER_INFO, MAX_OFFSET, BROKER_CONFIG = 106, 30, 26
 
@@ -224,11 +224,13 @@ def test_broker_ports_count_from_the_one_that_is_given():
 
 
 def test_the_first_broker_listens_at_the_given_port():
-    port = free_port()
-    with rmq_broker("--broker-port", str(port)) as (_, (_, broker)):
-        assert broker["address"] == f"127.0.0.1:{port}"
-        with WireClient(broker["address"]) as client:
-            assert client.ask(MAX_OFFSET, topic="TBW102", queueId=0).code == 0
+    with (
+        closing(PortBlock()) as ports,
+        rmq_broker("--broker-port", str(ports.first)) as (_, (_, broker)),
+        WireClient(broker["address"]) as client,
+    ):
+        assert broker["address"] == f"127.0.0.1:{ports.first}"
+        assert client.ask(MAX_OFFSET, topic="TBW102", queueId=0).code == 0
 
 
 @pytest.mark.parametrize(
