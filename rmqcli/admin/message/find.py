@@ -558,6 +558,7 @@ def is_id(text: str) -> bool:
 
 def _all_topics(client: Client, ref: str, found: FoundMessages) -> list[str]:
     listed = list_topics(client)
+    found.errors |= listed.errors  # topics that only these have are not searched
     found.static_topics = [r.topic for r in listed.topics if r.kind == "static"]
     names = [row.topic for row in listed.topics if row.kind == "normal"]
     if len(names) > TOPICS_MAX:

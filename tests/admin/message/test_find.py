@@ -463,3 +463,18 @@ def test_a_broker_that_refuses_to_search_by_time_is_named(cluster, admin):
     cluster.faults.add(refuse, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     found = admin.find_messages(absent, topic="orders")
     assert (bodies(found), sorted(found.errors)) == ([], ["broker-a", "broker-b"])
+
+
+def test_an_id_is_not_nowhere_when_a_broker_did_not_tell_its_topics(cluster, admin):
+    put(cluster, "orders", "a")
+    cluster.faults.add(
+        faults.answer(1, "no"),
+        code=RequestCode.GET_ALL_TOPIC_CONFIG,
+        broker="broker-b",
+    )
+    ref = "0" * 32
+    found = admin.find_messages(ref)
+    error = missing_message(found, ref)
+    assert (list(found.errors), found.is_complete) == (["broker-b"], False)
+    assert isinstance(error, PartialError)
+    assert error.message.startswith(f"{ref} was not found: broker-b")
