@@ -759,8 +759,9 @@ class Admin(StartedInBlock):
 
         Brokers do not know which topics a producer sends to. So with `topic` the newest
         32 messages of each queue are read, and their senders are listed, connected or
-        not. Brokers before 4.9.4 list the producers of a given `group` only. Without
-        `topic`, `untold` of the result is as that of `topics`.
+        not; those whose group is unknown are listed with a `group`, too. Brokers before
+        4.9.4 list the producers of a given `group` only. Without `topic`, `untold` of
+        the result is as that of `topics`.
         """
         from rmqcli.admin.producers import list_producers
 

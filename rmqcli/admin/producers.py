@@ -50,7 +50,7 @@ _Place: TypeAlias = "tuple[str, bytes]"
 
 _SILENT: Final = "the broker did not list its producers"
 _PROXIED: Final = "sent through a proxy, which does not tell who sent"
-_NOT_LISTED: Final = "the broker lists no producer at this address"
+_NOT_LISTED: Final = "the broker listed no producer at this address"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,8 @@ def list_producers(
     """List the producers that are connected, those of one group, or those of a topic.
 
     With `topic`, the newest 32 messages of each queue are read, and only their senders
-    are listed. Brokers before 4.9.4 list producers of a given group only. Raises
+    are listed; with both, also senders of an unknown group, which may be this one.
+    Brokers before 4.9.4 list producers of a given group only. Raises
     NotFoundError for an unknown topic, and NoBrokerError when no broker answers.
     """
     if topic is None:
@@ -110,8 +111,9 @@ def list_producers(
     connected, errors = _connected(client, addresses, group)
     client.raise_if_none_answers(errors.values())
     if topic is None:
+        rows = [row for row in connected if group in (None, row.group)]
         return ProducerList(
-            producers=_sorted(_without_inner(connected)),
+            producers=_sorted(_without_inner(rows)),
             errors=errors,
             denial=denial_of(errors.get(name) for name in addresses),
         )
@@ -122,13 +124,13 @@ def list_producers(
         [
             replace(row, messages=senders[place].messages)
             for place, row in places
-            if place in known
+            if place in known and group in (None, row.group)
         ]
     )
     found += [
         row
         for place, row in senders.items()
-        if place not in known and group in (None, row.group)
+        if place not in known and (group is None or row.group in (None, group))
     ]
     denial = None if read else denial_of(errors.get(name) for name in addresses)
     errors |= untold_errors_of(client, [topic])
@@ -140,7 +142,10 @@ def list_producers(
 def _connected(
     client: Client, addresses: Mapping[str, str], group: str | None
 ) -> tuple[list[ProducerRow], dict[str, RmqError]]:
-    """Return all producers that brokers list, and why some do not."""
+    """Return all producers that brokers list, and why some do not.
+
+    Brokers before 4.9.4 list those of `group`.
+    """
     versions = {}
     errors: dict[str, RmqError] = {}
     for name, address in addresses.items():
@@ -165,7 +170,6 @@ def _connected(
         )
         for name, table in tables.items()
         for owner, members in table.items()
-        if group in (None, owner)
         for each in members
     ]
     if group is None:

@@ -52,7 +52,9 @@ COLUMNS = (
         priority=40,
     ),
     number_column(
-        "messages", "of the newest messages of the topic, those that it sent"
+        "messages",
+        "of the newest messages of the topic, those that it sent",
+        priority=1,
     ),
     json_column("reason", "why the client_id is null"),
 )
@@ -73,9 +75,10 @@ def producers(
     Brokers know producers by group, and not by topic. With TOPIC, rmq reads the newest
     32 messages of each queue and lists their senders. One without a client ID is not
     listed by its broker: it may have closed its connection, have no group, as rmq send,
-    or send through a proxy. Proxies in cluster mode do not tell who their producers
-    are. Brokers before 4.9.4 list the producers of a --group only (exit code 6). A
-    group of which no producer is connected to a broker has exit code 3.
+    or send through a proxy. So --group keeps the senders whose group is unknown.
+    Proxies in cluster mode do not tell who their producers are. Brokers before 4.9.4
+    list the producers of a --group only (exit code 6). A group of which no producer is
+    connected to a broker has exit code 3.
     """
     from rmqcli.admin.producers import MESSAGES_PER_QUEUE, list_producers
 
@@ -83,7 +86,8 @@ def producers(
         found = list_producers(client, topic=topic, group=group)
         if topic is None:
             warn_about_departed(common, client)
-        if group is not None and not found.producers and not found.errors:
+        is_found = any(each.group is not None for each in found.producers)
+        if group is not None and not is_found and not found.errors:
             _check_online(client, group)
     rows = [row_of(COLUMNS, each) for each in found.producers]
     show_list(common, rows, COLUMNS, none="no producers", is_complete=not found.errors)

@@ -58,7 +58,7 @@ def test_a_sender_that_is_not_listed_is_an_address_and_not_left_out(start):
         (row,) = admin.producers("orders").producers
     assert (row.client_id, row.group, row.messages) == (None, None, 1)
     assert row.address
-    assert row.reason == "the broker lists no producer at this address"
+    assert row.reason == "the broker listed no producer at this address"
 
 
 def test_a_sender_without_a_group_is_not_said_to_be_gone(start):
@@ -71,7 +71,7 @@ def test_a_sender_without_a_group_is_not_said_to_be_gone(start):
         producer.send(ProducerMessage("orders", b"a"))
         (row,) = admin.producers("orders").producers
     assert (row.client_id, row.messages) == (None, 1)
-    assert row.reason == "the broker lists no producer at this address"
+    assert row.reason == "the broker listed no producer at this address"
 
 
 def test_a_sender_behind_a_proxy_is_not_said_to_be_gone(start):
@@ -267,6 +267,21 @@ def test_the_senders_of_one_group_are_those_whose_messages_say_so(start):
         (row,) = admin.producers("orders", group="shop").producers
         assert (row.group, row.messages) == ("shop", 1)
         assert admin.producers("orders", group="audit").producers == []
+
+
+def test_a_sender_of_an_unknown_group_may_be_of_the_group_that_is_asked_for(start):
+    cluster = start()
+    with (
+        Producer("audit", namesrv=cluster.namesrv) as audit,
+        Admin(namesrv=cluster.namesrv) as admin,
+    ):
+        audit.send(ProducerMessage("orders", b"a"))
+        wait_until(lambda: admin.producers(group="audit").producers)
+        assert admin.producers("orders", group="shop").producers == []
+        cluster.send("orders", [Seed(body=b"b")])
+        (row,) = admin.producers("orders", group="shop").producers
+    assert (row.group, row.client_id, row.messages) == (None, None, 1)
+    assert row.reason == "the broker listed no producer at this address"
 
 
 def test_the_group_of_all_clients_is_shown_only_where_there_is_no_other(start):

@@ -44,4 +44,4 @@ def test_a_remoting_producer_behind_a_proxy_in_cluster_mode_is_not_said_to_be_go
 ):
     _, row = send_and_find(real_cluster, namesrv=(cluster_proxy.remoting_address,))
     assert (row.group, row.messages) == (None, 1)
-    assert row.reason == "the broker lists no producer at this address"
+    assert row.reason == "the broker listed no producer at this address"

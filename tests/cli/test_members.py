@@ -9,7 +9,11 @@ from contextlib import redirect_stdout
 import pytest
 
 from rmqcli import Consumer, Producer, ProducerMessage
+from rmqcli.admin.producers import ProducerRow
 from rmqcli.cli.main import run
+from rmqcli.cli.producers import COLUMNS
+from rmqcli.cli.ui.output import row_of
+from rmqcli.cli.ui.rich.table import fit_columns
 from rmqcli.testing import faults
 from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
@@ -340,10 +344,21 @@ def test_producers_of_a_topic_say_how_much_was_read(cluster, rmq):
     assert rmq("producers", "never")[0] == 3
 
 
+@pytest.mark.parametrize("messages", [None, 3])
+def test_messages_are_shown_only_where_a_topic_is_asked_about(messages):
+    row = row_of(
+        COLUMNS,
+        ProducerRow(group=None, address="h:1", broker_name="b", messages=messages),
+    )
+    shown, hidden = fit_columns([row], COLUMNS, width=80)
+    headings = [cells.column.heading for cells in shown]
+    assert ("MESSAGES" in headings, hidden) == (messages is not None, [])
+
+
 def test_it_is_said_why_senders_have_no_client(cluster, rmq):
     cluster.send("orders", ["a"])
     code, (row,), err = rmq("producers", "orders")
-    reason = "the broker lists no producer at this address"
+    reason = "the broker listed no producer at this address"
     assert (code, row["client_id"], row["reason"]) == (0, None, reason)
     assert err.endswith(f"\n1 row without a client ID: {reason}\n")
 
