@@ -15,14 +15,14 @@ run does not need (`rmqcli.cli.arguments.parse`).
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import MISSING as MISSING
 from dataclasses import Field, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar, overload
 
 from rmqcli.cli.configuration.places import NO_PROFILE, has_config
 from rmqcli.cli.ui.messages import Messages, color_is_on
@@ -97,6 +97,9 @@ def in_time_zone(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 T = TypeVar("T")
+
+#: The default of an option that is required, which may have any type.
+MISSING: Any = dataclasses.MISSING
 COLORS = ("auto", "always", "never")
 
 #: Title of the section of `--help` that lists the common options.
@@ -428,6 +431,14 @@ def given_options(options: Any) -> dict[str, bool]:
         not in (each.default, [])
         for each in fields(options)
     }
+
+
+@overload
+def option(*names: str, default: T, **settings: Any) -> T: ...
+
+
+@overload
+def option(*names: str, **settings: Any) -> None: ...
 
 
 def option(*names: str, default: object = None, **settings: Any) -> Any:
