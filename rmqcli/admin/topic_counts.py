@@ -109,7 +109,8 @@ def count_topics(
 
     They are from `listed`, which is asked for if it is not given. The brokers that
     topics had in the reading before, `since`, are missed when they have left the route.
-    Rates are those since that reading, or with `rates` since an older one in there.
+    Rates are those since that reading, or with `rates` since an older one in there. All
+    messages of a topic that a broker did not have at that reading were stored since.
     Raises NoBrokerError when no broker answers.
     """
     if listed is None:
@@ -122,6 +123,7 @@ def count_topics(
             for before in since.topics.values():
                 for name, end in before.ends.items():
                     rates.take((before.topic, name), since.at_ms, end)
+    had = {} if since is None else _topics_by_broker(since.listed)
     asked = [each for each in topics if each.kind != "static"]
     places = _places(client, asked, silent=set(listed.errors), since=since)
     rates.keep({(topic, name) for topic, names in places.items() for name in names})
@@ -163,6 +165,8 @@ def count_topics(
                     max(0, offset.max_offset - offset.min_offset)
                     for offset in answer.values()
                 )
+                if since is not None and row.topic not in had.get(name, {row.topic}):
+                    rates.take((row.topic, name), since.at_ms, end - count)
             ends[name] = end
             counts.append(count)
             each_rate.append(rates.take((row.topic, name), at_ms, end))
@@ -181,6 +185,19 @@ def count_topics(
             ends=ends,
         )
     return TopicCounts(found, listed, at_ms)
+
+
+def _topics_by_broker(listed: TopicList) -> dict[str, set[str]]:
+    """Return the topics of each broker that told its own.
+
+    What another broker has is not known to be new when it comes back.
+    """
+    found: dict[str, set[str]] = {}
+    for row in listed.topics:
+        for name in row.brokers:
+            if name not in listed.errors:
+                found.setdefault(name, set()).add(row.topic)
+    return found
 
 
 def _why_no_rate(before: TopicCount | None) -> str | None:

@@ -98,14 +98,31 @@ def test_a_broker_that_has_left_since_is_missed(pair, has_home, monkeypatch):
         assert "broker-b" in str(orders.reason)
 
 
-def test_a_topic_that_was_created_since_has_no_rate_yet(pair):
+def test_a_topic_that_was_created_since_is_counted_from_zero(pair):
+    """As `dlq list --sample` counts the letters of a new topic."""
     clock = ManualClock()
     with Admin(namesrv=pair.namesrv, clock=clock) as admin:
         first = admin.topic_counts()
         pair.create_topic("new", queues=1)
-        clock.advance(1_000)
+        pair.send("new", ["x"] * 6, broker="broker-a")
+        clock.advance(2_000)
         new = admin.topic_counts(since=first).topics["new"]
-    assert (new.messages, new.rate_in) == (0, None)
-    assert new.reason == (
-        "there is no earlier reading of it, or its offsets have moved back since"
-    )
+    assert (new.messages, new.rate_in, new.reason) == (6, 3.0, None)
+
+
+def test_a_topic_of_a_broker_that_did_not_tell_before_is_not_new(pair):
+    clock = ManualClock()
+    with Admin(namesrv=pair.namesrv, clock=clock) as admin:
+        admin.create_topic("late", queue_nums=1, brokers=["broker-b"])
+        pair.send("late", ["x"] * 6, broker="broker-b")
+        silence = pair.faults.add(
+            faults.answer(1, "no"),
+            code=RequestCode.GET_ALL_TOPIC_CONFIG,
+            broker="broker-b",
+        )
+        first = admin.topic_counts()
+        pair.faults.remove(silence)
+        clock.advance(1_000)
+        late = admin.topic_counts(since=first).topics["late"]
+    assert (late.messages, late.rate_in) == (6, None)
+    assert "broker-b" in str(late.reason)

@@ -293,3 +293,22 @@ def test_messages_in_queues_that_were_removed_from_a_topic_are_told(
         found, code = lag(real_cluster, *arguments)
         assert found[group]["total_lag"] == 10
         assert told in found[group]["notes"]
+
+
+@pytest.mark.rmq_versions("5.5.0")
+def test_an_empty_queue_of_a_batch_topic_does_not_hide_the_age(real_cluster, lag):
+    """Java cannot tell the times of such a topic: a NullPointerException."""
+    topic = real_cluster.create_topic(
+        queues=2, brokers=[0], attributes="+queue.type=BatchCQ"
+    )
+    group = new_group(real_cluster)
+    batch = [{"topic": topic, "bodyB64": "eA=="}] * 3
+    (sent,) = java_producer(real_cluster, [{"batch": batch}])
+    assert sent["sendStatus"] == "SEND_OK"
+    commit(real_cluster, group, topic, {0: 0, 1: 0})
+    found, code = lag(real_cluster)
+    queues = queues_of(found[group], topic).values()
+    waiting = [queue for queue in queues if queue["lag"]]
+    assert [queue["lag"] for queue in waiting] == [3]
+    assert 0 < waiting[0]["age_ms"] < 300_000
+    assert (code, found[group]["notes"]) == (0, [])
