@@ -700,6 +700,8 @@ def _read_rest(
             ends, (low, high) = part.ends[about[0]], outcome
             if isinstance(low, int) and isinstance(high, int) and ends is not None:
                 ends[about[1]] = (low, high)
+        elif isinstance(outcome, NotFoundError):
+            part.ends[about[1]] = None  # it was deleted after its ends were read
         elif isinstance(outcome, RmqError):
             is_bug = "NullPointerException" in outcome.message
             if not (is_bug and (yield from _read_first_unread(part, about, clock))):

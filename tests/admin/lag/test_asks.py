@@ -886,3 +886,22 @@ def test_a_broker_is_asked_about_a_thousand_groups_at_a_time(rmq_cluster):
     with asking(1_000) as admin, pytest.raises(NoBrokerError):
         admin.lags()
     assert len(asked.requests) <= 2_001
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_topic_that_is_deleted_meanwhile_has_no_lag(rmq_cluster, lag, named):
+    """It was there when its ends were read, and not when the age was."""
+    for topic in ("orders", "gone"):
+        rmq_cluster.create_topic(topic, queues=1)
+        rmq_cluster.send(topic, ["a", "b"])
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 1})
+    commit(rmq_cluster, "billing", "gone", {0: 1})
+    deleted = faults.answer(17, "topic[gone] not exist")
+    rmq_cluster.faults.add(deleted, code=303, topic="gone")
+    found, code = lag(rmq_cluster, *named)
+    assert found["billing"]["notes"] == [
+        "broker-a has no topic gone any more, but 1 offset of the group in it"
+    ]
+    assert [each["topic"] for each in found["billing"]["queues"]] == ["orders"]
+    assert (found["billing"]["total_lag"], code) == (1, 0)

@@ -63,6 +63,18 @@ class Screen:
         await self._until(lambda: all(text in self.text for text in texts), texts)
         return self.text
 
+    async def until_settled(self):
+        """Wait until what is drawn has the size that it has on the screen.
+
+        A drawing may come between a question and the line that is made for its answer.
+        """
+        await self._until(self._is_settled, "settled")
+
+    def _is_settled(self):
+        board, line = self.app._board, self.app._input
+        is_placed = line.display == bool(line.region.height)
+        return is_placed and len(board.strips) == board.size.height
+
     async def until_gone(self, text):
         """Wait until the screen does not have the text any more."""
         await self._until(lambda: text not in self.text, text)

@@ -91,6 +91,7 @@ async def screens_of(screen, cluster):
     async def take(name, *texts, mask=lambda text: text):
         await screen.until(*texts)
         await screen.until_gone("reading ...")
+        await screen.until_settled()
         found[name] = mask(masked(screen))
 
     await take("groups", "billing", "never-committed", "STOPPED")
