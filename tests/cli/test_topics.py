@@ -289,7 +289,7 @@ def test_a_sample_of_topics_on_real_brokers(rmq, real_cluster, new_topic):
                 producer.send(ProducerMessage(topic, b"x"))
 
     def row_of_topic():
-        # Topics that other tests create during the sample have no rate: the code is 6.
+        # A topic that another test deletes or changes meanwhile may have no rate.
         rows, _ = rmq("topics", "--sample", "1s", allow=(6,))
         return next(row for row in rows if row["topic"] == topic)
 
