@@ -123,6 +123,7 @@ def test_what_is_overdue_is_told_by_the_broker_s_clock(start):
     assert "behind this machine's; using the broker's" in note[1]
 
 
+@pytest.mark.slow
 def test_what_was_delivered_waits_no_longer(start):
     cluster = start()
     send(cluster, "soon", delay_ms=1_000)

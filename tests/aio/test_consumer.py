@@ -113,6 +113,7 @@ def test_a_wait_before_the_start_or_for_a_wrong_time_is_refused():
 # --- listeners ---
 
 
+@pytest.mark.slow
 def test_messages_are_consumed_in_the_loop_and_once(cluster, client, protocol):
     topic = make_topic(cluster, protocol, queues=2)
     threads = set()
@@ -411,6 +412,7 @@ def test_a_loop_gets_every_message_and_the_last_is_consumed_with_the_next_reques
     run_clean(main)
 
 
+@pytest.mark.slow
 def test_a_loop_keeps_the_order_of_an_orderly_consumer(cluster, client, protocol):
     topic = make_topic(cluster, protocol, in_order=True)
 
@@ -753,6 +755,7 @@ def test_a_loop_that_ends_without_a_close_leaves_its_messages_to_the_group(
     assert "closes: a task of its listener was cancelled" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_listener_that_ignores_being_cancelled_is_reported(rmq_cluster, caplog):
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send("orders", NAMES[:1])

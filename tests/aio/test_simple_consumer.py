@@ -70,6 +70,7 @@ def test_a_consumer_that_has_received_nothing_acknowledges_another_ones_messages
 
 
 # A proxy may take seconds to deliver what was put back.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "protocol", ["remoting", pytest.param("proxy", marks=pytest.mark.slow)]
 )

@@ -134,6 +134,7 @@ def test_messages_that_come_to_the_target_between_the_copies_are_counted():
     )
 
 
+@pytest.mark.slow
 def test_messages_that_may_be_stored_are_named_before_they_are_sent_again(copy, target):
     target.faults.add(
         faults.drop_answer(), code=RequestCode.SEND_BATCH_MESSAGE, times=2
@@ -519,6 +520,7 @@ def test_a_broker_that_hangs_is_waited_for_once(
     assert stored(target, "dst") == {}
 
 
+@pytest.mark.slow
 def test_a_target_that_hangs_is_waited_for_once(copy, target):
     assert copy("--execute", "--yes")[0] == 0
     rule = target.faults.add(faults.drop_request(), broker="broker-a")

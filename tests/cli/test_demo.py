@@ -101,6 +101,7 @@ def test_without_grpc_that_step_is_left_out(tmp_path):
     assert step.startswith("skipped: gRPC cannot be loaded: ")
 
 
+@pytest.mark.slow
 def test_an_end_in_the_middle_leaves_nothing(tmp_path):
     with start(tmp_path, "demo") as process:
         _, err = interrupted(process, signal.SIGTERM, "## The last messages")

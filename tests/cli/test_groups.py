@@ -393,6 +393,7 @@ def test_its_topics_go_only_when_that_is_asked_for(start):
     assert not {"%RETRY%G", "%DLQ%G"} & topics
 
 
+@pytest.mark.slow
 def test_a_broker_that_hangs_is_asked_once_and_its_group_is_not_deleted(start):
     """It took five timeouts, and the group's retries were deleted with their topic."""
     cluster, rmq = start(brokers=2)
@@ -434,6 +435,7 @@ def test_a_group_whose_settings_are_denied_is_not_deleted_without_its_offsets(st
     assert (len(asked.requests), "add --remove-offsets" in err) == (0, True)
 
 
+@pytest.mark.slow
 def test_where_a_broker_does_not_answer_members_and_topics_are_unknown(start):
     """`group show` showed empty lists, and that no member is active."""
     cluster, rmq = start(brokers=2)

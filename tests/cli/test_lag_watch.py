@@ -74,6 +74,7 @@ def watch(rmq_cluster):
     started.close()
 
 
+@pytest.mark.slow
 def test_a_broker_that_hangs_turns_what_is_shown_stale_and_comes_back(
     rmq_cluster, watch
 ):
@@ -83,6 +84,7 @@ def test_a_broker_that_hangs_turns_what_is_shown_stale_and_comes_back(
     watch.until(r"lag of all groups · 2\d\d\d-.*NO_COMMIT")
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_killed_turns_what_is_shown_stale_and_comes_back(
     rmq_cluster, watch
 ):
@@ -92,6 +94,7 @@ def test_a_broker_that_was_killed_turns_what_is_shown_stale_and_comes_back(
     watch.until(r"lag of all groups · 2\d\d\d-.*NO_COMMIT")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_at_once_while_a_broker_hangs(rmq_cluster, watch):
     rmq_cluster.broker().hang()
     watch.until("no answer since")

@@ -314,6 +314,7 @@ def test_a_registry_that_is_down_is_not_asked_for_every_message(rmq, rmq_cluster
     )
 
 
+@pytest.mark.slow
 def test_after_an_answer_that_does_not_come_others_are_asked_for_later(server):
     clock = ManualClock()
     server.answers["/schemas/ids/1"] = lambda _: server.ended.wait()
@@ -398,6 +399,7 @@ def test_what_is_not_http_is_an_error(server, head, piece):
     assert "no answer of HTTP" in error or "is larger than" in error
 
 
+@pytest.mark.slow
 def test_a_byte_now_and_then_does_not_prolong_the_time(server):
     """It would without a limit for the whole answer: each byte comes in time."""
 

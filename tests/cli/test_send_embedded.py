@@ -76,6 +76,7 @@ def no_answer(rmq_cluster):
         rmq_cluster.faults.add(faults.drop_answer(), code=int(code))
 
 
+@pytest.mark.slow
 def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic):
     no_answer(rmq_cluster)
     flags = ["--timeout", "2s", "-o", "jsonl"]

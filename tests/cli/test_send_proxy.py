@@ -140,6 +140,7 @@ def test_a_priority_that_is_no_number_is_left_to_the_proxy(rmq, proxy):
     assert dict(found.user_properties) == {"_SYS_MSG_PRIORITY_": "+1"}
 
 
+@pytest.mark.slow
 def test_a_proxy_that_stays_away_is_named_as_such(rmq, proxy):
     def answer(request, context):
         if request.messages[0].body != b"a":

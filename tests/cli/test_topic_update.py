@@ -82,6 +82,7 @@ def test_create_of_an_equal_topic_is_a_success_that_says_so(rmq, words):
     assert "topic T exists already" in err
 
 
+@pytest.mark.slow
 def test_create_says_when_name_servers_do_not_list_the_topic_in_time(rmq, rmq_cluster):
     rmq_cluster.faults.add(
         faults.answer(17, "No topic route info"), code=105, topic="fresh"

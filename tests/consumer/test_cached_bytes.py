@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from tests.consumer.collecting import committed, consumer
 from tests.kit.waiting import wait_until
 
@@ -12,6 +14,7 @@ QUEUES, MESSAGES_IN_QUEUE = 64, 32
 BODY = b"x" * 64 * 1024
 
 
+@pytest.mark.slow
 def test_a_consumer_of_64_full_queues_caches_64_mib_and_consumes_all_messages(
     rmq_cluster,
 ):

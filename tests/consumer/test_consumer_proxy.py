@@ -207,6 +207,7 @@ def test_a_failed_message_is_delivered_again(cluster, first):
     assert told == ("DELIVERED_AGAIN", 1, 16)
 
 
+@pytest.mark.slow
 def test_a_message_is_a_dead_letter_after_its_last_attempt(cluster):
     cluster.create_group("g", retry_max_times=1)
     cluster.send("orders", ["bad"])
@@ -220,6 +221,7 @@ def test_a_message_is_a_dead_letter_after_its_last_attempt(cluster):
     assert left_over(cluster) == []
 
 
+@pytest.mark.slow
 def test_a_fifo_group_is_consumed_in_order_with_retries_in_place(cluster):
     cluster.create_group("g", consume_message_orderly=True, retry_max_times=1)
     for number in range(4):
@@ -312,6 +314,7 @@ def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
     assert left_over(cluster, 9) == everything
 
 
+@pytest.mark.slow
 def test_a_close_waits_until_a_message_that_was_to_be_retried_is_given_back(
     cluster, caplog
 ):
@@ -401,6 +404,7 @@ def test_a_listener_may_close_its_consumer(cluster):
     assert left_over(cluster) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_the_proxy_is_killed_and_started_again(
     rmq_cluster_factory,
 ):

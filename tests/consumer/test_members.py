@@ -85,6 +85,7 @@ def test_a_message_that_always_fails_is_a_dead_letter_after_16_retries(
     assert times == dict.fromkeys(range(17), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True])
 def test_after_a_broker_restarts_each_of_its_queues_has_an_owner(
     rmq_cluster_factory, orderly

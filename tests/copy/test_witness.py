@@ -61,6 +61,7 @@ def test_a_source_that_was_wiped_is_not_taken_for_the_old_one(start, log, count,
     assert sum(map(len, stored(target, "dst").values())) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "error"),
     [

@@ -301,6 +301,7 @@ def test_an_asynchronous_listener_is_closed_by_ctrl_c(cluster, tmp_path):
     assert committed(cluster, "billing", "orders")[1] == 3
 
 
+@pytest.mark.slow
 def test_an_asynchronous_loop(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
     code = program("asyncio", "Consume in an asynchronous loop")

@@ -364,6 +364,7 @@ def test_values_of_a_silent_broker_age_and_then_vanish_and_others_go_on(two_brok
         assert scrapes.errors == {}
 
 
+@pytest.mark.slow
 def test_a_total_is_not_kept_when_more_is_known_by_now(two_brokers):
     with Scrapes(two_brokers.namesrv, timeout_ms=1_000) as scrapes:
         scrapes.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_rows_are_left_out_until_it_fits():
     assert value["cut"] == ["12 of 100 in topics: a result has at most 8KiB"]
 
 
+@pytest.mark.slow
 def test_brokers_without_an_answer_are_rows_too():
     errors = {f"broker-{n}": "x" * 500 for n in range(100)}
     value = bounded(TopicsResult(topics=[], unanswered=errors), 8 << 10)

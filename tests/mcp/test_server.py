@@ -97,6 +97,7 @@ def test_the_tools_say_that_they_only_read(talk):
     assert untrusted == {"tail", "message", "dead_letters"}
 
 
+@pytest.mark.slow
 def test_each_tool_has_a_result(cluster, talk, log):
     make_letters(cluster, "billing", "orders", ["dead"])
     results = talk(
@@ -144,6 +145,7 @@ def test_each_tool_has_a_result(cluster, talk, log):
     assert logged[4]["arguments"] == '{"group":"billing"}'
 
 
+@pytest.mark.slow
 def test_tail_shows_the_last_messages_with_a_tag_however_many_others_follow(
     cluster, talk
 ):
@@ -270,6 +272,7 @@ def test_a_hostile_client_gets_errors_in_words(talk, log):
     assert max(len(line["arguments"]) for line in lines) == 1_000
 
 
+@pytest.mark.slow
 def test_results_are_cut_to_their_size_and_say_so(cluster, talk):
     with Producer(namesrv=cluster.namesrv) as producer:
         for _ in range(60):

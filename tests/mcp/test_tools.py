@@ -102,6 +102,7 @@ def test_members_that_brokers_do_not_tell_have_a_reason(cluster, join):
     assert row["reason"] == "the members of system groups are not queried"
 
 
+@pytest.mark.slow
 def test_members_and_groups_that_are_left_out_are_counted(cluster, join, monkeypatch):
     monkeypatch.setattr(tools, "_ROWS_MAX", 1)
     join("one")

@@ -246,6 +246,7 @@ def test_one_message_that_is_refused_does_not_take_its_batch_with_it():
     ]
 
 
+@pytest.mark.slow
 def test_no_answer_is_unknown_and_not_sent_twice():
     with Peer(silent) as hung, Peer(Broker()) as fine:
         outcomes, _ = sending(

@@ -211,6 +211,7 @@ def test_only_folders_with_a_queue_s_number_are_queues(folder):
         store.close()
 
 
+@pytest.mark.slow
 def test_a_sparse_table_of_lying_size_takes_no_memory(tmp_path):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/topics.json").touch()

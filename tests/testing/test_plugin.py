@@ -91,6 +91,7 @@ def test_the_brokers_of_the_fixtures_allow_sql_filters(
     assert cluster.options.queues == 2
 
 
+@pytest.mark.slow
 def test_a_test_that_asks_for_none_loads_nothing(tmp_path):
     done = run_pytest(
         tmp_path,

@@ -94,6 +94,7 @@ def test_an_idle_connection_holds_no_buffer(client, traced):
         assert traced() - before < 60 * 64 * KIB
 
 
+@pytest.mark.slow
 def test_the_first_bytes_of_a_frame_hold_no_buffer(client, traced):
     """Sixty peers send four bytes of an answer, and then nothing."""
     with ManyPeers(60, lambda request: encode_command(request)[:4]) as peers:

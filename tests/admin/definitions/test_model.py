@@ -130,6 +130,7 @@ def test_the_settings_of_brokers_may_differ():
     assert [each.brokers for each in found.definitions] == [("a",), ("b",)]
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         NAMES,

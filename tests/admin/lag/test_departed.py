@@ -206,6 +206,7 @@ def test_a_broker_without_a_master_at_another_name_server_is_reported(
     assert code == 6
 
 
+@pytest.mark.slow
 def test_a_broker_that_hung_before_it_left_is_missed(pair, lag):
     lag(pair, "billing")
     pair.broker("broker-b").hang()

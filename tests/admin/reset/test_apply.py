@@ -328,6 +328,7 @@ def test_a_member_that_read_on_after_a_push_has_obeyed(start, connect):
     assert told(run) == {FIRST: ("CONFIRMED", 30, note), SECOND: ("CONFIRMED", 0, "")}
 
 
+@pytest.mark.slow
 def test_a_member_that_ignores_a_push_is_waited_for_and_reported(start, connect):
     cluster = start("4.9.7")
     client = connect(cluster, speed=10)

@@ -145,6 +145,7 @@ def test_a_run_that_continues_begins_where_the_broker_lost_messages() -> None:
     assert said[-1] == "T@b-a:0: the broker lost offsets 10 to 15; continuing at 10"
 
 
+@pytest.mark.slow
 def test_a_queue_that_ended_too_early_and_has_grown_may_have_other_messages() -> None:
     """Its broker may have lost messages, and stored new ones at their offsets."""
     ends = iter([12, 10])
@@ -250,6 +251,7 @@ def test_a_refusal_gives_the_queue_up() -> None:
     assert "stopped reading T@b-a:0: " in said[0]
 
 
+@pytest.mark.slow
 def test_a_broker_that_left_the_route_is_read_again_when_it_is_back(
     rmq_cluster_factory: Callable[..., EmbeddedCluster],
 ) -> None:

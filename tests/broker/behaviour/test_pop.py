@@ -20,6 +20,7 @@ def test_embedded_broker(address, name):
     act(address, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_embedded_broker_holds(address, scene):
     scene(address)

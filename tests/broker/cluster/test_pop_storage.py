@@ -6,6 +6,8 @@ import json
 import os
 import signal
 
+import pytest
+
 from rmqcli.broker.cluster.persistence import MODES, ORDER, Persistence
 from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.wire import fastjson
@@ -130,6 +132,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_killed_goes_on_where_it_was(tmp_path):
     """SIGKILL right after the answers, before offsets were stored."""
     store = str(tmp_path / "store")

@@ -147,6 +147,7 @@ def test_a_lost_connection_is_an_internal_error(cluster, client):
     assert code_of(client.send(message("T"))) == "OK"
 
 
+@pytest.mark.slow
 def test_a_slow_broker_times_out(cluster, client):
     cluster.create_topic("T")
     cluster.faults.add(DelayAnswer(60_000), code=310)

@@ -384,6 +384,7 @@ def test_a_refusal_is_in_the_manifest(bundle, rmq_cluster):
     assert "no permission" in silent["error"]
 
 
+@pytest.mark.slow
 def test_without_any_server_there_is_an_archive_and_exit_code_5(bundle):
     code, files, err = bundle(namesrv="127.0.0.1:1")
     assert code == 5

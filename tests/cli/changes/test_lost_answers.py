@@ -153,6 +153,7 @@ def test_what_was_not_sent_or_was_refused_has_failed(error):
     assert failed_word(error) == "failed"
 
 
+@pytest.mark.slow
 def test_a_deletion_on_brokers_that_hang_may_have_been_done(rmq, cluster):
     code = RequestCode.DELETE_TOPIC_IN_BROKER
     for name in SERVERS:

@@ -115,6 +115,7 @@ def test_a_count_cuts_a_batch(cluster, consume):
     assert bodies == [f"m{n}" for n in range(10)]
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_gets_the_message_again(cluster, consume):
     cluster.send("T", ["x", "y"])
     command = 'echo "$RMQ_TOPIC $RMQ_RECONSUME_TIMES"; test $RMQ_RECONSUME_TIMES = 2'

@@ -83,6 +83,7 @@ def test_without_retries_each_failure_is_told_as_a_dead_letter(
     assert dead_letters() == [f"m{n}" for n in range(5)]
 
 
+@pytest.mark.slow
 def test_a_retry_is_numbered_and_named_by_the_first_copy_s_offset_and_id(
     cluster, consume
 ):
@@ -273,6 +274,7 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+@pytest.mark.slow
 def test_a_command_that_ends_on_sigterm_has_failed_all_the_same(cluster, consume):
     cluster.send("T", ["x"])
     command = "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"

@@ -227,6 +227,7 @@ def test_a_topic_that_nobody_may_read_ends_it_and_the_remedy_works(rmq_cluster, 
     assert run(["tail", topic, "--no-follow", *where]) == 0
 
 
+@pytest.mark.slow
 def test_nothing_received_because_the_group_is_paused_is_no_success(
     rmq_cluster, capsys
 ):

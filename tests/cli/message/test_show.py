@@ -379,6 +379,7 @@ def test_a_retry_of_pop_is_followed_from_delivery_to_delivery(
         assert (found["verdict"], found["attempt"]) == ("consumed", 2)
 
 
+@pytest.mark.slow
 def test_a_retry_of_pop_that_is_named_by_its_place_is_followed_to_the_next(
     rmq_cluster_factory, show
 ):

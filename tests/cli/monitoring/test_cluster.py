@@ -117,6 +117,7 @@ def test_a_silent_broker_is_named_and_its_numbers_are_unknown(pair, capsys):
     assert found["errors"][0]["broker_name"] == "broker-b"
 
 
+@pytest.mark.slow
 def test_that_a_broker_gave_no_answer_is_said_once(pair, capsys):
     """The text was "broker-b did not answer: no answer from 127.0.0.1:10911 to ..."."""
     pair.faults.add(faults.drop_request(), broker="broker-b")

@@ -66,6 +66,7 @@ def test_the_values_are_those_of_rmq_lag(cluster, capfd):
     }
 
 
+@pytest.mark.slow
 def test_once_says_which_broker_did_not_answer(cluster, capfd):
     cluster.broker("broker-b").hang()
     assert run(command(cluster, "--once", "--timeout", "1s")) == 6

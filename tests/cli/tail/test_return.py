@@ -175,6 +175,7 @@ def test_following_ends_when_the_reader_of_the_pipe_has_closed_it():
             assert tail.stderr.read() == "T@broker-a:0: offsets 0-0\n"
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_check_the_sql_is_not_read_until_it_does(
     rmq_cluster_factory, capsys
 ):

@@ -368,6 +368,7 @@ def test_one_broker_of_two_that_died_is_named_and_its_groups_are_unknown():
         on_screen(cluster.namesrv, story)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_silent_or_left_the_list_stays_on_the_screen():
     with EmbeddedCluster(brokers=2) as cluster:
 
@@ -405,6 +406,7 @@ def test_a_group_that_does_not_exist(cluster):
     on_screen(cluster.namesrv, story, group="nobody")
 
 
+@pytest.mark.slow
 def test_names_are_shown_and_never_obeyed(cluster):
     """Markup of Textual, which a group may have in its name, is only text."""
     commit(cluster, "%red_-|", "orders", 1)

@@ -92,6 +92,7 @@ def test_clusters_are_side_by_side_the_worst_first_with_the_command(shop, stage)
     )
 
 
+@pytest.mark.slow
 def test_enter_opens_a_cluster_and_all_views_are_of_it(shop, stage):
     shop.broker("broker-b").resume()
 

@@ -493,6 +493,7 @@ def test_a_tail_shows_the_messages_of_a_topic_that_was_created_again(rmq_cluster
     assert shown == [(0, "c"), (1, "b")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored_again", [7, 2])
 def test_a_tail_opened_again_shows_the_whole_of_a_topic_that_was_made_anew(
     rmq_cluster, stored_again
@@ -528,6 +529,7 @@ def test_a_tail_opened_again_shows_the_whole_of_a_topic_that_was_made_anew(
     assert shown.count("new 0") == 1
 
 
+@pytest.mark.slow
 def test_a_tail_keeps_its_place_in_queues_whose_broker_was_away_when_it_was_opened(
     rmq_cluster_factory,
 ):

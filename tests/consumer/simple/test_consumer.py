@@ -262,6 +262,7 @@ def test_a_member_repeats_its_heartbeats_and_asks_for_routes_again(
         wait_until(lambda: beats.seen >= 4 and routes.seen >= 4)
 
 
+@pytest.mark.slow
 def test_a_new_choice_of_tags_misses_no_message_while_a_receive_is_open(
     rmq_cluster, topic
 ):

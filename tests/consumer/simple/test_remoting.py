@@ -262,6 +262,7 @@ def test_a_message_whose_tag_only_has_the_same_hash_is_acknowledged(rmq_cluster,
 # --- deliveries ---
 
 
+@pytest.mark.slow
 def test_a_message_that_is_no_dead_letter_yet_stays_where_it_was(
     rmq_cluster, topic, caplog
 ):
@@ -361,6 +362,7 @@ def test_the_group_s_limit_is_asked_for_once_and_again_after_a_heartbeat(
         wait_until(lambda: consumer.receive(await_ms=0) and asked.seen >= 3)
 
 
+@pytest.mark.slow
 def test_the_group_s_limit_is_read_again_after_a_failure(rmq_cluster, topic, caplog):
     """Meanwhile messages have the deliveries of a group with RocketMQ's defaults."""
     poison(rmq_cluster, topic)

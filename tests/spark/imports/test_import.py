@@ -193,6 +193,7 @@ def test_an_interrupt_says_how_to_continue(rmq, cluster, tmp_path):
         assert {str(row) for row in rows} == {str(row) for row in copy[queue_id]}
 
 
+@pytest.mark.slow
 def test_a_batch_without_an_answer_may_be_stored_twice(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(8))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
@@ -232,6 +233,7 @@ def test_fewer_queues_are_refused_unless_they_are_remapped(rmq, cluster, tmp_pat
         assert [row for row in again[0] if row in part] == part
 
 
+@pytest.mark.slow
 def test_remapped_messages_go_where_a_proxy_and_a_broker_look_for_them(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):
@@ -473,6 +475,7 @@ def test_an_import_ends_when_its_topic_is_made_anew_in_the_middle(
     assert json.loads(state.read_text())["queues"][0]["last"]["queue_offset"] == 511
 
 
+@pytest.mark.slow
 def test_a_finished_import_into_a_topic_that_was_made_anew_is_not_nothing_to_do(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):
@@ -498,6 +501,7 @@ def test_a_topic_whose_broker_counts_late_is_waited_for(rmq, cluster, tmp_path):
     assert summary["sent"] == 0
 
 
+@pytest.mark.slow
 def test_queues_that_share_a_queue_are_recognized_by_its_last_message(
     rmq, cluster, rmq_cluster_factory, tmp_path
 ):

@@ -544,6 +544,7 @@ def test_a_broker_that_restarts_is_waited_for(cluster, stream_reader):
     assert bare(take(reader, start)[0]) == at(2, 2)
 
 
+@pytest.mark.slow
 def test_a_broker_that_stays_away_is_an_error(cluster, stream_reader):
     reader = stream_reader(cluster, timeout="2s", retryFor="0s")
     start = reader.initialOffset()
