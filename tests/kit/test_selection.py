@@ -45,6 +45,7 @@ def test_a_test_runs_with_its_own_versions_or_the_oldest_and_the_newest(
         ("slow and not java", "acceptance", True),
         ("slow and not java", "cli/test_options.py", False),
         ("slow and not java", "broker/java/test_expiry.py", True),
+        ("slow and not java", "spark/sql/test_queries.py", True),  # it is of spark
         ("java or slow", "wire", True),
         ("java and quick or slow", "wire", True),
         ("not java", "wire", True),

@@ -79,7 +79,8 @@ def run(version: str, *, queries: int | None) -> bool:
     if queries is None:
         tests = _TESTS if folder is None else (*_TESTS, _REFUSALS)
         # Before 4.2, PySpark leaves sockets to the garbage collector.
-        options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
+        options = ["-q", "-m", "", "-p", "no:cacheprovider"]
+        options += ["-W", "ignore::ResourceWarning"]
         command = ["pytest", *options, *tests]
     else:
         count = queries if folder is None else -(-queries // 6)

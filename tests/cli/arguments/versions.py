@@ -54,8 +54,9 @@ def run(version: str) -> bool:
     if folder is not None:
         paths = [str(folder), environ.get("PYTHONPATH", "")]
         environ["PYTHONPATH"] = ":".join(filter(None, paths))
+    options = ["-q", "-m", "not java", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TESTS],
+        [sys.executable, "-m", "pytest", *options, *_TESTS],
         cwd=ROOT,
         env=environ,
         check=False,
