@@ -1,8 +1,8 @@
 """Which tests a run has: the folders of a marker, and the versions of RocketMQ.
 
-`-m quick` and `-m java` read only the folders that have such tests, and `-m java` and
-`-m slow` only files that name the marker. Reading all tests takes each worker of pytest
-as long as running thousands of them.
+`-m quick` and `-m java` read only the folders that have such tests; `-m java`,
+`-m slow` and `-m spark` only files that name the marker. Reading all tests takes each
+worker of pytest as long as running thousands of them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ HOMES = {
 SIGNS = {
     "java": ("mark.java", "rmq_version", "real_cluster", "fresh_cluster"),
     "slow": ("mark.slow", "mark.spark"),
+    "spark": ("mark.spark",),
 }
 #: The versions of a test that names none: what both ends do, those between do, too.
 ENDS = (artefacts.VERSIONS[0], artefacts.VERSIONS[-1])

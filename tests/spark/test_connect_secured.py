@@ -23,8 +23,14 @@ from tests.spark.test_connect_server import pytestmark as of_connect
 from tests.transport.test_tls import CA, CERTS, server_context
 
 pytest.importorskip("moto", reason="the extra dev has moto")
-# The markers are named here, where `pytest -m java` and `-m slow` look for them.
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.nightly, *of_connect]
+# The markers are named here, where `pytest -m java` and others look for them.
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.nightly,
+    *of_connect,
+]
 
 TOKEN = "let-me-in"
 

@@ -50,7 +50,7 @@ def known_redrives(client: Client) -> SaysOfLetter:
         if state in (None, "no"):
             return None
         maybe = "may have been" if state == "maybe" else "was"
-        return f"the letter {maybe} redriven, by the log of rmq dlq redrive"
+        return f"the letter {maybe} redriven, by the log of redrives on this machine"
 
     return says
 
