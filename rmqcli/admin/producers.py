@@ -3,9 +3,9 @@
 Brokers know producers by group and connection, and not by topic. What ties a producer
 to a topic is the address from which its messages came (bornHost), which is that of its
 connection. So a producer that has sent nothing lately is not found by topic. A sender
-that no broker lists is only an address: its connection may be closed, or that of a
-producer without a group, or that of a proxy, which in cluster mode tells nobody who its
-producers are.
+that no broker lists is only an address. It may have closed its connection, have no
+group, or send through a proxy: one in cluster mode does not report its producers to
+brokers.
 
 Source: ProducerManager, AdminBrokerProcessor.getAllProducerInfo in apache/rocketmq.
 """
