@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.stacks import MemberStacks as MemberStacks
     from rmqcli.admin.stacks import StackGroup as StackGroup
     from rmqcli.admin.stacks import StackList as StackList
+    from rmqcli.admin.tail.filter import FilterArguments as FilterArguments
     from rmqcli.admin.topic_counts import TopicCount as TopicCount
     from rmqcli.admin.topic_counts import TopicCounts as TopicCounts
     from rmqcli.admin.topics import TopicBroker as TopicBroker
@@ -288,6 +289,7 @@ _NAMES = {
     "rmqcli.admin.settings": (
         "SettingResult SettingValue SettingsDiff SettingsPlan ShownSettings"
     ),
+    "rmqcli.admin.tail.filter": "FilterArguments",
     "rmqcli.admin.transactions": "OpenTransaction OpenTransactions",
     "rmqcli.admin.producers": "ProducerList ProducerRow",
     "rmqcli.admin.recall": "RecallPlan",

@@ -121,15 +121,19 @@ def checks_arguments(
     """Check the arguments of the decorated function by its annotations.
 
     Of a collection only the outermost type is checked. `types` are as in
-    `check_fields`, as is what is not checked. The function raises TypeError for the
-    first argument that is wrong. Costs some microseconds for each call.
+    `check_fields`, as is what is not checked; those of `**name: Unpack[...]` are a
+    TypedDict, whose fields are arguments. The function raises TypeError for the first
+    argument that is wrong, and for one that it does not have. Costs some microseconds
+    for each call.
     """
     known = {**_TYPES, **types}
 
     def decorate(
         function: Callable[Parameters, Result],
     ) -> Callable[Parameters, Result]:
-        signature = inspect.signature(function)
+        plain = inspect.signature(function)
+        signature = _unpacked(plain, types)
+        is_unpacked = signature is not plain
         checked = {
             name: wanted
             for name, each in signature.parameters.items()
@@ -140,8 +144,10 @@ def checks_arguments(
         def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             try:
                 given = signature.bind(*args, **kwargs).arguments
-            except TypeError:  # that of the call below names the function, too
-                given = {}
+            except TypeError as error:
+                if is_unpacked and kwargs.keys() - signature.parameters.keys():
+                    raise TypeError(f"{function.__qualname__}() {error}") from None
+                given = {}  # the error of the call below names the function, too
             for name, value in given.items():
                 wanted = checked.get(name)
                 if wanted is not None and not any(
@@ -150,9 +156,31 @@ def checks_arguments(
                     raise _wrong_type(value, list(wanted), name)
             return function(*args, **kwargs)
 
+        call.__signature__ = signature  # type: ignore[attr-defined]  # inspect reads it
         return call
 
     return decorate
+
+
+def _unpacked(
+    signature: inspect.Signature, types: Mapping[str, type]
+) -> inspect.Signature:
+    """Put the fields of a TypedDict in place of `**name: Unpack[...]`."""
+    parameters = list(signature.parameters.values())
+    found = re.fullmatch(r"Unpack\[(\w+)\]", str(parameters[-1].annotation))
+    if found is None:
+        return signature
+    annotations = types[found[1]].__annotations__
+    parameters[-1:] = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=each.__forward_arg__,
+        )
+        for name, each in annotations.items()
+    ]
+    return signature.replace(parameters=parameters)
 
 
 def _wanted(annotation: str, known: Mapping[str, type]) -> dict[str, type] | None:

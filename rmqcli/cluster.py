@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from rmqcli.admin.tail.filter import FilterArguments, parse_filter
 from rmqcli.checked import check_type, checks_arguments
 from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
 from rmqcli.errors import UsageError
@@ -24,6 +25,7 @@ from rmqcli.position import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from typing import Unpack
 
     from rmqcli.admin.admin import Admin
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues
@@ -229,7 +231,7 @@ class Cluster:
         )
         return self._keep(consumer)
 
-    @checks_arguments(Path=Path)
+    @checks_arguments(Path=Path, FilterArguments=FilterArguments)
     def redrive(
         self,
         group: str,
@@ -239,42 +241,25 @@ class Cluster:
         until: str | Position | None = None,
         last: int | None = None,
         queues: Collection[MessageQueue] = (),
-        tag: str | None = None,
-        sql: str | None = None,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        pattern: str | None = None,
-        where: str | None = None,
-        decode: str | None = None,
         again: bool = False,
         log: Path | None = None,
+        **conditions: Unpack[FilterArguments],
     ) -> Redrive:
         """Create a Redrive: `plan` says what it would send, `execute` sends.
 
         The arguments are the options of `rmq dlq redrive`: `to` is "origin", "retry" or
-        a topic; `queues` are queues of the dead letters, all if there are none; `sql`
-        is evaluated by brokers; `properties` maps names to globs; `pattern` is a
-        regular expression that bodies match; `decode` is the format of bodies for
-        `where`, such as "json".
+        a topic; `queues` are queues of the dead letters, all if there are none; the
+        conditions are those of FilterArguments.
         `log` is the file of what was sent; None for that of the command. Raises
         UsageError when only a proxy is known, and TextError for a text that is wrong.
         """
         self.need_namesrv("Redrive")
-        from rmqcli.admin.tail.filter import parse_filter
         from rmqcli.model import dlq_topic
         from rmqcli.queue_selector import selectors_of
         from rmqcli.redrive.library import Redrive
         from rmqcli.redrive.redrive import RedriveRequest
 
-        wanted = parse_filter(
-            tag=tag,
-            sql=sql,
-            key=key,
-            properties=properties,
-            pattern=pattern,
-            where=where,
-            decode=decode,
-        )
+        wanted = parse_filter(**conditions)
         start, end = (
             None if each is None else position_of(each) for each in (from_, until)
         )
@@ -313,7 +298,7 @@ class Cluster:
         request = FlushRequest(group=group, topic=topic, limit=limit, again=again)
         return RetryFlush(self.config, request, log=log)
 
-    @checks_arguments(Path=Path)
+    @checks_arguments(Path=Path, FilterArguments=FilterArguments)
     def copy(
         self,
         source_topic: str,
@@ -322,41 +307,26 @@ class Cluster:
         to: Cluster | None = None,
         from_: str | Position = "earliest",
         until: str | Position = "latest",
-        tag: str | None = None,
-        sql: str | None = None,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        pattern: str | None = None,
-        where: str | None = None,
-        decode: str | None = None,
         log: Path | None = None,
+        **conditions: Unpack[FilterArguments],
     ) -> Copy:
         """Create a Copy: `plan` says what it would copy, and how; `execute` copies.
 
         The arguments are the options of `rmq copy`: `to` is the cluster of
         `target_topic`, with credentials of its own (None: this one). `from_` counts for
-        queues of which the log has no position. The conditions are as for `redrive`;
-        `sql` is evaluated by brokers. `log` is the file of what was copied; None for
-        that of the command. Raises UsageError when only a proxy is known, and TextError
-        for a text that is wrong.
+        queues of which the log has no position. The conditions are those of
+        FilterArguments. `log` is the file of what was copied; None for that of the
+        command. Raises UsageError when only a proxy is known, and TextError for a text
+        that is wrong.
         """
         check_type(to, (Cluster, type(None)), "to")
         self.need_namesrv("Copy")
         if to is not None:
             to.need_namesrv("Copy")
-        from rmqcli.admin.tail.filter import parse_filter
         from rmqcli.copy.copy import CopyRequest
         from rmqcli.copy.library import Copy
 
-        wanted = parse_filter(
-            tag=tag,
-            sql=sql,
-            key=key,
-            properties=properties,
-            pattern=pattern,
-            where=where,
-            decode=decode,
-        )
+        wanted = parse_filter(**conditions)
         request = CopyRequest(
             source_topic=source_topic,
             target_topic=target_topic,

@@ -241,6 +241,25 @@ def test_each_argument_of_a_plan_gets_into_its_request_in_both_forms(method):
 
 
 @pytest.mark.parametrize(
+    ("method", "names"), [("redrive", ["g"]), ("copy", ["a", "b"])]
+)
+@pytest.mark.parametrize("connect", [rmqcli.connect, aio.connect], ids=["sync", "aio"])
+def test_a_condition_that_does_not_exist_or_has_a_wrong_type_is_refused(
+    connect, method, names
+):
+    """A misspelt condition that went unnoticed would move every message."""
+    make = getattr(connect("127.0.0.1:1"), method)
+    with pytest.raises(
+        TypeError, match=rf"Cluster\.{method}\(\) got an unexpected .* 'tags'$"
+    ):
+        make(*names, tags="A")
+    with pytest.raises(
+        TypeError, match=r"^tag is 3, an int; it must be a str or None$"
+    ):
+        make(*names, tag=3)
+
+
+@pytest.mark.parametrize(
     ("sync", "form"), [(Redrive, AsyncRedrive), (Copy, AsyncCopy)], ids=ids
 )
 def test_plans_and_runs_have_the_same_methods_in_both_forms(sync, form):

@@ -161,6 +161,7 @@ class ResetResult:
 
 
 _checks_types = checks_arguments(
+    GroupSettings=groups_admin.GroupSettings,
     MessageQueue=MessageQueue,
     PlannedReset=PlannedReset,
     Position=Position,
@@ -840,7 +841,7 @@ class Admin(StartedInBlock):
         """
         check_member_group(group)
         client, masters = self._client, self._masters(cluster, brokers)
-        change = _group_change("create_group", settings)
+        change = groups_admin.GroupChange(**settings)
         results = groups_admin.create_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
@@ -854,7 +855,7 @@ class Admin(StartedInBlock):
     ) -> list[GroupResult]:
         """Change the given settings of a group on the brokers that have it."""
         client, masters = self._client, self._masters(cluster, brokers)
-        change = _group_change("update_group", settings)
+        change = groups_admin.GroupChange(**settings)
         results = groups_admin.update_group(client, group, masters, change)
         return _checked(results, f"group {group}")
 
@@ -1664,16 +1665,6 @@ def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pu
         start_offset=queue_offset,
         subscription=parse_subscription(queue.topic, "*"),
     )
-
-
-def _group_change(method: str, settings: GroupSettings) -> groups_admin.GroupChange:
-    """Return the change. Raises TypeError for a setting that does not exist."""
-    for name in settings:
-        if name not in groups_admin.GroupSettings.__annotations__:
-            raise TypeError(
-                f"Admin.{method}() got an unexpected keyword argument {name!r}"
-            )
-    return groups_admin.GroupChange(**settings)
 
 
 def _chosen(

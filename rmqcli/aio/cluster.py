@@ -17,17 +17,19 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqcli import cluster as sync
+from rmqcli.admin.tail.filter import FilterArguments
 from rmqcli.aio.admin import AsyncAdmin
 from rmqcli.aio.consumer import AsyncConsumer
 from rmqcli.aio.copy import AsyncCopy
 from rmqcli.aio.producer import IN_FLIGHT_MAX, AsyncProducer
 from rmqcli.aio.redrive import AsyncRedrive, AsyncRetryFlush
 from rmqcli.aio.simple_consumer import AsyncSimpleConsumer
-from rmqcli.checked import check_type
+from rmqcli.checked import check_type, checks_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+    from typing import Unpack
 
     from rmqcli.aio.consumer import OnBatchAsync, OnMessageAsync
     from rmqcli.aio.handover import AsyncClient
@@ -220,6 +222,7 @@ class AsyncCluster:
     redrive = _wrapped(sync.Cluster.redrive, AsyncRedrive)
     flush_retries = _wrapped(sync.Cluster.flush_retries, AsyncRetryFlush)
 
+    @checks_arguments(FilterArguments=FilterArguments)
     def copy(
         self,
         source_topic: str,
@@ -228,14 +231,8 @@ class AsyncCluster:
         to: AsyncCluster | None = None,
         from_: str | Position = "earliest",
         until: str | Position = "latest",
-        tag: str | None = None,
-        sql: str | None = None,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        pattern: str | None = None,
-        where: str | None = None,
-        decode: str | None = None,
         log: Path | None = None,
+        **conditions: Unpack[FilterArguments],
     ) -> AsyncCopy:
         """Create an AsyncCopy. Arguments and errors are those of `Cluster`."""
         check_type(to, (AsyncCluster, type(None)), "to")
@@ -246,13 +243,7 @@ class AsyncCluster:
                 to=None if to is None else to._cluster,  # noqa: SLF001  # same class
                 from_=from_,
                 until=until,
-                tag=tag,
-                sql=sql,
-                key=key,
-                properties=properties,
-                pattern=pattern,
-                where=where,
-                decode=decode,
                 log=log,
+                **conditions,
             )
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import DecodeError, TextError, UsageError
@@ -19,6 +19,7 @@ from rmqcli.wire.subscription import SQL92, TAG, parse_tags, tag_matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
     from rmqcli.admin.tail.where import Where
     from rmqcli.wire.message.record import PartialMessage, StoredMessage
@@ -172,16 +173,24 @@ def _tags_of(where: Where | None) -> str | None:
     return " || ".join(sorted(tags))
 
 
-def parse_filter(
-    *,
-    tag: str | None = None,
-    sql: str | None = None,
-    key: str | None = None,
-    properties: Mapping[str, str] | None = None,
-    pattern: str | None = None,
-    where: str | None = None,
-    decode: str | None = None,
-) -> TailFilter:
+class FilterArguments(TypedDict, total=False):
+    """Which messages are meant: arguments of `Cluster.redrive` and `Cluster.copy`.
+
+    Each that is given must be fulfilled. `sql` is evaluated by brokers, and cannot be
+    used with `tag`; `properties` maps names to globs; `pattern` is a regular expression
+    that bodies match; `decode` is the format of bodies for `where`, such as "json".
+    """
+
+    tag: str | None
+    sql: str | None
+    key: str | None
+    properties: Mapping[str, str] | None
+    pattern: str | None
+    where: str | None
+    decode: str | None
+
+
+def parse_filter(**given: Unpack[FilterArguments]) -> TailFilter:
     """Make a filter from the arguments of the library, which are texts.
 
     Raises UsageError for a contradiction, TextError for a text that is wrong, and as
@@ -190,6 +199,8 @@ def parse_filter(
     from rmqcli.admin.tail.where import parse_where
     from rmqcli.decode import parse_decode
 
+    tag, sql, pattern = given.get("tag"), given.get("sql"), given.get("pattern")
+    where, decode = given.get("where"), given.get("decode")
     if tag is not None and sql is not None:
         raise UsageError("tag and sql cannot be used together")
     if decode is not None and where is None:
@@ -198,8 +209,8 @@ def parse_filter(
     return TailFilter(
         tag=tag,
         sql=sql,
-        key=key,
-        properties=tuple((properties or {}).items()),
+        key=given.get("key"),
+        properties=tuple((given.get("properties") or {}).items()),
         pattern=None if pattern is None else parse_pattern(pattern),
         where=None if where is None else parse_where(where, decode=format_),
     )
