@@ -117,7 +117,8 @@ def test_a_heartbeat_that_finds_no_brokers_is_repeated(
     wait_until(lambda: "transaction heartbeat not sent" in caplog.text)
     assert reason in caplog.text
     cluster.advance(20_000)
-    wait_until(lambda: len(seen.requests) == 1)
+    # There are two if it was the one after the settings that found no brokers.
+    wait_until(lambda: len(seen.requests) in {1, 2})
 
 
 def test_receives_go_on_after_the_last_producer_of_transactions_has_left(
