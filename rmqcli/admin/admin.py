@@ -25,12 +25,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
 
 from rmqcli.admin import brokers as brokers_admin
+from rmqcli.admin import clean
 from rmqcli.admin import groups as groups_admin
 from rmqcli.admin import topics as topics_admin
-from rmqcli.admin.lag.memory import check_departed, untold_errors
+from rmqcli.admin.delayed import find_delayed
+from rmqcli.admin.lag.assemble import LagQuery
+from rmqcli.admin.lag.gather import LagGatherer
+from rmqcli.admin.lag.memory import (
+    check_complete,
+    check_departed,
+    open_memory,
+    untold_errors,
+)
+from rmqcli.admin.lag.model import LagList, compute_lag
+from rmqcli.admin.message.find import (
+    find_by_index,
+    find_message,
+    find_messages,
+    find_past,
+)
+from rmqcli.admin.message.place import set_removed_aside
+from rmqcli.admin.positions import check_groups, resolve_ranges, warn_of_unsorted
 from rmqcli.admin.recall import RecallPlan, apply_recall, plan_recall
 from rmqcli.admin.resend import ResendPlan, apply_resend, plan_resend
+from rmqcli.admin.witness import ANOTHER, Witness, first_witness, read_witnesses
 from rmqcli.api.broker_errors import not_found
+from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.client import Client
 from rmqcli.checked import (
     check_callback,
@@ -65,8 +85,11 @@ from rmqcli.model import MessageQueue
 from rmqcli.names import check_group, check_member_group, check_topic
 from rmqcli.position import Position, position_of
 from rmqcli.process.end import StartedInBlock
+from rmqcli.queue_selector import select_queues, selectors_of
 from rmqcli.trace.setting import TRACE_TOPIC
+from rmqcli.units import counted, format_duration
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.subscription import parse_subscription, parse_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -87,8 +110,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.drain import DrainPlan, DrainProgress, DrainStep
     from rmqcli.admin.groups import GroupDetail, GroupList, GroupResult, GroupSettings
     from rmqcli.admin.kv import KVResult, KVValues
-    from rmqcli.admin.lag.assemble import LagQuery
-    from rmqcli.admin.lag.model import GroupLag, LagList
+    from rmqcli.admin.lag.model import GroupLag
     from rmqcli.admin.message.find import FoundMessages
     from rmqcli.admin.message.gather import MessageOutcome
     from rmqcli.admin.message.trace import MessageTrace
@@ -302,8 +324,6 @@ class Admin(StartedInBlock):
         week are among its queues, without numbers. With `failures` in the result there
         may be more groups.
         """
-        from rmqcli.admin.lag.assemble import LagQuery
-
         return self._lags(LagQuery(groups=tuple(groups), topics=tuple(topics)))
 
     def explain_lag(self, group: str, *, topics: Collection[str] = ()) -> list[str]:
@@ -313,7 +333,6 @@ class Admin(StartedInBlock):
         they hold, how long their listeners take and how many messages fail. So this
         takes longer than `lag`, whose errors it raises. The wording may change.
         """
-        from rmqcli.admin.lag.assemble import LagQuery
         from rmqcli.admin.lag.explain import explain
 
         query = LagQuery(
@@ -327,10 +346,6 @@ class Admin(StartedInBlock):
 
     def _lags(self, query: LagQuery) -> LagList:
         """Raises NotFoundError when no broker knows a group of the query."""
-        from rmqcli.admin.lag.gather import LagGatherer
-        from rmqcli.admin.lag.memory import open_memory
-        from rmqcli.admin.lag.model import LagList, compute_lag
-
         client = self._client
         reading = LagGatherer(client, query, open_memory(client)).read()
         if reading.missing:
@@ -378,8 +393,6 @@ class Admin(StartedInBlock):
         if shift is not None:
             target = targets.Shift(shift)
         elif past_message is not None:
-            from rmqcli.admin.message.find import find_past
-
             target = find_past(self._client, topic, past_message)
         else:
             assert to is not None  # one of the three is given  # noqa: S101
@@ -462,7 +475,6 @@ class Admin(StartedInBlock):
         (`plan.departed`).
         """
         from rmqcli.admin.reset.apply import ResetRun, recheck
-        from rmqcli.units import counted
 
         plan = planned.plan
         if plan.unknown:
@@ -516,7 +528,6 @@ class Admin(StartedInBlock):
     ) -> PlannedReset:
         from rmqcli.admin.reset.gather import gather_plan
         from rmqcli.admin.reset.target import ResetRequest
-        from rmqcli.queue_selector import selectors_of
 
         check_group(group)
         request = ResetRequest(
@@ -642,8 +653,6 @@ class Admin(StartedInBlock):
         )
         found = _checked(steps, f"topic {topic}")
         if not is_listed:
-            from rmqcli.units import format_duration
-
             raise PartialError(
                 f"topic {topic} is on its brokers, but no name server listed it on all"
                 f" of them within {format_duration(timeout_ms)}",
@@ -749,8 +758,6 @@ class Admin(StartedInBlock):
         are returned. A broker whose messages could not be read, or not all, has an
         error.
         """
-        from rmqcli.admin.delayed import find_delayed
-
         return find_delayed(self._client, topic, limit=limit)
 
     def producers(
@@ -1266,8 +1273,6 @@ class Admin(StartedInBlock):
         Such a queue begins at offset 0 again, and groups keep their offsets. Empty when
         there is none. Raises PartialError when only some were removed.
         """
-        from rmqcli.admin import clean
-
         masters = self._masters(cluster, brokers)
         steps = clean.plan_clean_expired(self._client, masters)
         done = clean.apply_clean_expired(self._client, steps)
@@ -1280,8 +1285,6 @@ class Admin(StartedInBlock):
 
         Brokers do not list such queues, so others may have been removed, too.
         """
-        from rmqcli.admin import clean
-
         masters = self._masters(cluster, brokers)
         steps = clean.plan_clean_unused(self._client, masters)
         done = clean.apply_clean_unused(self._client, masters, steps)
@@ -1370,8 +1373,6 @@ class Admin(StartedInBlock):
 
         Raises NotFoundError if there is none, and DecodeError if it is damaged.
         """
-        from rmqcli.api.calls.pull import pull_message
-
         address = self._client.reader_of(queue)
         call = pull_message(queue, queue_offset, max_msg_nums=1)
         answer = self._client.invoke(address, call)
@@ -1396,8 +1397,6 @@ class Admin(StartedInBlock):
         that far, UsageError when several messages have the id, as after a producer sent
         a message again, and PartialError when not every broker could be searched.
         """
-        from rmqcli.admin.message.find import find_message
-
         found = find_message(self._client, topic, message_id)
         return self.message_at(found.message_queue, found.queue_offset)
 
@@ -1415,8 +1414,6 @@ class Admin(StartedInBlock):
         properties and bodies by `read` with `where`. Raises UsageError when there are
         more topics, and for a key without `topic`.
         """
-        from rmqcli.admin.message.find import find_messages
-
         with self._client.ask_silent_once():
             return find_messages(self._client, ref, topic, pending=pending)
 
@@ -1489,9 +1486,6 @@ class Admin(StartedInBlock):
         and PartialError for one that has more than it tells, or records that cannot be
         read.
         """
-        from rmqcli.admin.message.find import find_by_index
-        from rmqcli.admin.message.place import set_removed_aside
-
         check_int(messages_max, "messages_max", 1, 2**31 - 1)
         found = find_by_index(
             self._client,
@@ -1568,19 +1562,10 @@ class Admin(StartedInBlock):
         Until the iterator has ended or is closed, the Admin must not be used for
         anything else.
         """
-        from rmqcli.admin.lag.memory import check_complete
-        from rmqcli.admin.positions import (
-            check_groups,
-            resolve_ranges,
-            warn_of_unsorted,
-        )
         from rmqcli.admin.read.range import RangeReader, ReadOptions
         from rmqcli.admin.tail.bound import bound_by_time
         from rmqcli.admin.tail.filter import parse_filter
         from rmqcli.admin.tail.sql import for_brokers
-        from rmqcli.admin.witness import ANOTHER, Witness, first_witness, read_witnesses
-        from rmqcli.queue_selector import select_queues, selectors_of
-        from rmqcli.wire.subscription import parse_tags
 
         check_callback(on_undecodable, "on_undecodable")
         start, end = position_of(from_), position_of(to)
@@ -1657,8 +1642,6 @@ class Admin(StartedInBlock):
 
 
 def _decoded(body: bytes, queue: MessageQueue, queue_offset: int) -> Sequence[Pulled]:
-    from rmqcli.wire.subscription import parse_subscription
-
     return decode_pulled(
         body,
         Origin(queue, queue_offset, queue_offset + 1),
@@ -1696,8 +1679,6 @@ def _checked(
     failed = [(each.server, each.error) for each in results if each.error is not None]
     if not failed:
         return results
-    from rmqcli.units import counted
-
     unknown = [each for each in failed if isinstance(each[1], ChangeUnknownError)]
     server, error = (unknown or failed)[0]
     count = len(results) + len({*servers} - {each.server for each in results})

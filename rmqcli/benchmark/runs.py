@@ -18,6 +18,7 @@ from dataclasses import asdict, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from rmqcli.api.client import Client
 from rmqcli.benchmark.result import Meter
 from rmqcli.clock import SYSTEM_CLOCK, monotonic_us
 from rmqcli.consumer.consumer import Consumer
@@ -588,8 +589,6 @@ class LatencyBench(Bench):
 
 
 def _readable_queues(client: ClientConfig, topic: str) -> int:
-    from rmqcli.api.client import Client
-
     with Client(client) as opened:
         return len(opened.route(topic).read_queues())
 
@@ -605,7 +604,6 @@ class _TopicEnds:
     def sum(self) -> int:
         """Return how many messages were ever stored. Raises a broker's error."""
         from rmqcli.api.calls.stats import get_topic_stats_info
-        from rmqcli.api.client import Client
 
         call = get_topic_stats_info(self._topic)
         with Client(self._config) as client:

@@ -26,7 +26,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, empty_row, row_of
-from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
+from rmqcli.errors import ConfigError, NotFoundError, RefusedError, RmqError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.acl import AclEntry
@@ -216,7 +216,6 @@ def _list(
     is_found: bool = False,
 ) -> None:
     from rmqcli.admin.acl import list_accounts
-    from rmqcli.errors import NotFoundError
 
     columns = USER_COLUMNS if kind == "user" else RULE_COLUMNS
     with common.open_client() as client:

@@ -20,7 +20,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of
 from rmqcli.dataclass import dataclass
-from rmqcli.errors import PartialError, RmqError, TextError, UsageError
+from rmqcli.errors import NotFoundError, PartialError, RmqError, TextError, UsageError
 from rmqcli.producer.pace import parse_rate
 from rmqcli.units import counted, format_duration, format_size, parse_size_bytes
 
@@ -278,7 +278,6 @@ def _check_topic(
     from rmqcli.admin.lag.memory import departed_errors_of
     from rmqcli.admin.topics import TopicChange, choose_masters, create_topic
     from rmqcli.api.client import Client
-    from rmqcli.errors import NotFoundError
     from rmqcli.names import check_topic
 
     check_topic(topic)

@@ -26,9 +26,10 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.tail.command import parse_rate
 from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.output import Column, emit_json, number_column, place_columns, row_of
 from rmqcli.cli.ui.wording import with_flags
-from rmqcli.config import parse_namesrv
+from rmqcli.config import ClientConfig, parse_namesrv
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import (
     BrokerError,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.result import QueueOutcome
     from rmqcli.cli.configuration.profile import Profile
     from rmqcli.cli.ui.progress import Progress
-    from rmqcli.config import ClientConfig
     from rmqcli.copy.copy import CopyPlan, CopyReport, CopyRequest
     from rmqcli.copy.library import Copy
     from rmqcli.model import MessageQueue
@@ -192,7 +192,6 @@ def copy(common: Common, options: CopyOptions) -> int:
     for instance because messages were deleted before.
     """
     options.check()
-    from rmqcli.cli.ui.interrupts import deferred
     from rmqcli.copy.library import Copy
 
     config = common.client_config()
@@ -233,8 +232,6 @@ def _target_of(
         settings = common_settings(profile, {}, frozenset())
         found = make_common(**settings, timeout=common.timeout_ms).client_config()
     else:
-        from rmqcli.config import ClientConfig
-
         guard = profile_of_servers(options.to_namesrv, (), os.environ)
         found = ClientConfig(namesrv=options.to_namesrv, timeout_ms=common.timeout_ms)
     if options.execute:

@@ -24,7 +24,7 @@ from rmqcli.cli.options import (
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, json_line, row_of, write_whole
 from rmqcli.errors import ConfigError, ExitCode, PartialError, RefusedError, RmqError
-from rmqcli.files import input_title
+from rmqcli.files import input_title, replace_file
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -122,8 +122,6 @@ def export(
     if out is None:
         write_whole(text)
         return
-    from rmqcli.files import replace_file
-
     try:
         replace_file(out.resolve(), text.encode())
     except OSError as error:

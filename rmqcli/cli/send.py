@@ -45,7 +45,7 @@ from rmqcli.errors import PartialError, RmqError, TextError, TransportError, Usa
 from rmqcli.files import check_readable, input_title
 from rmqcli.hint import command_line
 from rmqcli.names import check_topic
-from rmqcli.producer.delay import Delay, parse_delay
+from rmqcli.producer.delay import Delay, parse_delay, resolve_delay
 from rmqcli.producer.message import (
     OutgoingMessage,
     check_user_properties,
@@ -470,7 +470,6 @@ def _send_to_brokers(
     common: Common, options: SendCommandOptions, messages: Messages
 ) -> None:
     """Send to the brokers of the topic, with traces where options want them."""
-    from rmqcli.producer.delay import resolve_delay
     from rmqcli.producer.remoting.send import RemotingSend
     from rmqcli.producer.remoting.target import find_target
 

@@ -55,6 +55,7 @@ from rmqcli.cli.ui.output import (
 )
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, UsageError
+from rmqcli.model import PERM_READ, PERM_WRITE
 from rmqcli.units import counted, format_duration, format_rfc3339
 
 if TYPE_CHECKING:
@@ -475,7 +476,6 @@ def who_is_shut_out(known: Iterable[object], perm: int | None) -> list[str]:
 
     `known` are the topic's settings on brokers; anything else among them is skipped.
     """
-    from rmqcli.model import PERM_READ, PERM_WRITE
     from rmqcli.wire.bodies.config import TopicConfig
 
     if perm is None:
@@ -552,7 +552,6 @@ def _data(detail: TopicDetail) -> dict[str, Any]:
 def _data_by_proxy(topic: str, queues: Sequence[ProxyQueue]) -> dict[str, Any]:
     """Return the keys of `_data`; values that the proxy does not report are null."""
     from rmqcli.admin.topics import topic_kind
-    from rmqcli.model import PERM_READ, PERM_WRITE
     from rmqcli.wire.bodies.route import ClusterInfo
 
     rows = []

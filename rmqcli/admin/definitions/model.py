@@ -23,7 +23,7 @@ from rmqcli.dataclass import dataclass
 from rmqcli.errors import ConfigError, RmqError
 from rmqcli.hint import Hint, LibraryCall
 from rmqcli.model import is_system_group
-from rmqcli.names import check_group, check_topic
+from rmqcli.names import check_group, check_topic, similar
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -361,8 +361,6 @@ def _check_unique(definitions: Iterable[Definition]) -> None:
 
 
 def _unknown_key(place: str, key: str, known: Iterable[str]) -> ConfigError:
-    from rmqcli.names import similar
-
     close = similar(key, list(known))
     hint = f"did you mean {close[0]}?" if close else ""
     return ConfigError(f"{place}unknown key {key!r}", hint=hint)

@@ -17,7 +17,11 @@ from rmqcli.admin.lag.assemble import Assembler, BrokerPart, LagQuery, SharedAns
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
 from rmqcli.admin.lag.model import BrokerFailure, PopLag, compute_lag
 from rmqcli.api.broker_errors import not_found
-from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
+from rmqcli.api.calls.namesrv import (
+    get_all_topic_list,
+    get_broker_cluster_info,
+    get_route_info_by_topic,
+)
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
@@ -364,8 +368,6 @@ class LagGatherer:
         has_others = bool(groups) and len(failed) < len(parts)
         if self._query.groups or not failed or (self._query.topics and has_others):
             return frozenset()
-        from rmqcli.api.calls.namesrv import get_all_topic_list
-
         try:
             names = self._client.namesrv(get_all_topic_list())
         except RmqError:

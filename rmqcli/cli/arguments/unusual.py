@@ -10,8 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from rmqcli.cli.arguments.arrange import Piece, arrange, pieces
+from rmqcli.cli.arguments.habits import hint_for_command
+from rmqcli.cli.arguments.table import COMMANDS, COMMON
 from rmqcli.cli.commands import CommandEntry, entries_below
 from rmqcli.cli.help import command_help, help_of, show, unknown_command
+from rmqcli.cli.ui.output import write_field_help
 from rmqcli.errors import ExitCode, UsageError
 
 _HELP = ("-h", "--help")
@@ -32,8 +35,6 @@ def run_unusual(words: Sequence[str], table: Sequence[CommandEntry]) -> object:
     command = entry.load()
     asked = {_output(each) for each in given}
     if command.fields and "help" in asked:
-        from rmqcli.cli.ui.output import write_field_help
-
         write_field_help(command.fields)
         return None
     if command.schema is not None and "schema" in asked:
@@ -97,8 +98,6 @@ def _without_command(words: Sequence[str], table: Sequence[CommandEntry]) -> obj
 
 
 def _unknown_option(word: str) -> UsageError:
-    from rmqcli.cli.arguments.habits import hint_for_command
-    from rmqcli.cli.arguments.table import COMMON
     from rmqcli.cli.ui.errors import unknown_name
 
     hint = hint_for_command(word)
@@ -110,8 +109,6 @@ def _unknown_option(word: str) -> UsageError:
 
 def _check_serve(words: Sequence[str]) -> None:
     """Raise UsageError for `rmq broker` with options of `rmq serve`."""
-    from rmqcli.cli.arguments.table import COMMANDS, COMMON
-
     own = COMMANDS["serve"][1].keys() - COMMON.keys()
     if any(word.partition("=")[0] in own for word in words):
         raise UsageError(

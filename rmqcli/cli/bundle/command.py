@@ -13,7 +13,7 @@ from rmqcli.cli.ui.output import (
     number_column,
     write_rows,
 )
-from rmqcli.errors import PartialError, RmqError, TransportError
+from rmqcli.errors import PartialError, RmqError, TransportError, UsageError
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -119,8 +119,6 @@ def bundle(
 
 
 def _exists(path: str) -> RmqError:
-    from rmqcli.errors import UsageError
-
     return UsageError(f"{path} exists already", hint="add --overwrite to replace it")
 
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli import __version__
 from rmqcli.bundle.archive import BundlePart
 from rmqcli.cli.ui.output import Column, row_of
-from rmqcli.errors import RmqError
+from rmqcli.errors import RmqError, UnsupportedError
 from rmqcli.hint import command_line
+from rmqcli.model import OffsetRange
+from rmqcli.units import counted, format_rfc3339
 from rmqcli.wire.body import encode_body
 
 if TYPE_CHECKING:
@@ -334,7 +336,6 @@ def _accounts(client: Client, errors: dict[str, str]) -> Any:
     """
     from rmqcli.admin.acl import list_accounts
     from rmqcli.cli.acl import RULE_COLUMNS, USER_COLUMNS
-    from rmqcli.errors import UnsupportedError
 
     try:
         found = list_accounts(client)
@@ -365,7 +366,6 @@ def _statistics(client: Client, errors: dict[str, str]) -> Any:
     from rmqcli.admin.brokers import reader_addresses
     from rmqcli.admin.topics import list_topics
     from rmqcli.api.calls.stats import get_topic_stats_info
-    from rmqcli.units import counted, format_rfc3339
 
     listed = list_topics(client)
     _note(errors, listed.errors)
@@ -425,7 +425,6 @@ def _newest(
     """Return the newest messages of each queue; note the errors of queues."""
     from rmqcli.admin.positions import resolve_each
     from rmqcli.admin.read.range import RangeReader, ReadOptions
-    from rmqcli.model import OffsetRange
     from rmqcli.position import LastN
     from rmqcli.wire.message.decode import decode_messages
     from rmqcli.wire.message.json import JsonWriter

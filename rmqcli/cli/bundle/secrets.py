@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli.cli.configuration.file import read_config
 from rmqcli.cli.configuration.places import project_path
 from rmqcli.cli.configuration.profile import SECRETS
-from rmqcli.credentials import ENV_REGISTRY_FILE, ENV_SECRETS
+from rmqcli.credentials import ENV_REGISTRY_FILE, ENV_SECRETS, parse_credentials
 from rmqcli.errors import RmqError
 from rmqcli.files import read_regular
 
@@ -66,8 +66,6 @@ def _in_profile(table: Any, folder: str) -> Iterator[str]:
 
 
 def _in_credentials(path: str) -> Iterator[str]:
-    from rmqcli.credentials import parse_credentials
-
     text = _text(path)
     try:
         found = parse_credentials(text, source=path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from rmqcli.cli.ui.interrupts import deferred, pending_since_ms
 from rmqcli.cli.ui.output import Column, emit_json
 from rmqcli.errors import ExitCode, PartialError, RefusedError, TransportError
 from rmqcli.units import counted
@@ -118,7 +119,6 @@ class PlanView(Generic[PlanT, ReportT]):
         early.
         """
         from rmqcli.cli.confirm import confirm_by_name
-        from rmqcli.cli.ui.interrupts import pending_since_ms
         from rmqcli.redrive.redrive import RedriveRun
 
         if not self.plan.count:
@@ -146,7 +146,6 @@ class PlanView(Generic[PlanT, ReportT]):
 
     def _send(self, run: RedriveRun, done: SendReport) -> None:
         """Send all batches, with progress."""
-        from rmqcli.cli.ui.interrupts import deferred
         from rmqcli.cli.ui.progress import Progress
 
         batches, total = run.batches(), self.plan.count

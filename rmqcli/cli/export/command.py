@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.export import table as table_export
 from rmqcli.cli.export.folders import parse_place
-from rmqcli.cli.export.report import ExportReport
+from rmqcli.cli.export.report import ExportReport, summarise
 from rmqcli.cli.export.setting import parse_spark_setting
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
@@ -465,8 +465,6 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
     It is 6 if offsets are missing, or messages could not be decoded, and no option
     accepts that.
     """
-    from rmqcli.cli.export.report import summarise
-
     summary = summarise(record, root=root)
     for gap in record.gaps():
         end = "?" if gap.end is None else gap.end

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqcli.api.broker_errors import not_found
 from rmqcli.cli.lag.view import QUEUE_COLUMNS, TREND_COLUMNS, LagView
 from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
 from rmqcli.cli.options import (
@@ -23,9 +24,10 @@ from rmqcli.cli.options import (
     switch,
 )
 from rmqcli.cli.ui.wording import with_flags
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, UsageError
-from rmqcli.units import counted
+from rmqcli.units import counted, format_duration
 
 if TYPE_CHECKING:
     from rmqcli.admin.lag.assemble import LagQuery
@@ -191,8 +193,6 @@ def _look(
     if sample_ms is None:
         return reading, lags, {}
     from rmqcli.admin.lag.trend import COMMIT_INTERVAL_MS, TREND_MIN_MS, compare, judge
-    from rmqcli.clock import SYSTEM_CLOCK
-    from rmqcli.units import format_duration
 
     if sample_ms < TREND_MIN_MS:
         common.messages.warn(
@@ -219,8 +219,6 @@ def _refuse_missing(common: Common, reading: LagReading) -> None:
     """Raise NotFoundError if no named group exists; warn if some do not."""
     if not reading.missing:
         return
-    from rmqcli.api.broker_errors import not_found
-
     errors = [not_found("group", group) for group in reading.missing]
     for error in errors[0 if reading.groups else 1 :]:
         common.messages.warn(common.explain_missing(error).message)

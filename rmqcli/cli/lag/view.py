@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.api.broker_errors import unanswered
 from rmqcli.cli.by_broker import show_list
 from rmqcli.cli.offline import MEMBERS_UNKNOWN
-from rmqcli.cli.ui.messages import is_screen
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.messages import is_screen, wrapped
 from rmqcli.cli.ui.output import (
     Column,
     Row,
@@ -27,7 +28,9 @@ from rmqcli.cli.ui.output import (
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.client_id import is_grpc_client
 from rmqcli.dataclass import dataclass
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.units import counted, format_duration, listed
+from rmqcli.wire.codes import language_name
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -340,7 +343,6 @@ def summary_row(lag: GroupLag) -> dict[str, Any]:
 
 def member_rows(lag: GroupLag) -> list[dict[str, Any]] | None:
     """Return a row for each member; None if the members are unknown."""
-    from rmqcli.wire.codes import language_name
     from rmqcli.wire.version import version_name
 
     members = lag.reading.members
@@ -548,9 +550,6 @@ class LagView:
             common.write_table(rows, HELD_TABLE)
             stdout_has = True
         if self.explain:
-            from rmqcli.cli.ui.escape import safe
-            from rmqcli.cli.ui.messages import wrapped
-
             if stdout_has or not self.is_summary:
                 sys.stdout.write("\n")
             for sentence in self._explain(lag):
@@ -587,8 +586,6 @@ class LagView:
 
 def without_empty_retries(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Leave out retry queues in which nothing waits, unless there is nothing else."""
-    from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
-
     kept = [
         row
         for row in rows

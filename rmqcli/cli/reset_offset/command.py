@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.admin.reset import target as reset_target
+from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 from rmqcli.cli.options import (
     Common,
     argument,
@@ -32,11 +34,13 @@ from rmqcli.cli.reset_offset.view import (
     write_backups,
     write_reset,
 )
+from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.wording import with_flags
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import ExitCode, NotFoundError, RefusedError, RmqError, UsageError
 from rmqcli.files import check_readable
 from rmqcli.hint import command_line
+from rmqcli.model import retry_topic
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
@@ -242,7 +246,6 @@ def reset_offset(common: Common, options: ResetOptions) -> int:
 
 def _target(client: Client, options: ResetOptions) -> Target:
     """Return the target of the reset."""
-    from rmqcli.admin.reset import target as reset_target
     from rmqcli.position import parse_position
 
     if options.shift is not None:
@@ -261,7 +264,6 @@ def _target(client: Client, options: ResetOptions) -> Target:
 
 def _read_file(client: Client, path: Path, options: ResetOptions) -> ToOffsets:
     from rmqcli.admin.reset.plan_file import read_plan
-    from rmqcli.model import retry_topic
 
     group, topic = options.group_and_topic
     queues = client.route(topic).read_queues()
@@ -274,8 +276,6 @@ def _check_cluster(
     common: Common, client: Client, target: ToOffsets, options: ResetOptions
 ) -> None:
     """Refuse a plan file of another cluster. A CSV file does not name its cluster."""
-    from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
-
     _, topic = options.group_and_topic
     here = identity_of(client.route(topic))
     if target.cluster is None or is_same_cluster(target.cluster, here):
@@ -296,7 +296,6 @@ def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backu
         list_backups,
         load_backup,
     )
-    from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 
     directory = backup_directory(os.environ)
     group, topic = options.group_and_topic
@@ -464,8 +463,6 @@ def _run_and_report(
     common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str, wait: bool
 ) -> int:
     """Apply the plan, and report the result exactly once, even after an interrupt."""
-    from rmqcli.cli.ui.interrupts import deferred
-
     is_interrupted = is_reported = False
     code: int = ExitCode.INTERRUPTED
     while not is_reported:

@@ -24,7 +24,7 @@ from rmqcli.hint import Hint, Setting
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.executors import TIMEOUT_MS as EXECUTOR_TIMEOUT_MS
-from rmqcli.spark.export.executors import packages_of
+from rmqcli.spark.export.executors import ResourceWatch, packages_of
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure, inferred_schema
 from rmqcli.spark.export.part_files import FilesContext, write_empty
@@ -181,7 +181,6 @@ def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> ExportW
     `cluster` is the name of the cluster in errors; None stands for this machine, which
     is not checked.
     """
-    from rmqcli.spark.export.executors import ResourceWatch
     from rmqcli.spark.export.job import check_executors, run_parts
 
     resources = None

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from rmqcli.admin.witness import read_witnesses
+from rmqcli.api.calls.offset import PENDING_RESET_REMARK, update_consumer_offset
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
     ConfigError,
@@ -24,7 +26,7 @@ from rmqcli.errors import (
     UsageError,
 )
 from rmqcli.model import OffsetRange
-from rmqcli.position import Latest
+from rmqcli.position import AtGroup, Earliest, Latest
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.options import default_start
 from rmqcli.spark.source.pinned import (
@@ -297,7 +299,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, places: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, Witness | None]:
         """The messages at offsets of queues that are in the route."""
-        from rmqcli.admin.witness import read_witnesses
 
         def ask() -> dict[MessageQueue, Witness | None]:
             client = self._connected()
@@ -488,7 +489,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ranges(self, first: Offsets, last: Offsets) -> list[OffsetRange]:
         """The ranges of a batch, without the offsets that brokers no longer have."""
         from rmqcli.admin.positions import resolve
-        from rmqcli.position import Earliest
 
         wanted = []
         anew = self._made_anew(first, last)
@@ -526,7 +526,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from rmqcli.admin.mistakes import explain_missing
         from rmqcli.admin.positions import check_groups
         from rmqcli.api.calls.consumer import get_consumer_connection_list
-        from rmqcli.position import AtGroup
 
         client = self._connected()
         queues = self._queues()
@@ -557,8 +556,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.commit_group
         if group is None:
             return
-        from rmqcli.api.calls.offset import PENDING_RESET_REMARK, update_consumer_offset
-
         client = self._connected()
         pendings = []
         for queue, offset in sorted(offsets.items()):
