@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from rmqcli.admin.dlq.log import (
     FLUSH,
@@ -34,10 +34,10 @@ from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest, RedriveRun, plan
 from rmqcli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from rmqcli.admin.dlq.log import LetterResult
+    from rmqcli.admin.dlq.log import LetterResult, RedriveLog
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
     from rmqcli.config import ClientConfig
     from rmqcli.errors import RmqError
@@ -147,6 +147,18 @@ def refuse_unread(plan: RedrivePlan) -> None:
         )
 
 
+class Prepared(NamedTuple, Generic[PlanT]):
+    """A plan, and what the log at `path` says; `log` is open only to send.
+
+    Without a path there is nothing to send, and no log.
+    """
+
+    plan: PlanT
+    states: LetterStates
+    path: Path | None = None
+    log: RedriveLog | None = None
+
+
 class LetterSending(Generic[RequestT, PlanT, ReportT]):
     """What a redrive and a flush have in common.
 
@@ -172,13 +184,33 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
         dead letters, and RefusedError for a log of another group or cluster, or when
         the retry topic cannot be used.
         """
-        with Client(self._config) as client:
-            identity = self._identity(client)
-            if identity is None:
-                return self._planned(client, LetterStates())
-            path, group = self._path(identity), self.request.group
+        with Client(self._config) as client, self.prepared(client) as found:
+            return found.plan
+
+    @contextmanager
+    def prepared(
+        self, client: Client, *, to_send: bool = False
+    ) -> Iterator[Prepared[PlanT]]:
+        """Plan, as `plan` does. With `to_send` no other run can use the log meanwhile.
+
+        It is locked before the plan is made: no other run sends what that has.
+        """
+        group, identity = self.request.group, self._identity(client)
+        if identity is None:
+            states = LetterStates()
+            yield Prepared(self._planned(client, states), states)
+            return
+        path = self._log or default_path(os.environ, group, identity, kind=self._kind)
+        if not to_send:
             states, _, _ = read_log(path, group, identity, kind=self._kind)
-            return self._planned(client, states)
+            yield Prepared(self._planned(client, states), states, path)
+            return
+        now_ms = client.clock.epoch_ms()
+        log = open_log(path, group, identity, at_ms=now_ms, kind=self._kind)
+        try:
+            yield Prepared(self._planned(client, log.states), log.states, path, log)
+        finally:
+            log.close()
 
     def execute(
         self,
@@ -202,16 +234,10 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
         check_rate_per_s(rate_per_s)
         check_callback(on_plan, "on_plan")
         check_callback(on_batch, "on_batch")
-        with Client(self._config) as client, ExitStack() as stack:
-            group, now_ms = self.request.group, client.clock.epoch_ms()
-            identity = self._identity(client)
-            log = None
-            if identity is not None:
-                # Locked before the plan is made: no other run sends what it has.
-                path = self._path(identity)
-                log = open_log(path, group, identity, at_ms=now_ms, kind=self._kind)
-                stack.callback(log.close)
-            plan = self._planned(client, LetterStates() if log is None else log.states)
+        with (
+            Client(self._config) as client,
+            self.prepared(client, to_send=True) as (plan, _, _, log),
+        ):
             if isinstance(plan, RedrivePlan):
                 refuse_unread(plan)
             if on_plan is not None:
@@ -219,7 +245,7 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
             report = self._report(plan)
             if log is None or not plan.count:
                 return report
-            log.choose_by(self._chosen_by, at_ms=now_ms)
+            log.choose_by(self._chosen_by, at_ms=client.clock.epoch_ms())
             run = RedriveRun(client, plan, log, rate_per_s=rate_per_s)
             for results in run.batches():
                 report.add(results)
@@ -242,11 +268,6 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
     def _identity(self, client: Client) -> ClusterIdentity | None:
         """Return the cluster; None if there is nothing to send, and no log."""
         raise NotImplementedError
-
-    def _path(self, identity: ClusterIdentity) -> Path:
-        return self._log or default_path(
-            os.environ, self.request.group, identity, kind=self._kind
-        )
 
 
 class Redrive(LetterSending[RedriveRequest, RedrivePlan, RedriveReport]):
@@ -296,12 +317,7 @@ class RetryFlush(LetterSending[FlushRequest, FlushPlan, FlushReport]):
         return FlushReport(plan=plan)
 
     def _identity(self, client: Client) -> ClusterIdentity | None:
-        return flush_identity(client, self.request.group)
-
-
-def flush_identity(client: Client, group: str) -> ClusterIdentity | None:
-    """Return the cluster of a group's retry topic; None if nothing has failed yet."""
-    try:
-        return identity_of(client.route(retry_topic(group)))
-    except NotFoundError:
-        return None
+        try:
+            return identity_of(client.route(retry_topic(self.request.group)))
+        except NotFoundError:
+            return None  # nothing has failed yet

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rmqcli import Admin, NotFoundError, Producer, ProducerMessage, connect
 from rmqcli.admin.dlq.log import FLUSH, RedriveLog, open_log, read_log
+from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.aio import AsyncRetryFlush
 from rmqcli.aio import connect as aio_connect
 from rmqcli.errors import ConfigError, RefusedError
 from rmqcli.redrive.flush import FlushRequest, plan_flush
-from rmqcli.redrive.library import flush_identity
 from rmqcli.redrive.redrive import RedriveRun
 from tests.admin.dlq.letters import client_of, kill
 from tests.aio.interrupting import run_clean
@@ -164,8 +164,7 @@ def test_a_flush_that_is_killed_loses_nothing_and_doubles_one_batch_at_most(
     fail(cluster, group, [f"{n}" for n in range(MESSAGES)])
     request = FlushRequest(group=group)
     with client_of(cluster) as client:
-        identity = flush_identity(client, group)
-        assert identity is not None
+        identity = identity_of(client.route(f"%RETRY%{group}"))
         file = DyingFile(path)
         file.left = left
         try:

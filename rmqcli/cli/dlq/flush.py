@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,36 +88,17 @@ def flush(common: Common, options: FlushOptions) -> int:
     consumers have not acknowledged waits for its invisible time: neither can be
     flushed. Brokers of 4.6.0 do not show what waits in delay levels.
     """
-    from rmqcli.admin.dlq.log import (
-        FLUSH,
-        LetterStates,
-        default_path,
-        open_log,
-        read_log,
-    )
-    from rmqcli.redrive.flush import plan_flush
-    from rmqcli.redrive.library import FlushReport, flush_identity
+    from rmqcli.redrive.library import FlushReport, RetryFlush
 
-    request, group = options.request(), options.group
+    request = options.request()
     with common.open_client() as client:
-        cluster = flush_identity(client, group)
-        if cluster is None:
-            plan = plan_flush(client, request, LetterStates())
-            return _FlushView(common, plan, None).only_show()
-        path = options.log or default_path(os.environ, group, cluster, kind=FLUSH)
-        if not options.execute:
-            states, _, _ = read_log(path, group, cluster, kind=FLUSH)
-            plan = plan_flush(client, request, states)
-            return _FlushView(common, plan, path).only_show()
-        # Locked before the plan is made, so that no other flush copies what it shows.
-        now_ms = client.clock.epoch_ms()
-        log = open_log(path, group, cluster, at_ms=now_ms, kind=FLUSH)
-        try:
-            plan = plan_flush(client, request, log.states)
-            view, done = _FlushView(common, plan, path), FlushReport(plan=plan)
-            return view.execute(client, log, done, rate=options.rate)
-        finally:
-            log.close()
+        sending = RetryFlush(client.config, request, log=options.log)
+        with sending.prepared(client, to_send=options.execute) as found:
+            view = _FlushView(common, found.plan, found.path)
+            if found.log is None:
+                return view.only_show()
+            done = FlushReport(plan=found.plan)
+            return view.execute(client, found.log, done, rate=options.rate)
 
 
 class _FlushView(PlanView["FlushPlan", "FlushReport"]):

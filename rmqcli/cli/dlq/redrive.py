@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,10 @@ from rmqcli.units import counted
 if TYPE_CHECKING:
     from rmqcli.admin.dlq.log import LetterStates
     from rmqcli.redrive.library import RedriveReport
-    from rmqcli.redrive.redrive import RedrivePlan, RedriveRequest
+    from rmqcli.redrive.redrive import (
+        RedrivePlan,  # noqa: F401  # of the view
+        RedriveRequest,
+    )
 
 _HOW = "How to send"
 
@@ -113,29 +115,22 @@ def redrive(common: Common, options: RedriveOptions) -> int:
     With --to retry only this group receives the letters; with --to origin every group
     of the topic does.
     """
-    from rmqcli.admin.dlq.log import default_path, open_log, read_log
-    from rmqcli.admin.reset.cluster_identity import identity_of
-    from rmqcli.model import dlq_topic
-    from rmqcli.redrive.library import RedriveReport, refuse_unread
-    from rmqcli.redrive.redrive import plan_redrive
+    from rmqcli.redrive.library import Redrive, RedriveReport, refuse_unread
 
     options.check()
     request = options.request()
     with common.open_client() as client:
         options.find(client)  # says that the group has no letters
-        cluster = identity_of(client.route(dlq_topic(options.group)))
-        path = options.log or default_path(os.environ, options.group, cluster)
-        if not options.execute:
-            states, _, _ = read_log(path, options.group, cluster)
+        sending = Redrive(client.config, request, log=options.log)
+        with sending.prepared(client, to_send=options.execute) as found:
+            plan, states, path, log = found
             _say_chosen_by(common, request, states)
-            plan = plan_redrive(client, request, states)
-            return _view(common, plan, path).only_show()
-        # Locked before the plan is made, so that no other redrive sends what it shows.
-        log = open_log(path, options.group, cluster, at_ms=client.clock.epoch_ms())
-        try:
-            _say_chosen_by(common, request, log.states)
-            plan = plan_redrive(client, request, log.states)
-            view = _view(common, plan, path)
+            for _, error in sorted(plan.unread.items()):
+                if not plan.scanned:
+                    raise error
+            view = _RedriveView(common, plan, path)
+            if log is None:
+                return view.only_show()
             if plan.unread:
                 view.warn()
             refuse_unread(plan)
@@ -143,8 +138,6 @@ def redrive(common: Common, options: RedriveOptions) -> int:
                 log.choose_by(request.chosen_by, at_ms=client.clock.epoch_ms())
             done = RedriveReport(plan=plan)
             return view.execute(client, log, done, rate=options.rate)
-        finally:
-            log.close()
 
 
 def _say_chosen_by(
@@ -160,13 +153,6 @@ def _say_chosen_by(
             f"the last redrive of this log chose letters with {before}, this one with"
             f" {now}"
         )
-
-
-def _view(common: Common, plan: RedrivePlan, path: Path) -> _RedriveView:
-    for _, error in sorted(plan.unread.items()):
-        if not plan.scanned:
-            raise error
-    return _RedriveView(common, plan, path)
 
 
 class _RedriveView(PlanView["RedrivePlan", "RedriveReport"]):
