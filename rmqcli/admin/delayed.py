@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.admin.brokers import denial_of, reader_addresses
 from rmqcli.admin.lag.memory import untold_errors_of
+from rmqcli.admin.read.range import view_entries
 from rmqcli.api.calls.config import get_broker_config, get_broker_runtime_info
 from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 from rmqcli.api.calls.pull import MSG_NUMS_MAX, pull_message
-from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
+from rmqcli.api.calls.store import query_consume_queue
 from rmqcli.api.positions import BrokerClock, broker_clock
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
@@ -439,18 +440,7 @@ def _viewed_messages(
         entries = (client.invoke(address, call).queue_data or [])[:count]
         if not entries:
             raise PartialError(f"{queue}: {address} has no entry for offset {start}")
-        bodies = client.ask_many(
-            {
-                offset: (
-                    address,
-                    view_message_by_id(entry.physic_offset, topic=queue.topic),
-                )
-                for offset, entry in enumerate(entries, start)
-            },
-        )
-        for offset, body in bodies.items():
-            if isinstance(body, RmqError):
-                raise body
+        for offset, body in view_entries(client, address, queue, entries, start):
             for message in decode_messages(body, record_type=PulledRecord):
                 if isinstance(message, PulledRecord) and message.queue_offset == offset:
                     message.origin = Origin(queue, offset, offset + 1)

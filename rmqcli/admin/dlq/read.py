@@ -23,9 +23,9 @@ from rmqcli.admin.positions import (
     resolve_ranges_each,
     warn_of_unsorted,
 )
-from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.admin.read.range import RangeReader, ReadOptions, view_entries
 from rmqcli.admin.tail.sql import check_sql
-from rmqcli.api.calls.store import query_consume_queue, view_message_by_id
+from rmqcli.api.calls.store import query_consume_queue
 from rmqcli.checked import check_int
 from rmqcli.dataclass import dataclass
 from rmqcli.engine.message import Origin, PulledItem, PulledRecord
@@ -404,18 +404,7 @@ class LetterReader:
             self.missing.setdefault(queue, []).append((at, low))
             return [], low
         letters: Letters = []
-        bodies = client.ask_many(
-            {
-                offset: (
-                    address,
-                    view_message_by_id(e.physic_offset, topic=queue.topic),
-                )
-                for offset, e in enumerate(entries, at)
-            }
-        )
-        for offset, body in bodies.items():
-            if isinstance(body, RmqError):
-                raise body
+        for offset, body in view_entries(client, address, queue, entries, at):
             found = self.decode(body)
             # The broker does not check the place, so the answer has to name this one.
             is_right = len(found) == 1 and found[0].queue_offset in (offset, None)

@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.read.queue import RangeReading
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.calls.store import view_message_by_id
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client, PendingCall
     from rmqcli.model import MessageQueue, OffsetRange
+    from rmqcli.wire.bodies.broker import ConsumeQueueData
     from rmqcli.wire.pull_answer import PullAnswer
 
 #: Answers in a row without progress before a queue is abandoned.
@@ -286,3 +288,26 @@ def _no_progress(
         f" max offset {answer.max_offset}; the broker may have lost messages, or it is"
         " a slave that is behind"
     )
+
+
+def view_entries(
+    client: Client,
+    address: str,
+    queue: MessageQueue,
+    entries: Iterable[ConsumeQueueData],
+    start: int,
+) -> Iterator[tuple[int, bytes]]:
+    """Read the messages of a queue that clients may not pull, one by one.
+
+    `entries` are those of its consume queue from offset `start` on. Yields each offset
+    and its message as it is stored: the broker does not check that it is of this place.
+    Raises the error of the first that cannot be read.
+    """
+    calls = {
+        offset: (address, view_message_by_id(entry.physic_offset, topic=queue.topic))
+        for offset, entry in enumerate(entries, start)
+    }
+    for offset, body in client.ask_many(calls).items():
+        if isinstance(body, RmqError):
+            raise body
+        yield offset, body
