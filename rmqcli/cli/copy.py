@@ -461,11 +461,7 @@ def _missing_queues(report: CopyReport) -> list[str]:
 
 def _say_end(common: Common, report: CopyReport, plan: CopyPlan) -> None:
     common.messages.info(f"{counted(report.copied, 'message')} copied; log: {plan.log}")
-    if report.weak:
-        common.messages.warn(
-            f"{counted(report.weak, 'message is', 'messages are')} stored, but the"
-            " broker could not flush or replicate them in time"
-        )
+    common.messages.warn_of_weak(report.weak)
     if report.missing:
         missing = counted(
             report.missing, "message of the range is", "messages of the range are"

@@ -708,11 +708,7 @@ class _Job:
                 f" with: {look}; {'ID' if again.count == 1 else 'IDs'}:"
                 f" {', '.join(again.msg_ids)}{f' and {more:,} more' if more else ''}"
             )
-        if weak:
-            messages.warn(
-                f"{counted(weak, 'message')} stored, but not flushed or"
-                " replicated in time by the broker"
-            )
+        messages.warn_of_weak(weak)
         if client is not None and self._queues:
             self._say_created(client)
 

@@ -461,8 +461,8 @@ def test_messages_that_are_not_flushed_or_copied_in_time_are_counted(rmq, rmq_cl
         assert code == 0
         assert status in out
         assert err == (
-            "warning: 1 message stored, but not flushed or replicated in time by the"
-            " broker\n"
+            "warning: 1 message is stored, but the broker could not flush or replicate"
+            " them in time\n"
         )
 
 

@@ -309,8 +309,4 @@ def _finish(
             f"{counted(counts.unsure, 'message')} may be stored twice: a broker did not"
             " answer in time"
         )
-    if counts.weak:
-        messages.warn(
-            f"{counted(counts.weak, 'message is', 'messages are')} stored, but the"
-            " broker could not flush or replicate them in time"
-        )
+    messages.warn_of_weak(counts.weak)

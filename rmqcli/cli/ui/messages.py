@@ -14,6 +14,7 @@ from typing import TextIO
 
 from rmqcli.cli.ui.escape import safe
 from rmqcli.dataclass import dataclass
+from rmqcli.units import counted
 
 _RED = "\x1b[31m"
 _YELLOW = "\x1b[33m"
@@ -120,6 +121,14 @@ class Messages:
     def warn(self, text: str) -> None:
         """Write a warning: something is wrong, but the command continues."""
         self._labelled("warning", _YELLOW, text)
+
+    def warn_of_weak(self, count: int) -> None:
+        """Warn of messages that are stored, but may be lost with their broker."""
+        if count:
+            self.warn(
+                f"{counted(count, 'message is', 'messages are')} stored, but the broker"
+                " could not flush or replicate them in time"
+            )
 
     def error(self, text: str, *, hint: str = "", detail: str = "") -> None:
         """Write an error: `text`, `detail` such as carets below it, and a hint."""
