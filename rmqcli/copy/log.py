@@ -40,14 +40,13 @@ class SourceSpan(NamedTuple):
     """The offsets `start <= o < end` of a queue of the source.
 
     `messages` is how many messages a batch sends of them: conditions leave others out.
-    It is None in the log of an earlier version.
     """
 
     broker_name: str
     queue_id: int
     start: int
     end: int
-    messages: int | None = None
+    messages: int
 
     @property
     def key(self) -> tuple[str, int]:
@@ -130,12 +129,9 @@ class CopyState:
     def take_intent(self, batch: int, spans: Sequence[SourceSpan]) -> None:
         """Note that a batch is sent now, after what is doubtful."""
         for span in self.doubtful:
-            count = span.messages
-            if count is None:
-                count = span.end - span.start
-            if count:
+            if span.messages:
                 doubts = self.doubts.setdefault(len(self.runs), {})
-                doubts[span.key] = doubts.get(span.key, 0) + count
+                doubts[span.key] = doubts.get(span.key, 0) + span.messages
         self.batch = batch
         self.doubtful = list(spans)
 
@@ -220,12 +216,6 @@ def read_copy_log(path: Path, identity: CopyIdentity) -> tuple[CopyState, int]:
 
 
 def _check_head(path: Path, entry: dict[str, Any], identity: CopyIdentity) -> None:
-    if entry["version"] == 1:
-        raise RefusedError(
-            f"{path} was written by an earlier version of rmq, which noted no messages:"
-            " nothing shows that the topics are still the same",
-            hint="name another file for the log to begin anew",
-        )
     if entry["version"] != _VERSION:
         raise ValueError(f"version {entry['version']!r} is not {_VERSION}")
     then = (entry["source_topic"], entry["target_topic"])

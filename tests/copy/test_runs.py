@@ -23,7 +23,7 @@ def take(state, runs, *, unknown=0):
     state.take_outcome(
         BatchOutcome(
             runs=runs,
-            unknown=[SourceSpan("a", 0, 0, unknown)] if unknown else [],
+            unknown=[SourceSpan("a", 0, 0, unknown, unknown)] if unknown else [],
             positions={},
             read={},
             written={},
@@ -73,10 +73,9 @@ def test_a_run_after_messages_in_doubt_is_not_a_part_of_one_before():
 
 
 def test_only_messages_that_were_sent_are_in_doubt():
-    """An earlier version noted only the offsets."""
     state = CopyState()
     state.take_intent(1, [SourceSpan("a", 0, 0, 9, 2), SourceSpan("b", 0, 0, 9, 0)])
-    state.take_intent(2, [SourceSpan("a", 0, 0, 9), SourceSpan("b", 0, 0, 9, 1)])
+    state.take_intent(2, [SourceSpan("a", 0, 0, 9, 9), SourceSpan("b", 0, 0, 9, 1)])
     state.take_intent(3, [])
     assert state.doubts == {0: {A: 11, B: 1}}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.copy.log import open_copy_log
-from rmqcli.errors import RefusedError
+from rmqcli.errors import ConfigError, RefusedError
 from rmqcli.model import MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
@@ -187,10 +187,10 @@ def test_a_target_that_is_wiped_in_the_middle_ends_the_copy(start, log, count, o
         copied(source, target, log)
 
 
-def test_a_log_of_the_first_form_is_refused(start, log):
+def test_a_log_of_another_version_is_refused(start, log):
     source, target = start("src"), start("dst")
     log.write_text('{"version":1,"source_topic":"src"}\n')
-    with pytest.raises(RefusedError, match="written by an earlier version of rmq"):
+    with pytest.raises(ConfigError, match="version 1 is not 2"):
         copied(source, target, log)
 
 

@@ -73,8 +73,7 @@ class ImportedQueue(_Sent):
 
     `next_offset` is the exported offset after the last message that was sent. `sent`
     counts the messages that are stored, those of `apart` too, which are in other queues
-    of the topic. `last` is the last of the others; None when none was sent, and in
-    states of earlier versions.
+    of the topic. `last` is the last of the others; None when none was sent.
     """
 
     to_broker_name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import astuple, field, fields
+from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.dataclass import dataclass
@@ -38,8 +38,7 @@ class TableRecord:
     `read` has the range `start <= o < end` of each queue. `covered` has the ranges of
     all commits up to and including this one. `gone` lists the queues that have left the
     route and not come back, which the user accepted. `sequence` increases with each
-    commit. `noted` has the last message of each queue, by which it can be recognized;
-    it is empty in records of earlier versions.
+    commit. `noted` has the last message of each queue, by which it can be recognized.
     """
 
     run_id: str
@@ -51,7 +50,7 @@ class TableRecord:
     read: Mapping[QueueKey, tuple[int, int]]
     covered: Mapping[QueueKey, Spans]
     gone: tuple[QueueKey, ...] = ()
-    noted: Mapping[QueueKey, NotedMessage] = field(default_factory=dict)
+    noted: Mapping[QueueKey, NotedMessage]
 
     def ends(self) -> dict[QueueKey, int]:
         """The offset at which the next run continues in each queue."""
@@ -106,10 +105,7 @@ def record_from_json(text: str | None, *, table: str) -> TableRecord | None:
                 for queue, spans in _by_queue(value["covered"])
             },
             gone=tuple((str(name), int(queue_id)) for name, queue_id in value["gone"]),
-            noted={
-                queue: _message(each)
-                for queue, each in _by_queue(value.get("noted", {}))
-            },
+            noted={queue: _message(each) for queue, each in _by_queue(value["noted"])},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(

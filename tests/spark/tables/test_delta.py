@@ -42,6 +42,7 @@ def record_of(run_id):
             decode=None,
             read={},
             covered={},
+            noted={},
         )
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -29,8 +28,6 @@ TEXT = (
     '"covered":{"broker-a":{"0":[[0,9]],"1":[[0,0]]}},"gone":[["broker-b",2]],'
     '"noted":{"broker-a":{"0":[8,"0A00001",1760000000000]}}}'
 )
-#: As earlier versions wrote it.
-OLD_TEXT = TEXT[: TEXT.index(',"noted"')] + "}"
 RECORD = TableRecord(
     run_id="20251009T085320Z-00c0ffee",
     sequence=3,
@@ -53,10 +50,6 @@ def test_a_record_is_this_text():
     assert record_to_json(RECORD) == TEXT
     assert record_from_json(TEXT, table="t") == RECORD
     assert RECORD.ends() == {("broker-a", 0): 9, ("broker-a", 1): 0}
-
-
-def test_a_record_of_an_earlier_version_has_noted_no_messages():
-    assert record_from_json(OLD_TEXT, table="t") == replace(RECORD, noted={})
 
 
 @pytest.mark.parametrize(
