@@ -166,7 +166,8 @@ def error_of(
         kind, hint = DeniedError, "check the credentials"
     if "recall failed, operation is forbidden" in remark:
         hint = "set recallMessageEnable=true on the broker"
-    words = f": {_first_line(remark)}" if remark else ""
+    first_line = remark.strip().split("\n", 1)[0].strip()
+    words = f": {first_line}" if remark else ""
     error = kind(
         f"{what}: {address} answered {name}{words}",
         code=answer.code,
@@ -179,7 +180,3 @@ def error_of(
     is_internal = answer.code == ResponseCode.SYSTEM_ERROR
     error.may_be_done = is_internal and re.search(LOST_REQUEST, remark) is not None
     return error
-
-
-def _first_line(remark: str) -> str:
-    return remark.strip().split("\n", 1)[0].strip()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
 
 T = TypeVar("T")
+U = TypeVar("U")
 HeaderT = TypeVar("HeaderT", bound=Header)
 
 _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
@@ -42,6 +43,11 @@ class Call(Generic[T]):
     body: bytes = b""
     ok_codes: frozenset[int] = _SUCCESS
     needs_version: int = 0
+
+    def then(self, change: Callable[[T], U]) -> Call[U]:
+        """Return the call whose result is what `change` makes of this one's."""
+        parse = self.parse
+        return replace(self, parse=lambda answer: change(parse(answer)))  # type: ignore[return-value, arg-type]
 
 
 def make_call(

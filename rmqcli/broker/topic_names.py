@@ -1,4 +1,4 @@
-"""The names of RocketMQ's own topics, and the rules for topic names.
+"""The names of RocketMQ's own topics, and the rules for names of topics and groups.
 
 Source: `TopicValidator` and `MixAll` in apache/rocketmq.
 """
@@ -6,7 +6,14 @@ Source: `TopicValidator` and `MixAll` in apache/rocketmq.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = get_logger(__name__)
 
 DEFAULT_TOPIC: Final = "TBW102"  # AUTO_CREATE_TOPIC_KEY_TOPIC
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -62,3 +69,13 @@ def topic_name_fault(topic: str) -> str | None:
     if len(topic) > TOPIC_LENGTH_MAX:
         return "The specified topic is longer than topic max length."
     return None
+
+
+def is_stored_name(kind: str, name: str, fault_of: Callable[[str], str | None]) -> bool:
+    """Whether a stored topic or group (`kind`) has a legal name; warns otherwise."""
+    fault = fault_of(name)
+    if fault is not None:
+        logger.warning(
+            "stored %s skipped %s=%.60r: the name %s", kind, kind, name, fault
+        )
+    return fault is None

@@ -180,7 +180,8 @@ class Redactor:
     def _add(self, secret: str, chars_min: int) -> None:
         for form in (secret, secret.strip().strip("\"'"), _unescaped(secret)):
             text = form.strip()
-            if len(text) >= chars_min and not _is_ordinary(text):
+            is_ordinary = text.lower() in _ORDINARY or text.lower() in _HARMLESS
+            if len(text) >= chars_min and not is_ordinary:
                 self._secrets.add(text)
                 self._find = None
                 self._cleaned.clear()
@@ -288,10 +289,6 @@ def _is_named(table: Mapping[Any, Any], key: object) -> bool:
         return False
     names = (table.get("name"), table.get("key"), table.get("setting"))
     return any(each is not None and _IS_NAME.search(str(each)) for each in names)
-
-
-def _is_ordinary(text: str) -> bool:
-    return text.lower() in _ORDINARY or text.lower() in _HARMLESS
 
 
 def _is_harmless(value: str) -> bool:

@@ -34,7 +34,7 @@ def local_offset_path(home: Path, client_id: str, group: str) -> Path:
     """
     folder = home / ".rocketmq_offsets"
     for what, text in (("client id", client_id), ("group's name", group)):
-        name = _as_name(text)
+        name = _NOT_IN_NAMES.sub(lambda found: found[0].encode().hex("_"), text)
         fault = file_name_fault(name)
         if fault is not None:
             raise ConfigError(
@@ -44,10 +44,6 @@ def local_offset_path(home: Path, client_id: str, group: str) -> Path:
             )
         folder /= name
     return folder / "offsets.json"
-
-
-def _as_name(text: str) -> str:
-    return _NOT_IN_NAMES.sub(lambda found: found[0].encode().hex("_"), text)
 
 
 def parse_local_offsets(text: str) -> dict[MessageQueue, int]:

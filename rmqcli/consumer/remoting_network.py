@@ -208,7 +208,7 @@ class RemotingNetwork:
 
     def unregister(self, client_id: str, group: str, broker_name: str) -> Task[None]:
         """See Network."""
-        call = unregister_client(client_id, group)
+        call = unregister_client(client_id, consumer_group=group)
         addresses = self._routes.addresses_by_broker().get(broker_name, [])
         yield from every(*(Request(each, call, _API_TIMEOUT_MS) for each in addresses))
 

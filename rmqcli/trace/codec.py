@@ -152,10 +152,6 @@ def _required(text: str) -> str:
     return text
 
 
-def _optional(text: str) -> str | None:
-    return None if text in ("", _NULL) else text
-
-
 def _message_type(text: str) -> TraceMessageType | None:
     value = _number(text)
     known = value in TraceMessageType.__members__.values()
@@ -174,7 +170,7 @@ _READERS: Final[dict[str, Callable[[str], object]]] = {
     "int | None": _number,
     "bool": _flag,
     "str": _required,
-    "str | None": _optional,
+    "str | None": lambda text: None if text in ("", _NULL) else text,
     "TraceMessageType | None": _message_type,
     "ConsumeReturnType | None": _return_type,
 }

@@ -63,7 +63,10 @@ def sign(
 
 def content_to_sign(ext_fields: Mapping[str, str], body: bytes) -> bytes:
     """Return the bytes that a signature covers, without a `Signature` field."""
-    names = sorted(ext_fields, key=_java_order)
+    # String.compareTo compares UTF-16 code units, not code points.
+    names = sorted(
+        ext_fields, key=lambda each: each.encode("utf-16-be", "surrogatepass")
+    )
     values = [ext_fields[name] for name in names if name != SIGNATURE]
     return "".join(values).encode("utf-8", "replace") + body
 
@@ -75,8 +78,3 @@ def signature(content: bytes, secret_key: str) -> str:
 
     digest = hmac.digest(secret_key.encode("utf-8", "replace"), content, "sha1")
     return base64.b64encode(digest).decode("ascii")
-
-
-def _java_order(name: str) -> bytes:
-    # String.compareTo compares UTF-16 code units, not code points.
-    return name.encode("utf-16-be", "surrogatepass")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json.encoder
 import struct
 from dataclasses import field
-from typing import TypeGuard
 
 from rmqcli.dataclass import dataclass
 from rmqcli.errors import BodyError, HeaderError
@@ -207,11 +206,7 @@ def _language(value: fastjson.JsonValue) -> int | None:
         return LANGUAGE_NUMBERS.get(value.upper())
     if value is None:
         return _JAVA
-    return value if _is_language(value) else None
-
-
-def _is_language(value: fastjson.JsonValue) -> TypeGuard[int]:
-    return type(value) is int and value in LANGUAGE_NAMES
+    return value if type(value) is int and value in LANGUAGE_NAMES else None
 
 
 def _text(value: fastjson.JsonValue) -> str | None:

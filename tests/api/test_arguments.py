@@ -181,7 +181,6 @@ end_transaction; 37; any; 0; end of transaction one of one
 get_all_producer_info; 328; 4.9.4; 0; producers
 get_producer_connection_list; 204; any; 0 1; producers of group one
 recall_message; 370; 5.3.1; 0; recall of a message of topic one
-unregister_producer; 35; any; 0; unregistration of producer one
 pull_for_group; 11; any; 0 19 20 21; pull of t@broker-a:1
 pull_message; 11; any; 0 19 20 21; pull of t@broker-a:1
 send_batch_message; 320; any; 0 10 11 12; batch send to topic one
@@ -205,7 +204,7 @@ put_acl: subject=one
 update_user: username=one
 consumer_send_msg_back: offset=41 group=one delayLevel=41 originMsgId=one
     originTopic=one unitMode=false maxReconsumeTimes=41
-unregister_client: clientID=one consumerGroup=one
+unregister_client: clientID=one producerGroup=one consumerGroup=one
 delete_subscription_group: groupName=one removeOffset=false cleanOffset=false
 delete_topic_in_broker: topic=one
 get_subscription_group_config: group=one
@@ -250,7 +249,6 @@ end_transaction: topic=one producerGroup=one tranStateTableOffset=41
     transactionId=one
 get_producer_connection_list: producerGroup=one
 recall_message: topic=one recallHandle=one
-unregister_producer: clientID=one producerGroup=one
 pull_for_group: consumerGroup=one topic=t queueId=1 queueOffset=41 maxMsgNums=41
     commitOffset=41 suspendTimeoutMillis=41 subVersion=41 expressionType=one
     bname=broker-a maxMsgBytes=262144 subscription=one sysFlag=7

@@ -112,6 +112,6 @@ def test_a_send_back_is_as_javas():
 
 
 def test_a_goodbye_names_client_and_group():
-    call = unregister_client("192.0.2.2@c", "g_push")
+    call = unregister_client("192.0.2.2@c", consumer_group="g_push")
     assert call.code == 35
     assert call.ext_fields == {"clientID": "192.0.2.2@c", "consumerGroup": "g_push"}

@@ -94,10 +94,9 @@ class BodyBatcher(Batcher[bytes]):
     """
 
     def __init__(self, tail_filter: TailFilter, counts: TailCounts) -> None:
-        super().__init__(tail_filter, self._bodies, counts)
-
-    def _bodies(self, _queue: MessageQueue, messages: Sequence[Record]) -> list[bytes]:
-        return [self._body(message) for message in messages]
+        super().__init__(
+            tail_filter, lambda _, messages: list(map(self._body, messages)), counts
+        )
 
     def _body(self, message: Record) -> bytes:
         if isinstance(message, DecodeFailure):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
-    from rmqcli.wire.command import RemotingCommand
 
 
 def send_heartbeat(heartbeat: HeartbeatData) -> Call[None]:
@@ -37,13 +36,22 @@ def send_heartbeat(heartbeat: HeartbeatData) -> Call[None]:
     )
 
 
-def unregister_client(client_id: str, group: str) -> Call[None]:
-    """Leave a consumer group."""
+def unregister_client(
+    client_id: str,
+    *,
+    consumer_group: str | None = None,
+    producer_group: str | None = None,
+) -> Call[None]:
+    """Leave a group."""
     return make_call(
         RequestCode.UNREGISTER_CLIENT,
         nothing,
         what=f"unregistration of client {client_id}",
-        header=UnregisterClientRequestHeader(client_id=client_id, consumer_group=group),
+        header=UnregisterClientRequestHeader(
+            client_id=client_id,
+            producer_group=producer_group,
+            consumer_group=consumer_group,
+        ),
     )
 
 
@@ -53,7 +61,9 @@ def lock_batch_mq(
     """Lock queues for one member; return the queues that the member holds now."""
     return make_call(
         RequestCode.LOCK_BATCH_MQ,
-        _locked_queues,
+        lambda answer: set(
+            decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set
+        ),
         what=f"locks of {counted(len(queues), 'queue')} for group {group}",
         body=_lock_request(group, client_id, queues),
     )
@@ -87,7 +97,3 @@ def _lock_request(group: str, client_id: str, queues: Sequence[MessageQueue]) ->
             client_id=client_id, consumer_group=group, mq_set=list(queues)
         )
     )
-
-
-def _locked_queues(answer: RemotingCommand) -> set[MessageQueue]:
-    return set(decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set)

@@ -41,13 +41,7 @@ AUTO_CREATE_TOPIC_KEY_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_T
 
 def get_all_topic_config() -> Call[dict[str, TopicConfig]]:
     """Every topic's settings on this broker."""
-    return make_call(
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        lambda answer: (
-            decode_body(TopicConfigSerializeWrapper, answer.body).topic_config_table
-        ),
-        what="settings of all topics",
-    )
+    return get_topic_tables().then(lambda tables: tables.topic_config_table)
 
 
 def get_topic_tables() -> Call[TopicConfigSerializeWrapper]:
@@ -144,13 +138,7 @@ def delete_topic_in_broker(topic: str) -> Call[None]:
 
 def get_all_subscription_group_config() -> Call[dict[str, SubscriptionGroupConfig]]:
     """Every consumer group's settings on this broker."""
-    return make_call(
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        lambda answer: (
-            decode_body(SubscriptionGroupWrapper, answer.body).subscription_group_table
-        ),
-        what="settings of all groups",
-    )
+    return get_subscription_groups().then(lambda all_: all_.subscription_group_table)
 
 
 def get_subscription_groups() -> Call[SubscriptionGroupWrapper]:

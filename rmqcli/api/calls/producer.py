@@ -1,4 +1,4 @@
-"""Requests about producers, other than sends: transactions, connections, leaving.
+"""Requests about producers, other than sends: transactions and connections.
 
 Source: MQClientAPIImpl of the client; EndTransactionProcessor, ClientManageProcessor
 and AdminBrokerProcessor of the broker.
@@ -13,7 +13,6 @@ from rmqcli.errors import BrokerError
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetProducerConnectionListRequestHeader
-from rmqcli.wire.headers.client import UnregisterClientRequestHeader
 from rmqcli.wire.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
@@ -34,16 +33,6 @@ def end_transaction(header: EndTransactionRequestHeader) -> Call[None]:
         nothing,
         what=f"end of transaction {header.transaction_id} of {header.producer_group}",
         header=header,
-    )
-
-
-def unregister_producer(client_id: str, group: str) -> Call[None]:
-    """Leave a producer group."""
-    return make_call(
-        RequestCode.UNREGISTER_CLIENT,
-        nothing,
-        what=f"unregistration of producer {client_id}",
-        header=UnregisterClientRequestHeader(client_id=client_id, producer_group=group),
     )
 
 

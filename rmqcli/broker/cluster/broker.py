@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.server.connection import Port
     from rmqcli.broker.server.server import Server
     from rmqcli.broker.settings import BrokerSettings
-    from rmqcli.clock import Now
     from rmqcli.model import MessageQueue
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.bodies.config import TopicConfig
@@ -127,7 +126,9 @@ class EmbeddedBroker:
         self._port.settle = self._announce_topics
         if not self.settings.flush_disk_sync:
             state.timers.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(state))
-        state.timers.every(_EXPIRE_INTERVAL_MS, now, self._expire)
+        state.timers.every(
+            _EXPIRE_INTERVAL_MS, now, lambda now: self._storage.expire(now.epoch_ms)
+        )
         if self._replication is not None:
             self._replication.attach(state, now)
         self.is_running = True
@@ -225,9 +226,6 @@ class EmbeddedBroker:
                 self._storage.save(self.state)
             finally:
                 self._storage.close()
-
-    def _expire(self, now: Now) -> None:
-        self._storage.expire(now.epoch_ms)
 
     def trim(self, topic: str, before: int) -> None:
         """Delete the messages below queue offset `before`, in every queue."""

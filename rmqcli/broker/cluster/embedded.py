@@ -44,7 +44,6 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from rmqcli.broker.proxy.proxy import Proxy
     from rmqcli.broker.server.connection import Port, ServerLimits
-    from rmqcli.broker.state.broker import BrokerState
 
 T = TypeVar("T")
 
@@ -426,8 +425,8 @@ class EmbeddedCluster:
             port,
             settings,
             storage=storage_in(self._folder(name, broker_id)),
-            announce=self._announce,
-            retract=self._retract,
+            announce=lambda state: self._names.register(state, self._server.now()),
+            retract=lambda state: self._names.unregister(state, self._server.now()),
             find_queues=self._find_queues,
         )
 
@@ -438,9 +437,6 @@ class EmbeddedCluster:
         return broker_folder(
             store, name=name, broker_id=broker_id, brokers=self.options.brokers
         )
-
-    def _announce(self, state: BrokerState) -> None:
-        self._names.register(state, self._server.now())
 
     def _find_queues(self, topic: str) -> list[MessageQueue] | None:
         """Return a topic's readable queues on all brokers; None if it is unknown."""
@@ -453,9 +449,6 @@ class EmbeddedCluster:
             if queues.perm & PERM_READ
             for queue_id in range(queues.read_queue_nums)
         ]
-
-    def _retract(self, state: BrokerState) -> None:
-        self._names.unregister(state, self._server.now())
 
 
 def _seed(message: Seed | bytes | str, tags: str | None) -> Seed:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_stored_name
 from rmqcli.files import file_name_fault
-from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 
@@ -39,9 +38,6 @@ GROUP_LENGTH_MAX: Final = 255
 GROUPS_MAX: Final = 20_000
 
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
-
-
-logger = get_logger(__name__)
 
 
 def group_name_fault(group: str) -> str | None:
@@ -154,15 +150,8 @@ class GroupTable:
         if replaces:
             self._groups = self._built_in()
         for config in configs:
-            fault = group_name_fault(config.group_name)
-            if fault is not None:
-                logger.warning(
-                    "stored group skipped group=%.60r: the name %s",
-                    config.group_name,
-                    fault,
-                )
-                continue
-            self._groups[config.group_name] = config
+            if is_stored_name("group", config.group_name, group_name_fault):
+                self._groups[config.group_name] = config
         if forbidden is not None:
             self.forbidden = {group: dict(of) for group, of in forbidden.items()}
         if version is not None:

@@ -16,7 +16,6 @@ from rmqcli.broker import topic_names
 from rmqcli.broker.attributes import BATCH_QUEUES, QUEUE_TYPE
 from rmqcli.broker.request import system_error
 from rmqcli.files import file_name_fault
-from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 
@@ -31,8 +30,6 @@ TOPICS_MAX: Final = 50_000
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
-
-logger = get_logger(__name__)
 
 
 class TopicTable:
@@ -95,15 +92,8 @@ class TopicTable:
             self._topics.clear()
             self._picks.clear()
         for config in configs:
-            fault = file_name_fault(config.topic_name)
-            if fault is not None:
-                logger.warning(
-                    "stored topic skipped topic=%.60r: the name %s",
-                    config.topic_name,
-                    fault,
-                )
-                continue
-            self._keep(config)
+            if topic_names.is_stored_name("topic", config.topic_name, file_name_fault):
+                self._keep(config)
         if version is not None:
             self.data_version = version
 

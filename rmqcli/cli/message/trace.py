@@ -18,7 +18,7 @@ from rmqcli.units import counted
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from rmqcli.admin.message.trace import MessageTrace, TraceGap
+    from rmqcli.admin.message.trace import MessageTrace
     from rmqcli.cli.ui.output import Row
     from rmqcli.errors import RmqError
 
@@ -184,10 +184,7 @@ def _write_text(common: Common, trace: MessageTrace) -> None:
         common.write_table(rows, EVENT_COLUMNS)
         sys.stdout.write("\n")
     for each in trace.missing:
-        sys.stdout.write(safe(f"missing: {_what(each)}: {each.reason}") + "\n")
+        of = each.part if each.group is None else f"{each.part} {each.group}"
+        sys.stdout.write(safe(f"missing: {of}: {each.reason}") + "\n")
     if trace.missing:
         sys.stdout.write("\n")
-
-
-def _what(gap: TraceGap) -> str:
-    return gap.part if gap.group is None else f"{gap.part} {gap.group}"

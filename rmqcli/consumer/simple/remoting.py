@@ -433,7 +433,7 @@ class RemotingPop:
         """
         with contextlib.suppress(RmqError):
             yield tasks.Within(self._beats[address], _LEAVE_MS)
-        call = unregister_client(self.client_id, self._group)
+        call = unregister_client(self.client_id, consumer_group=self._group)
         yield tasks.Request(address, call, _LEAVE_MS)
 
     def _greet(self, address: str) -> None:

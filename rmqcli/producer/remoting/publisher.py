@@ -21,13 +21,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmqcli import tasks
-from rmqcli.api.calls.client import send_heartbeat
+from rmqcli.api.calls.client import send_heartbeat, unregister_client
 from rmqcli.api.calls.config import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     get_broker_config,
     get_broker_runtime_info,
 )
-from rmqcli.api.calls.producer import end_transaction, unregister_producer
+from rmqcli.api.calls.producer import end_transaction
 from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
 from rmqcli.clock import Deadline
 from rmqcli.dataclass import dataclass
@@ -613,7 +613,7 @@ class Publisher:
         """Unregister from every broker that knows the group."""
         if self._group is None:
             return
-        call = unregister_producer(self._client_id, self._group)
+        call = unregister_client(self._client_id, producer_group=self._group)
         addresses = sorted(self._greeted)
         outcomes = yield tasks.All(
             [tasks.Request(address, call, _LEAVE_MS) for address in addresses]

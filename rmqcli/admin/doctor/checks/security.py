@@ -163,13 +163,10 @@ def _access_control(facts: Facts, detail: BrokerDetail) -> Findings:
 @check_brokers("encryption", "connections over a network are encrypted")
 def _encryption(facts: Facts, detail: BrokerDetail) -> Findings:
     host = detail.row.address.rpartition(":")[0].strip("[]")
-    if facts.config.tls is None and not _is_loopback(host):
+    is_loopback = host in ("localhost", "::1") or host.startswith("127.")
+    if facts.config.tls is None and not is_loopback:
         yield warning(
             f"it answers at {detail.row.address} without TLS",
             "others on the network can read messages and replay requests",
             "rmq doctor --only encryption --tls",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")

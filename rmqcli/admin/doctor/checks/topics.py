@@ -32,8 +32,6 @@ from rmqcli.model import (
 from rmqcli.units import SECOND_MS, counted, format_duration, read_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rmqcli.admin.brokers import BrokerDetail
     from rmqcli.wire.bodies.config import TopicConfig
 
@@ -159,7 +157,8 @@ def _topic_settings(facts: Facts, each: _Topic) -> Findings:
     for name, config in configs.items():
         values["perm"][perm_text([config.perm]) or "none"].append(name)
         values["order"][str(config.order).lower()].append(name)
-        values["attributes"][_attributes(config.attributes)].append(name)
+        attributes = ",".join(f"{k}={v}" for k, v in sorted(config.attributes.items()))
+        values["attributes"][attributes or "none"].append(name)
     for setting, found in values.items():
         if len(found) > 1:
             yield warning(
@@ -177,10 +176,6 @@ def _topic_settings(facts: Facts, each: _Topic) -> Findings:
                 f"no consumer reads what producers send to queue {read} and beyond",
                 command_line("rmq topic update", topic, options=options),
             )
-
-
-def _attributes(attributes: Mapping[str, str]) -> str:
-    return ",".join(f"{k}={v}" for k, v in sorted(attributes.items())) or "none"
 
 
 def _known_groups(facts: Facts) -> set[str] | None:
