@@ -147,7 +147,7 @@ def refuse_unread(plan: RedrivePlan) -> None:
         )
 
 
-class Prepared(NamedTuple, Generic[PlanT]):
+class PreparedSending(NamedTuple, Generic[PlanT]):
     """A plan, and what the log at `path` says; `log` is open only to send.
 
     Without a path there is nothing to send, and no log.
@@ -190,7 +190,7 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
     @contextmanager
     def prepared(
         self, client: Client, *, to_send: bool = False
-    ) -> Iterator[Prepared[PlanT]]:
+    ) -> Iterator[PreparedSending[PlanT]]:
         """Plan, as `plan` does. With `to_send` no other run can use the log meanwhile.
 
         It is locked before the plan is made: no other run sends what that has.
@@ -198,17 +198,19 @@ class LetterSending(Generic[RequestT, PlanT, ReportT]):
         group, identity = self.request.group, self._identity(client)
         if identity is None:
             states = LetterStates()
-            yield Prepared(self._planned(client, states), states)
+            yield PreparedSending(self._planned(client, states), states)
             return
         path = self._log or default_path(os.environ, group, identity, kind=self._kind)
         if not to_send:
             states, _, _ = read_log(path, group, identity, kind=self._kind)
-            yield Prepared(self._planned(client, states), states, path)
+            yield PreparedSending(self._planned(client, states), states, path)
             return
         now_ms = client.clock.epoch_ms()
         log = open_log(path, group, identity, at_ms=now_ms, kind=self._kind)
         try:
-            yield Prepared(self._planned(client, log.states), log.states, path, log)
+            yield PreparedSending(
+                self._planned(client, log.states), log.states, path, log
+            )
         finally:
             log.close()
 
