@@ -134,15 +134,27 @@ def test_what_an_official_client_has_not_acknowledged_is_lag(
         topic=topic,
         directory=tmp_path,
     )
+    sent = 100
     try:
         wait_until(lambda: len(member.bodies("done")) > 5, "messages")
         member.hold()
-        wait_until(lambda: member.bodies("holding"), "a message that is held")
+        with Producer(namesrv=proxy.namesrv, group="filler") as producer:
+
+            def is_holding():
+                """It may have consumed all of them before it was told to hold one."""
+                nonlocal sent
+                if len(set(member.bodies("done"))) == sent:
+                    body = f"{sent}".encode()
+                    producer.send(ProducerMessage(topic=topic, body=body))
+                    sent += 1
+                return member.bodies("holding")
+
+            wait_until(is_holding, "a message that is held")
 
         def agrees():
             """Acknowledgements may still be under way."""
             row = lag(proxy, group)[0][group]
-            waiting = 100 - len(set(member.bodies("done")))
+            waiting = sent - len(set(member.bodies("done")))
             return row["total_lag"] == waiting and row["pop"]["inflight"] > 0
 
         wait_until(agrees, "the lag")
